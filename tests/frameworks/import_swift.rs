@@ -3,7 +3,7 @@
 use meshwright::frameworks::MS_SWIFT;
 use meshwright::import::{self, Context, FileKind, Imported, Severity};
 use meshwright::plan::{Recompute, ZeroStage};
-use meshwright::stack::Family;
+use meshwright::stack::{Dispatcher, Family};
 use meshwright::workload::Half;
 
 fn script(text: &str) -> Imported {
@@ -122,4 +122,18 @@ fn preferences_and_rewards_are_refused_by_name() {
     let missing = "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-8B --deepspeed conf/mine.json";
     let why = import::read(missing, FileKind::Script, &Context::alone("r.sh")).unwrap_err().why;
     assert!(why.contains("`conf/mine.json`, DeepSpeed's JSON, was not found"), "{why}");
+}
+
+/// The stack that is assumed exchanges tokens by DeepEP; a file that names its dispatcher decides, though it names no sizes.
+#[test]
+fn the_dispatcher_of_a_file_without_sizes_is_its_own() {
+    let read = |more: &str| {
+        let text = format!(
+            "megatron sft --model org/own --tuner_type full --tensor_model_parallel_size 2 --expert_tensor_parallel_size 2 \
+             --micro_batch_size 1 --global_batch_size 8 --max_length 4096 {more}"
+        );
+        script(&text).plan.dispatcher
+    };
+    assert_eq!(read("--moe_token_dispatcher_type alltoall"), Dispatcher::AllToAll);
+    assert_eq!(read("--moe_token_dispatcher_type flex --moe_enable_deepep true"), Dispatcher::DeepEp);
 }

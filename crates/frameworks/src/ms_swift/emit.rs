@@ -109,7 +109,7 @@ fn settings(request: &Request, arguments: &ArgumentGroups) -> Vec<Snippet<Shell>
     };
     all.push(snippet!("--attention_backend {}", kernel));
     if problem.model().is_moe() {
-        let fused = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+        let fused = plan.layout.ep * plan.layout.etp > 1 && plan.dispatcher == Dispatcher::DeepEp;
         all.push(snippet!("--moe_token_dispatcher_type {}", if fused { "flex" } else { "alltoall" }));
         if fused {
             all.push(Snippet::fixed("--moe_enable_deepep true"));

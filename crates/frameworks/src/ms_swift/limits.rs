@@ -72,7 +72,7 @@ fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 
 /// `moe_enable_deepep`; no argument chooses another backend.
 fn dispatcher(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let fused = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    let fused = plan.layout.ep * plan.layout.etp > 1 && plan.dispatcher == Dispatcher::DeepEp;
     if !fused || FusedExchange::of(problem) == Some(FusedExchange::DeepEp) {
         return None;
     }

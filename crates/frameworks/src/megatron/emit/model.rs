@@ -243,8 +243,8 @@ fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut 
         notes.push(format!("routing is limited to {} of {EXPERT_GROUPS} groups, DeepSeek's number", moe.group_limit));
     }
     group.set("moe-router-dtype", "fp32");
-    let Layout { tp, ep, .. } = plan.layout;
-    if plan.dispatcher == Dispatcher::DeepEp && tp * ep > 1 {
+    let Layout { ep, etp, .. } = plan.layout;
+    if plan.dispatcher == Dispatcher::DeepEp && etp * ep > 1 {
         group.set("moe-token-dispatcher-type", "flex");
         let exchange = FusedExchange::of(request.costs.problem).unwrap_or(FusedExchange::DeepEp);
         group.set("moe-flex-dispatcher-backend", exchange.name());

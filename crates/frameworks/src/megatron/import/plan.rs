@@ -19,6 +19,8 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
     let cp = list.size("--context-parallel-size").unwrap_or(1).saturating_mul(ulysses);
     let ep = list.size("--expert-model-parallel-size").or_else(|| list.size("--moe-expert-parallel-size")).unwrap_or(1);
     let sparse = model.map_or(ep > 1, Model::is_moe);
+    // A file that names no sizes, as one of ms-swift, may be of a model with experts on one rank each.
+    let is_said = model.is_none() && list.peek("--moe-token-dispatcher-type").is_some();
     let etp = list.size("--expert-tensor-parallel-size").unwrap_or(if sparse { tp } else { 1 });
     let dp = world.map_or(1, |world| crate::import::imported::replicas(world, &[tp, cp, pp]));
     let layout = Layout { tp, cp, pp, dp, ep, etp };
@@ -43,7 +45,7 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
         micro_batch: list.size("--micro-batch-size").unwrap_or(1),
         recompute: recompute(list),
         offload: offload(list, model),
-        dispatcher: if sparse { dispatcher(list, &layout, stack) } else { stack.dispatcher },
+        dispatcher: if sparse || is_said { dispatcher(list, &layout, stack) } else { stack.dispatcher },
         order: if list.has("--use-tp-pp-dp-mapping") { RankOrder::DataOutermost } else { RankOrder::PipelineOutermost },
     }
 }
@@ -239,7 +241,7 @@ pub fn exchange(list: &Arguments) -> Option<FusedExchange> {
 fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatcher {
     let kind = list.word("--moe-token-dispatcher-type");
     let _ = list.word("--moe-flex-dispatcher-backend");
-    if layout.tp.saturating_mul(layout.ep) == 1 {
+    if layout.etp.saturating_mul(layout.ep) == 1 {
         return stack.dispatcher; // no token leaves its rank
     }
     match kind.as_deref() {
