@@ -1,6 +1,6 @@
 //! Command lines that nobody would write: none panics, aborts, hangs or refuses in silence.
 //!
-//! `MUTATIONS=100000 cargo test --release --test cli mutations -- --ignored` runs so many; 10,000 unless told.
+//! `MUTATIONS=100000 cargo test --release --test cli mutations -- --ignored --nocapture` runs so many; 10,000 unless told.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,19 +109,27 @@ const SETS: [&str; 12] = [
 ];
 const UNITS: [&str; 8] = ["", " GB", " Gb/s", " s", "e9 TB/s", "e-9 B", "%", "\u{0}"];
 
+/// A number, in half of the cases one that many keys accept.
+fn number_of(dice: &mut Dice) -> String {
+    if dice.below(2) == 0 { dice.one(&["1", "2", "4", "8"]) } else { dice.one(&NUMBERS) }.to_owned()
+}
+
 fn line(dice: &mut Dice) -> Vec<String> {
     let mut args: Vec<String> = dice.one(&COMMANDS).split(' ').map(str::to_owned).collect();
-    args.push(dice.one(&MODELS).to_owned());
-    if args[0] != "budget" || dice.below(8) == 0 {
-        args.push(dice.one(&CLUSTERS).to_owned());
+    let listing = ["models", "clusters", "gpus", "stacks"].contains(&args[0].as_str());
+    if !listing || dice.below(4) == 0 {
+        args.push(if dice.below(2) == 0 { "llama3-8b" } else { dice.one(&MODELS) }.to_owned());
+    }
+    if !listing && args[0] != "budget" || dice.below(8) == 0 {
+        args.push(if dice.below(2) == 0 { "dgx-h100-64" } else { dice.one(&CLUSTERS) }.to_owned());
     }
     for _ in 0..dice.below(5) {
         match dice.below(5) {
-            0 => args.extend([dice.one(&OPTIONS).to_owned(), dice.one(&NUMBERS).to_owned()]),
+            0 => args.extend([dice.one(&OPTIONS).to_owned(), number_of(dice)]),
             1 => args.push(dice.one(&WORDS).to_owned()),
             2 => {
                 let keys = [&KEYS[..], &COUNTED].concat();
-                let item = format!("{}={}", dice.one(&keys), dice.one(&NUMBERS)).replace("-=", "-");
+                let item = format!("{}={}", dice.one(&keys), number_of(dice)).replace("-=", "-");
                 args.extend([dice.one(&["--fix", "--forbid", "--plan", "--why-not"]).to_owned(), item]);
             }
             3 => {
@@ -138,7 +146,8 @@ fn line(dice: &mut Dice) -> Vec<String> {
     args
 }
 
-fn broken(args: &[String]) -> Option<String> {
+/// Exit code of the command, or how it breaks.
+fn outcome(args: &[String]) -> Result<usize, String> {
     let start = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_meshwright"))
         .args(args)
@@ -158,16 +167,16 @@ fn broken(args: &[String]) -> Option<String> {
             None if start.elapsed() > PATIENCE => {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                return Some(format!("runs for over {PATIENCE:?}"));
+                return Err(format!("runs for over {PATIENCE:?}"));
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     };
     let talk = reader.join().unwrap();
     match status.code() {
-        Some(0) => None,
-        Some(1..=3) if !talk.trim().is_empty() && !talk.contains("panicked") => None,
-        code => Some(format!("ends with {code:?}: {talk}")),
+        Some(0) => Ok(0),
+        Some(code @ 1..=3) if !talk.trim().is_empty() && !talk.contains("panicked") => Ok(code as usize),
+        code => Err(format!("ends with {code:?}: {talk}")),
     }
 }
 
@@ -186,19 +195,27 @@ pub fn seed() -> u64 {
 #[ignore = "minutes: thousands of processes"]
 fn no_command_line_breaks_it() {
     let (count, seed) = (number("MUTATIONS", 10_000), seed());
-    let next = AtomicUsize::new(0);
+    let (next, codes) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 4]);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let report = |done: usize| println!("SEED={seed}: {done} of {count}, exit codes 0 to 3: {codes:?}");
     let failures: Vec<String> = std::thread::scope(|scope| {
         let work = || {
             let mut found = Vec::new();
             while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count) {
                 let args = line(&mut Dice(seed ^ (at as u64).wrapping_mul(0x9E37_79B9)));
-                found.extend(broken(&args).map(|why| format!("{args:?} {why}")));
+                match outcome(&args) {
+                    Ok(code) => drop(codes[code].fetch_add(1, Ordering::Relaxed)),
+                    Err(why) => found.push(format!("{args:?} {why}")),
+                }
+                if at > 0 && at.is_multiple_of(5_000) {
+                    report(at);
+                }
             }
             found
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
+    report(count);
     assert!(failures.is_empty(), "SEED={seed}: {} of {count}:\n{}", failures.len(), failures.join("\n"));
 }
