@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use meshwright::plan::text::KEYS;
 
-/// Longest time of one command.
+/// Longest time of one command, of the processor's and of the clock's: other work may keep it waiting.
 const PATIENCE: Duration = Duration::from_secs(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// Pseudo-random numbers (SplitMix64) from a seed that is printed when a command fails.
 pub struct Dice(u64);
@@ -146,6 +147,19 @@ fn line(dice: &mut Dice) -> Vec<String> {
     args
 }
 
+/// Whether a process has computed for too long by the system's account, or lasted too long where the system keeps none.
+fn hangs(process: u32, start: Instant) -> bool {
+    let lasted = start.elapsed();
+    let account = || {
+        let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // user and system time, the 12th and 13th field behind the name, in hundredths of a second
+        let fields: Vec<&str> = line.rsplit(')').next()?.split_whitespace().collect();
+        let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(10 * ticks))
+    };
+    lasted > PATIENCE && (lasted > LONGEST_WAIT || account().is_none_or(|computed| computed > PATIENCE))
+}
+
 /// Exit code of the command, or how it breaks.
 fn outcome(args: &[String]) -> Result<usize, String> {
     let start = Instant::now();
@@ -164,10 +178,10 @@ fn outcome(args: &[String]) -> Result<usize, String> {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if start.elapsed() > PATIENCE => {
+            None if hangs(child.id(), start) => {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                return Err(format!("runs for over {PATIENCE:?}"));
+                return Err(format!("runs for over {PATIENCE:?}, or waits for over {LONGEST_WAIT:?}"));
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
