@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
-use super::predict::RunsArgs;
+use super::predict::{RunsArgs, witnesses};
 use super::ranges;
 use super::{Outcome, output};
 use crate::report::{Sheet, validate as sheets};
@@ -30,6 +30,10 @@ pub struct Args {
     /// Fit only to runs with this property, such as framework=megatron.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
+    /// CSV of further runs of the same sources that are not fitted to, but may contradict runs, which then have no part in the fit
+    /// (for example, a layout twice as fast on fewer GPUs).
+    #[arg(long, value_name = "FILE")]
+    witnesses: Option<PathBuf>,
     /// Folder of kernel tables (gemm.csv, nccl.csv); the curves of kernels and links are fitted to them first.
     #[arg(long, value_name = "FOLDER")]
     silicon: Option<PathBuf>,
@@ -92,15 +96,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(folder) = &args.silicon {
         sets = kernels(folder, &sets)?;
     }
+    let witnesses = witnesses(args.witnesses.as_deref())?;
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-    let fitted = steps::fit(&rows, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
+    let fitted = steps::fit(&rows, &witnesses, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
     let file = args.runs.file_name();
     let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted.constants, &file);
     let new = sets.clone().with_fit(Some(fit.clone().into()));
     let scored = |sets: &Overrides, crossed: bool| {
         let predictions = if crossed { cross::predict(&rows, sets) } else { runs::predict_all_with(&rows, sets) };
-        score(&samples(&rows, &predictions), &filters, &[])
+        score(&samples(&rows, &predictions), &filters, &witnesses)
     };
     let reports = [
         ("before", scored(&before, false)),

@@ -2,7 +2,7 @@
 
 use meshwright_engine::units::significant;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -84,6 +84,14 @@ const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu",
 const TOGETHER: usize = 1024;
 
 /// Runs the command; lines are printed as rows are read, so a file of any length takes the same memory.
+/// Runs of a file that may contradict others; none without a file.
+pub fn witnesses(path: Option<&Path>) -> Result<Vec<Row>> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    let origin = path.display().to_string();
+    let file = catalog::open(path).with_context(|| format!("{origin}: cannot be read"))?;
+    runs::read(file).with_context(|| origin)
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
     let sets = args.runs.sets()?;
     let mut rows = runs::rows(args.runs.open()?).with_context(|| args.runs.origin())?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
-use super::predict::RunsArgs;
+use super::predict::{RunsArgs, witnesses};
 use super::{Outcome, output};
 use crate::question::validation;
 use crate::report::html::{HtmlReport, errors_figure, points_drawing, points_figure};
@@ -16,7 +16,7 @@ use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
 use meshwright_lab::validate::sources::{self, SourceFits};
 use meshwright_lab::validate::{Report, cross, score};
-use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::catalog::Overrides;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
@@ -62,14 +62,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
-    let witnesses = match &args.witnesses {
-        Some(path) => {
-            let origin = path.display().to_string();
-            let file = catalog::open(path).with_context(|| format!("{origin}: cannot be read"))?;
-            runs::read(file).with_context(|| origin)?
-        }
-        None => Vec::new(),
-    };
+    let witnesses = witnesses(args.witnesses.as_deref())?;
     let (rows, predictions) = match &args.sources {
         Some(path) => without_source(rows, &sets, path)?,
         None if args.cross_validated => {

@@ -61,13 +61,15 @@ pub struct StepFit {
     pub sources: Vec<WithoutSource>,
 }
 
-/// Fits the constants of `blocks` to the rows that `counts` selects; calls `progress` after every descent.
+/// Fits the constants of `blocks` to the rows that `counts` selects and that neither each other nor the witnesses contradict; calls
+/// `progress` after every descent.
 ///
 /// # Errors
 ///
 /// A constant is not in the catalogue.
 pub fn fit(
     rows: &[Row],
+    witnesses: &[Row],
     sets: &Overrides,
     blocks: &[ConstantBlock],
     weights: Weights,
@@ -80,7 +82,7 @@ pub fn fit(
             placed.push(PlacedConstant::new(free, at, sets)?);
         }
     }
-    let mut task = Task::new(rows, sets, weights, counts);
+    let mut task = Task::new(rows, witnesses, sets, weights, counts);
     task.place(placed);
     progress(&format!(
         "{} constants, {} runs",

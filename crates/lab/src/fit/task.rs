@@ -65,12 +65,19 @@ fn figures(prediction: &Prediction) -> Figures {
 }
 
 impl<'a> Task<'a> {
-    pub fn new(rows: &'a [Row], sets: &'a Overrides, weights: Weights, counts: &dyn Fn(&PredictedRun) -> bool) -> Self {
+    /// Task of the runs that `counts` selects, without those that another of them or a witness contradicts.
+    pub fn new(
+        rows: &'a [Row],
+        witnesses: &[Row],
+        sets: &'a Overrides,
+        weights: Weights,
+        counts: &dyn Fn(&PredictedRun) -> bool,
+    ) -> Self {
         let predictions = predict_all_with(rows, sets);
         let samples = samples(rows, &predictions);
         let ran: Vec<PredictedRun> =
             samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
-        let flagged: Vec<String> = anomalies(&ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
+        let flagged: Vec<String> = anomalies(&ran, witnesses).into_iter().map(|anomaly| anomaly.id).collect();
         let admitted = |sample: &PredictedRun| {
             outcome(sample.row) == "ok"
                 && counts(sample)
