@@ -95,6 +95,9 @@ pub struct Overlap {
     pub tp: f64,
     /// Whether gradient and parameter traffic overlaps with backward and forward.
     pub dp: bool,
+    /// Whether that holds where the optimizer is sharded (ZeRO 1 and 2) too.
+    #[serde(default = "yes")]
+    pub dp_sharded: bool,
     /// Whether that overlap spans the interleaved chunks (§5.2, version 1.1).
     #[serde(default)]
     pub dp_interleaved_window: bool,
@@ -136,6 +139,10 @@ pub struct Quirks {
     pub network_efficiency: f64,
     /// Time of one owner's broadcast, where ZeRO-1 broadcasts parameters owner by owner (`InternEvo`).
     pub broadcast_per_owner: Seconds,
+    /// Whether ZeRO 1 all-reduces whole gradients instead of scattering them (nanotron).
+    pub zero_all_reduce: bool,
+    /// Tensors of a layer that the host copies out of gathered parameters, one launch for each rank of the shard group (nanotron).
+    pub copies_per_gather: f64,
     /// Whether gradients are synchronised after every micro-batch.
     pub sync_every_micro_batch: bool,
     /// Host work per step while the device waits: loading data, clipping, logging.
@@ -152,6 +159,8 @@ impl Default for Quirks {
             cross_domain_tp_efficiency: 1.0,
             network_efficiency: 1.0,
             broadcast_per_owner: Seconds::ZERO,
+            zero_all_reduce: false,
+            copies_per_gather: 0.0,
             sync_every_micro_batch: false,
             step_overhead: Seconds::ZERO,
         }

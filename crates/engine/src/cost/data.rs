@@ -259,7 +259,8 @@ impl Costs<'_> {
     ) -> Seconds {
         let stack = self.device.stack;
         let Exchange { reduce, gather } = exchange;
-        let exposed = if stack.overlap.dp {
+        let overlaps = stack.overlap.dp && (plan.zero == ZeroStage::Zero || stack.overlap.dp_sharded);
+        let exposed = if overlaps {
             let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
             let sigma = self.device.gpu.contention.value;
             let edge = |time: Seconds, window: Seconds| {
@@ -303,12 +304,26 @@ impl Costs<'_> {
         if stack.quirks.broadcast_per_owner > Seconds::ZERO {
             return (all_reduce(1.0), gather + stack.quirks.broadcast_per_owner * f64::from(shards));
         }
+        if stack.quirks.zero_all_reduce {
+            let whole = Bytes::new(parameters * stack.gather_bytes);
+            return (
+                all_reduce(1.0),
+                self.fabric.time(Collective::AllGather, whole, group, 1.0) + self.tensor_copies(plan, shards),
+            );
+        }
         let mut reduce = self.fabric.time(Collective::ReduceScatter, gradients, group, buckets);
         if shards < all {
             let across = Group { ranks: all / shards, stride: group.stride * shards };
             reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);
         }
         (reduce, gather)
+    }
+
+    /// Copies of gathered parameters into their tensors: launches of the host for each tensor and rank.
+    fn tensor_copies(&self, plan: &Plan, shards: u32) -> Seconds {
+        let layers = f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp);
+        let launches = self.device.stack.quirks.copies_per_gather * layers * f64::from(shards);
+        self.device.stack.launches.host_time(self.device.host) * launches
     }
 
     /// All-reduce of a tied embedding's gradient between the first and the last stage.

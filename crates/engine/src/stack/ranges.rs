@@ -96,7 +96,7 @@ impl Launches {
 
 impl Overlap {
     fn check_ranges(&self) -> Result<(), OutOfRange> {
-        let Self { tp, dp: _, dp_interleaved_window: _, pp: _, cp, ep, fsdp_prefetch: _ } = self;
+        let Self { tp, dp: _, dp_sharded: _, dp_interleaved_window: _, pp: _, cp, ep, fsdp_prefetch: _ } = self;
         range::check([("tp", *tp, range::SHARE), ("cp", *cp, range::SHARE), ("ep", *ep, range::SHARE)])
     }
 }
@@ -111,6 +111,8 @@ impl Quirks {
             cross_domain_tp_efficiency,
             network_efficiency,
             broadcast_per_owner,
+            zero_all_reduce: _,
+            copies_per_gather,
             sync_every_micro_batch: _,
             step_overhead,
         } = self;
@@ -122,6 +124,7 @@ impl Quirks {
             ("cross_domain_tp_efficiency", *cross_domain_tp_efficiency, range::EFFICIENCY),
             ("network_efficiency", *network_efficiency, range::EFFICIENCY),
             ("broadcast_per_owner", broadcast_per_owner.get(), range::LATENCY),
+            ("copies_per_gather", *copies_per_gather, range::LAUNCHES),
             ("step_overhead", step_overhead.get(), range::LATENCY),
         ])
     }
