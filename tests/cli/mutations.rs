@@ -10,7 +10,7 @@ use meshwright::plan::text::KEYS;
 
 /// Longest time of one command, of the processor's and of the clock's: other work may keep it waiting.
 const PATIENCE: Duration = Duration::from_secs(20);
-const LONGEST_WAIT: Duration = Duration::from_secs(120);
+const LONGEST_WAIT: Duration = Duration::from_mins(2);
 
 /// Pseudo-random numbers (SplitMix64) from a seed that is printed when a command fails.
 pub struct Dice(u64);
