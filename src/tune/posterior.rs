@@ -13,7 +13,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::confidence;
 use meshwright_planner::discrepancy::{
-    Belief, BeliefPoint, MemoryBelief, MemoryEvidence, NINETY, Outlook, Prospect, Traits, Tried, built_in,
+    Belief, BeliefPoint, MemoryBelief, MemoryEvidence, Outlook, Prospect, Traits, Tried, built_in,
 };
 use meshwright_planner::space::{Rejection, check, parse_plan};
 
@@ -199,13 +199,13 @@ impl Posterior {
 
     /// Belief about one plan.
     pub fn of(&self, at: usize) -> TrialOutlook {
-        let (mean, deviation) = (self.belief.mean[at], self.belief.deviation(at));
+        let (low, high) = self.belief.interval(at);
         let evaluation = &self.evaluations[at];
         TrialOutlook {
             predicted_s: evaluation.step.total().get(),
             predicted_gib: evaluation.footprint.device().as_gib(),
-            median_s: mean.exp(),
-            interval_s: ((mean - NINETY * deviation).exp(), (mean + NINETY * deviation).exp()),
+            median_s: self.belief.median(at).exp(),
+            interval_s: (low.exp(), high.exp()),
             prospect: self.outlook.prospects[at],
         }
     }
@@ -225,7 +225,7 @@ impl Posterior {
     pub fn batch(&self, count: usize) -> Vec<usize> {
         let (mut belief, mut tried) = (self.belief.clone(), self.tried.clone());
         for at in (0..tried.len()).filter(|&at| self.is_waiting(at)) {
-            let expected = belief.mean[at];
+            let expected = belief.median(at);
             belief.observe(at, expected, 0.0);
             tried[at] = Tried::Ran;
         }
@@ -236,7 +236,8 @@ impl Posterior {
     pub fn ranked(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.trials.0.len()).collect();
         let failed = |at: usize| self.tried[at] == Tried::Failed;
-        order.sort_by(|&a, &b| failed(a).cmp(&failed(b)).then(self.belief.mean[a].total_cmp(&self.belief.mean[b])));
+        let medians: Vec<f64> = order.iter().map(|&at| self.belief.median(at)).collect();
+        order.sort_by(|&a, &b| failed(a).cmp(&failed(b)).then(medians[a].total_cmp(&medians[b])));
         order
     }
 }

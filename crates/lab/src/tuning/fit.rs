@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::likelihood::{Group, stack_posterior};
+use super::stalls::stalls;
 use super::timed::TimedPlan;
 use meshwright_planner::discrepancy::{DiscrepancyTable, StackCoefficients, TRAITS, TraitSpread};
 
@@ -92,7 +93,13 @@ fn deviance(table: &DiscrepancyTable, scale: f64, groups: &[Group]) -> f64 {
 
 /// Fits the discrepancy model to timed plans; the spreads and the scales of stacks in turn.
 pub fn fit(plans: &[&TimedPlan], name: &str, date: &str, constants: &str) -> DiscrepancyTable {
-    let mut groups = groups(plans);
+    let stalls = stalls(plans);
+    let quiet: Vec<&TimedPlan> = plans
+        .iter()
+        .copied()
+        .filter(|plan| !stalls.get(plan.stack.as_str()).is_some_and(|of| of.is_stalled(plan)))
+        .collect();
+    let mut groups = groups(&quiet);
     let traits = TRAITS.map(|name| TraitSpread { name: name.into(), across: 0.1, within: 0.1 });
     let all = || groups.values().flat_map(|(_, of)| of);
     let start = DiscrepancyTable {
@@ -123,6 +130,7 @@ pub fn fit(plans: &[&TimedPlan], name: &str, date: &str, constants: &str) -> Dis
             name: (*stack).to_owned(),
             runs: of.iter().map(|group| group.len() as u32).sum(),
             scale: *scale,
+            stalls: stalls.get(*stack).map(|of| of.law.clone()),
             mean: posterior.mean.iter().map(|value| rounded(*value)).collect(),
             covariance: posterior
                 .covariance

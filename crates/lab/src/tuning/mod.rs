@@ -8,6 +8,7 @@ mod fit;
 mod likelihood;
 pub mod replay;
 pub mod score;
+mod stalls;
 mod timed;
 
 pub use fit::fit;

@@ -202,7 +202,7 @@ mod tests {
 
     fn plan(at: u32, predicted: f64, measured: Option<f64>) -> TimedPlan {
         let step = f64::from(at);
-        let linear = [1.0, step / 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.1 * step, 0.0, 0.0, 0.0];
+        let linear = [1.0, step / 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.1 * step, 0.0, 0.0, 0.0, 0.0];
         TimedPlan {
             id: at.to_string(),
             problem: "p".into(),
@@ -213,7 +213,13 @@ mod tests {
             gpus: 64,
             batch: 256,
             plan: at.to_string(),
-            traits: Traits { linear, coordinates: [step, 0.0, 0.0, 1.0, 0.0, 0.0], gpus: 6.0 },
+            traits: Traits {
+                linear,
+                coordinates: [step, 0.0, 0.0, 1.0, 0.0, 0.0],
+                gpus: 6.0,
+                micro_batches: 8.0,
+                stages: 1,
+            },
             predicted,
             measured,
             room: 1.0,

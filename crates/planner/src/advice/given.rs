@@ -2,7 +2,7 @@
 
 use super::measured::{MeasuredRun, StepGivenRuns, conditioned};
 use super::{Advice, choose};
-use crate::discrepancy::{NINETY, Outlook, Tried};
+use crate::discrepancy::{Outlook, Tried};
 use crate::search::TIE;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
@@ -19,8 +19,9 @@ impl Advice {
         }
         let belief = conditioned(problem, plans, runs);
         let mut order: Vec<usize> = (0..plans.len()).collect();
-        order.sort_by(|&a, &b| belief.mean[a].total_cmp(&belief.mean[b]));
-        let median = |at: usize| Seconds::new(libm::exp(belief.mean[at]));
+        let medians: Vec<f64> = order.iter().map(|&at| belief.median(at)).collect();
+        order.sort_by(|&a, &b| medians[a].total_cmp(&medians[b]));
+        let median = |at: usize| Seconds::new(libm::exp(medians[at]));
         let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
         let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), (self.given_up, self.published.as_ref()));
         let mut named: Vec<usize> = order.iter().copied().take(top).collect();
@@ -34,8 +35,9 @@ impl Advice {
         self.given_runs = named
             .iter()
             .map(|&at| {
-                let width = libm::exp(NINETY * belief.deviation(at));
-                StepGivenRuns { median: median(at), interval: (median(at) / width, median(at) * width) }
+                let (low, high) = belief.interval(at);
+                let interval = (Seconds::new(libm::exp(low)), Seconds::new(libm::exp(high)));
+                StepGivenRuns { median: median(at), interval }
             })
             .collect();
         self.ranking.evaluations = named.iter().map(|&at| plans[at].clone()).collect();

@@ -1,5 +1,7 @@
 //! Joint normal law of the logarithmic step times of plans, and its conditioning on a measurement.
 
+use super::memory::NINETY;
+use super::stalls::StallBelief;
 use super::table::DiscrepancyTable;
 use super::traits::Traits;
 
@@ -28,16 +30,23 @@ pub fn covariance(table: &DiscrepancyTable, a: (&Traits, usize), b: (&Traits, us
     libm::exp(-(a.0.gpus - b.0.gpus).abs() / table.reach) * (linear + smooth + own)
 }
 
-/// Joint normal law of logarithmic step times.
+/// Joint law of logarithmic step times: normal without stalls.
 #[derive(Clone, Debug)]
 pub struct Belief {
-    /// Mean of each point's ln seconds.
-    pub mean: Vec<f64>,
+    /// Mean of each point's ln seconds without stalls.
+    mean: Vec<f64>,
     /// Covariance, row by row.
-    pub covariance: Vec<Vec<f64>>,
+    covariance: Vec<Vec<f64>>,
+    /// Stalls, where the stack has some.
+    stalls: Option<StallBelief>,
 }
 
 impl Belief {
+    /// Joint normal law, without stalls.
+    pub const fn normal(mean: Vec<f64>, covariance: Vec<Vec<f64>>) -> Self {
+        Self { mean, covariance, stalls: None }
+    }
+
     /// Law before any trial, for plans of one problem on a stack.
     pub fn prior(table: &DiscrepancyTable, stack: &str, points: &[BeliefPoint]) -> Self {
         let (mean, coefficients) = table.coefficients(stack);
@@ -56,6 +65,7 @@ impl Belief {
                 .clone()
                 .map(|a| all.clone().map(|b| shared(a, b) + variance * covariance(table, of(a), of(b))).collect())
                 .collect(),
+            stalls: table.stalls(stack).map(|law| StallBelief::prior(law, points.iter().map(|point| &point.traits))),
         }
     }
 
@@ -64,17 +74,33 @@ impl Belief {
     /// ```text
     /// μ ← μ + Σ_i (y − μ_i)/(Σ_ii + σ²)      Σ ← Σ − Σ_i Σ_iᵀ/(Σ_ii + σ²)
     /// ```
+    ///
+    /// A run that may have stalled says what its time without stalls is, as a mean m and a variance v (moments of the mixture; assumed-density
+    /// filtering [minka-2001]):
+    ///
+    /// ```text
+    /// μ ← μ + Σ_i (m − μ_i)/Σ_ii             Σ ← Σ − Σ_i Σ_iᵀ (Σ_ii − v)/Σ_ii²
+    /// ```
     pub fn observe(&mut self, point: usize, measured: f64, deviation: f64) {
         let column = self.covariance[point].clone();
-        let variance = column[point] + deviation.powi(2);
-        if variance <= 0.0 {
+        let (own, mean) = (column[point], self.mean[point]);
+        let (surprise, gain) = match &mut self.stalls {
+            None => {
+                let variance = own + deviation.powi(2);
+                ((measured - mean) / variance, 1.0 / variance)
+            }
+            Some(stalls) => {
+                let (without, left) = stalls.observe(point, measured, mean, own.max(0.0).sqrt(), deviation);
+                ((without - mean) / own, (own - left) / own.powi(2))
+            }
+        };
+        if !surprise.is_finite() || !gain.is_finite() {
             return;
         }
-        let surprise = (measured - self.mean[point]) / variance;
         for (at, with) in column.iter().enumerate() {
             self.mean[at] += with * surprise;
             for (entry, other) in self.covariance[at].iter_mut().zip(&column) {
-                *entry -= with * other / variance;
+                *entry -= with * other * gain;
             }
         }
     }
@@ -83,12 +109,44 @@ impl Belief {
     #[must_use]
     pub fn of(&self, points: &[usize]) -> Self {
         let row = |&a: &usize| points.iter().map(|&b| self.covariance[a][b]).collect();
-        Self { mean: points.iter().map(|&at| self.mean[at]).collect(), covariance: points.iter().map(row).collect() }
+        Self {
+            mean: points.iter().map(|&at| self.mean[at]).collect(),
+            covariance: points.iter().map(row).collect(),
+            stalls: self.stalls.as_ref().map(|stalls| stalls.of(points)),
+        }
     }
 
-    /// Standard deviation of a point's ln seconds.
-    pub fn deviation(&self, point: usize) -> f64 {
-        self.covariance[point][point].max(0.0).sqrt()
+    /// Median of a point's ln seconds.
+    pub fn median(&self, point: usize) -> f64 {
+        self.quantile(point, 0.0)
+    }
+
+    /// ln seconds between which a point's time is with 90 %.
+    pub fn interval(&self, point: usize) -> (f64, f64) {
+        (self.quantile(point, -NINETY), self.quantile(point, NINETY))
+    }
+
+    /// ln seconds of a draw, whose deviation from the mean without stalls is given; `random` yields a uniform and a normal number.
+    pub(super) fn drawn(&self, point: usize, deviation: f64, random: impl FnOnce() -> (f64, f64)) -> f64 {
+        let without = self.mean[point] + deviation;
+        self.stalls.as_ref().map_or(without, |stalls| {
+            let (uniform, normal) = random();
+            stalls.drawn(point, without, uniform, normal)
+        })
+    }
+
+    /// Covariance of the times without stalls, row by row.
+    pub(super) fn covariance(&self) -> &[Vec<f64>] {
+        &self.covariance
+    }
+
+    /// ln seconds below which a point's time is as probably as a standard normal number is below `z`.
+    fn quantile(&self, point: usize, z: f64) -> f64 {
+        let (mean, deviation) = (self.mean[point], self.covariance[point][point].max(0.0).sqrt());
+        match &self.stalls {
+            Some(stalls) => stalls.quantile(point, z, mean, deviation),
+            None => mean + z * deviation,
+        }
     }
 }
 
@@ -99,12 +157,12 @@ mod tests {
     /// The rank-one update equals the textbook formula for two correlated normals.
     #[test]
     fn a_measurement_moves_its_point_and_those_that_err_with_it() {
-        let mut belief = Belief { mean: vec![1.0, 2.0], covariance: vec![vec![0.04, 0.02], vec![0.02, 0.09]] };
+        let mut belief = Belief::normal(vec![1.0, 2.0], vec![vec![0.04, 0.02], vec![0.02, 0.09]]);
         belief.observe(0, 1.3, 0.1);
         // gain 0.04/0.05 = 0.8 and 0.02/0.05 = 0.4 of a surprise of 0.3
         assert!((belief.mean[0] - 1.24).abs() < 1e-12 && (belief.mean[1] - 2.12).abs() < 1e-12, "{:?}", belief.mean);
         assert!((belief.covariance[0][0] - 0.008).abs() < 1e-12, "{:?}", belief.covariance);
         assert!((belief.covariance[1][1] - 0.082).abs() < 1e-12, "{:?}", belief.covariance);
-        assert!((belief.deviation(0) - 0.008_f64.sqrt()).abs() < 1e-12);
+        assert!((belief.interval(0).1 - belief.median(0) - NINETY * 0.008_f64.sqrt()).abs() < 1e-12);
     }
 }

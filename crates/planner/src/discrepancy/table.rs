@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::stalls::Stalls;
 use super::traits::TRAITS;
 use crate::catalog::files::DISCREPANCY;
 use crate::catalog::parse_toml;
@@ -33,6 +34,9 @@ pub struct StackCoefficients {
     pub runs: u32,
     /// Factor on the deviations of its problems: within, smooth and own.
     pub scale: f64,
+    /// Stalls of its runs, where they explain them better than a normal law.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
     /// Mean of each coefficient.
     pub mean: Vec<f64>,
     /// Covariance of the coefficients, row by row.
@@ -95,6 +99,11 @@ impl DiscrepancyTable {
         )
     }
 
+    /// Stalls of a stack; `None` where no published run shows any.
+    pub fn stalls(&self, stack: &str) -> Option<&Stalls> {
+        self.stacks.iter().find(|of| of.name == stack).and_then(|of| of.stalls.as_ref())
+    }
+
     /// Factor on the deviations of a stack's problems; the median of all stacks where no run of it is published.
     pub fn scale(&self, stack: &str) -> f64 {
         let mut scales: Vec<f64> = self.stacks.iter().map(|of| of.scale).collect();
@@ -114,7 +123,9 @@ impl DiscrepancyTable {
             [self.smooth, self.length, self.reach, self.own].into_iter().all(|value| value > 0.0 && value.is_finite());
         let shares = [self.memory_shared, self.crashes].into_iter().all(|share| (0.0..=1.0).contains(&share));
         let whole = |of: &StackCoefficients| {
+            let stalls = of.stalls.iter().flat_map(|of| of.rate.iter().chain(&of.seconds).chain([&of.spread]));
             of.scale > 0.0
+                && stalls.copied().all(|value| value > 0.0 && value.is_finite())
                 && of.mean.len() == LINEAR
                 && of.covariance.len() == LINEAR
                 && of.covariance.iter().all(|row| row.len() == LINEAR)

@@ -5,7 +5,7 @@ use meshwright_engine::plan::{Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
 /// Number of traits that enter linearly.
-const LINEAR: usize = 12;
+const LINEAR: usize = 13;
 
 /// Names of the traits that enter linearly: logarithms of degrees to base 2, whether a setting is on, and shares of the step time.
 pub const TRAITS: [&str; LINEAR] = [
@@ -21,7 +21,11 @@ pub const TRAITS: [&str; LINEAR] = [
     "share of pipeline bubble",
     "share of data-parallel communication",
     "share of other communication",
+    "short micro-batches",
 ];
+
+/// Seconds beside which a micro-batch is short: what the host adds to each, ln(1 + seconds/time of a micro-batch) being its logarithm.
+const SHORT: f64 = 0.1;
 
 /// Number of coordinates of the smooth deviation.
 const COORDINATES: usize = 6;
@@ -35,6 +39,10 @@ pub struct Traits {
     pub coordinates: [f64; COORDINATES],
     /// log₂ of the number of GPUs.
     pub gpus: f64,
+    /// Number of micro-batches of a step.
+    pub micro_batches: f64,
+    /// Number of pipeline stages.
+    pub stages: u32,
 }
 
 impl Traits {
@@ -54,6 +62,7 @@ impl Traits {
                 .sum();
             if total > 0.0 { sum / total } else { 0.0 }
         };
+        let micro_batches = plan.micro_batches(problem.workload().global_batch);
         let recompute = match plan.recompute {
             Recompute::None => 0.0,
             Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) => 1.0,
@@ -75,9 +84,12 @@ impl Traits {
                 share(&[Term::PipelineBubble]),
                 share(&[Term::DpComm]),
                 share(&[Term::CpComm, Term::EpComm, Term::PpComm]),
+                libm::log1p(SHORT * micro_batches / total),
             ],
             coordinates: [log(layout.tp), log(layout.pp), log(plan.micro_batch), stage, recompute, others],
             gpus: log(problem.cluster().gpus),
+            micro_batches,
+            stages: layout.pp,
         }
     }
 }

@@ -1,0 +1,281 @@
+//! Stalls: runs that lose a fixed time in each micro-batch, which no layout explains.
+
+use std::f64::consts::{PI, SQRT_2};
+
+use serde::{Deserialize, Serialize};
+
+use super::traits::Traits;
+
+/// Classes of plans by their stages: one, two, where a stage has one neighbour, and more, where it has two.
+pub const CLASSES: usize = 3;
+
+/// Law of the stalls of a stack's runs. A run on n GPUs stalls with probability 1 − exp(−rate·n); then it takes
+///
+/// ```text
+/// t = exp(x) + m·s        x its logarithmic time without stalls, m micro-batches, ln s normal (ln seconds, spread²)
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stalls {
+    /// Rate of stalls per GPU of plans with one, two and more stages.
+    pub rate: [f64; CLASSES],
+    /// Median of the seconds that a micro-batch loses with one, two and more stages.
+    pub seconds: [f64; CLASSES],
+    /// Standard deviation of their logarithm.
+    pub spread: f64,
+}
+
+/// Evidence of a stalled run: its density, and the moments of what it hides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StalledRun {
+    /// Density of the logarithmic time.
+    pub density: f64,
+    /// Mean and variance of the logarithmic time without stalls.
+    pub without: (f64, f64),
+    /// First and second moment of ln(seconds lost/their median).
+    pub error: (f64, f64),
+}
+
+/// Nodes of the quadrature over a normal law, and half their range in standard deviations.
+const NODES: u32 = 61;
+const SPAN: f64 = 4.0;
+
+/// Density of a normal law.
+pub fn normal_density(value: f64, mean: f64, deviation: f64) -> f64 {
+    let z = (value - mean) / deviation;
+    libm::exp(-0.5 * z * z) / (deviation * (2.0 * PI).sqrt())
+}
+
+/// Share of a normal law below a value.
+fn normal_below(value: f64, mean: f64, deviation: f64) -> f64 {
+    0.5 * libm::erfc((mean - value) / (deviation * SQRT_2))
+}
+
+/// Nodes of a normal law with their weights, which sum to one.
+fn nodes(mean: f64, deviation: f64) -> impl Iterator<Item = (f64, f64)> {
+    let step = 2.0 * SPAN / f64::from(NODES - 1);
+    (0..NODES).map(move |node| {
+        let z = f64::from(node).mul_add(step, -SPAN);
+        (mean + z * deviation, step * normal_density(z, 0.0, 1.0))
+    })
+}
+
+impl Stalls {
+    /// Class of a plan.
+    pub fn class(traits: &Traits) -> usize {
+        traits.stages.clamp(1, 3) as usize - 1
+    }
+
+    /// Stalls of a plan.
+    pub fn of(&self, traits: &Traits) -> StallsOfPlan {
+        let class = Self::class(traits);
+        StallsOfPlan {
+            expected: self.rate[class] * libm::exp2(traits.gpus),
+            lost: libm::log(self.seconds[class] * traits.micro_batches),
+            spread: self.spread,
+        }
+    }
+}
+
+/// Stalls of one plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StallsOfPlan {
+    /// Expected number; the plan stalls with probability 1 − exp(−this).
+    pub expected: f64,
+    /// Mean of the logarithm of the seconds that a step loses.
+    lost: f64,
+    /// Standard deviation of that logarithm.
+    spread: f64,
+}
+
+impl StallsOfPlan {
+    /// Evidence of a stalled run that took exp(`time`), its logarithmic time without stalls being normal. `None` where no stall
+    /// explains it.
+    pub fn stalled(&self, time: f64, mean: f64, deviation: f64) -> Option<StalledRun> {
+        let total = libm::exp(time);
+        let (mut density, mut first, mut second) = (0.0, 0.0, 0.0);
+        let mut moments = (0.0, 0.0);
+        for (without, weight) in nodes(mean, deviation).filter(|(without, _)| *without < time) {
+            let lost = total - libm::exp(without);
+            let error = libm::log(lost) - self.lost;
+            // d ln s / d ln t = t/(t − exp(x))
+            let share = weight * normal_density(error, 0.0, self.spread) * total / lost;
+            density += share;
+            first += share * without;
+            second += share * without * without;
+            moments = (moments.0 + share * error, moments.1 + share * error * error);
+        }
+        (density > f64::MIN_POSITIVE).then(|| {
+            let mean = first / density;
+            StalledRun {
+                density,
+                without: (mean, (second / density - mean * mean).max(0.0)),
+                error: (moments.0 / density, moments.1 / density),
+            }
+        })
+    }
+
+    /// Probability that a stalled run takes less than exp(`time`).
+    fn below(&self, time: f64, mean: f64, deviation: f64) -> f64 {
+        let total = libm::exp(time);
+        let share = |without: f64| normal_below(libm::log(total - libm::exp(without)), self.lost, self.spread);
+        nodes(mean, deviation)
+            .filter(|(without, _)| *without < time)
+            .map(|(without, weight)| weight * share(without))
+            .sum()
+    }
+}
+
+/// Standard deviation of the logarithm of a cluster's rate of stalls against the stack's: a factor of two.
+const RATE_SPREAD: f64 = std::f64::consts::LN_2;
+
+/// Probability of each plan that it stalls, over relative rates with their weights.
+fn chances(rates: &[(f64, f64)], points: &[StallsOfPlan]) -> Vec<f64> {
+    let chance = |of: &StallsOfPlan| -> f64 {
+        rates.iter().map(|(rate, weight)| -weight * libm::expm1(-rate * of.expected)).sum()
+    };
+    points.iter().map(chance).collect()
+}
+
+/// Belief about the stalls of the plans of one problem.
+#[derive(Clone, Debug)]
+pub(super) struct StallBelief {
+    /// Relative rates with their weights.
+    rates: Vec<(f64, f64)>,
+    /// Stalls of each point.
+    points: Vec<StallsOfPlan>,
+    /// Probability of each point that it stalls.
+    chances: Vec<f64>,
+    /// Logarithmic times of the points that were measured.
+    measured: Vec<Option<f64>>,
+}
+
+impl StallBelief {
+    /// Belief before any trial.
+    pub fn prior<'a>(law: &Stalls, points: impl Iterator<Item = &'a Traits>) -> Self {
+        let points: Vec<StallsOfPlan> = points.map(|of| law.of(of)).collect();
+        let rates: Vec<(f64, f64)> = nodes(0.0, RATE_SPREAD).map(|(rate, weight)| (libm::exp(rate), weight)).collect();
+        Self { chances: chances(&rates, &points), measured: vec![None; points.len()], rates, points }
+    }
+
+    /// Belief about some of the points.
+    pub fn of(&self, points: &[usize]) -> Self {
+        Self {
+            rates: self.rates.clone(),
+            points: points.iter().map(|&at| self.points[at]).collect(),
+            chances: points.iter().map(|&at| self.chances[at]).collect(),
+            measured: points.iter().map(|&at| self.measured[at]).collect(),
+        }
+    }
+
+    /// Takes in the measured logarithmic time of a point whose time without stalls is normal, and returns the mean and the variance
+    /// of the latter. Whether it stalled changes the rates.
+    pub fn observe(&mut self, point: usize, time: f64, mean: f64, deviation: f64, noise: f64) -> (f64, f64) {
+        let of = self.points[point];
+        self.measured[point] = Some(time);
+        let spread = libm::hypot(deviation, noise);
+        let chance = self.chances[point];
+        let without = (1.0 - chance) * normal_density(time, mean, spread);
+        let stalled = of.stalled(time, mean, deviation);
+        let with = stalled.map_or(0.0, |run| chance * run.density);
+        let kept = (noise / spread).powi(2);
+        let direct = (time + kept * (mean - time), kept * deviation.powi(2));
+        if without + with <= 0.0 {
+            return direct;
+        }
+        let share = with / (without + with);
+        for (rate, weight) in &mut self.rates {
+            let quiet = libm::exp(-*rate * of.expected);
+            let stalls = if chance > 0.0 { share * (1.0 - quiet) / chance } else { 0.0 };
+            *weight *= stalls + (1.0 - share) * quiet / (1.0 - chance);
+        }
+        self.chances = chances(&self.rates, &self.points);
+        let hidden = stalled.map_or(direct, |run| run.without);
+        let mean = share * hidden.0 + (1.0 - share) * direct.0;
+        let spread = |of: (f64, f64)| of.1 + (of.0 - mean).powi(2);
+        (mean, share * spread(hidden) + (1.0 - share) * spread(direct))
+    }
+
+    /// Logarithmic time of a draw: that without stalls, a uniform and a normal number.
+    pub fn drawn(&self, point: usize, without: f64, uniform: f64, normal: f64) -> f64 {
+        match self.measured[point] {
+            Some(time) => time,
+            None if uniform < self.chances[point] => {
+                let of = self.points[point];
+                libm::log(libm::exp(without) + libm::exp(of.lost + of.spread * normal))
+            }
+            None => without,
+        }
+    }
+
+    /// Logarithmic time below which a run is as probably as a standard normal number is below `z`, that without stalls being normal.
+    pub fn quantile(&self, point: usize, z: f64, mean: f64, deviation: f64) -> f64 {
+        if let Some(time) = self.measured[point] {
+            return time;
+        }
+        let (chance, of) = (self.chances[point], self.points[point]);
+        let (deviation, share) = (deviation.max(1e-6), normal_below(z, 0.0, 1.0));
+        let below =
+            |time: f64| chance * of.below(time, mean, deviation) + (1.0 - chance) * normal_below(time, mean, deviation);
+        let mut low = mean - 6.0 * deviation;
+        let mut high = (mean + 6.0 * deviation).max(of.lost + 6.0 * of.spread) + 1.0;
+        while high - low > 1e-6 {
+            let middle = f64::midpoint(low, high);
+            if below(middle) < share { low = middle } else { high = middle }
+        }
+        f64::midpoint(low, high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn law() -> Stalls {
+        Stalls { rate: [0.001, 0.002, 0.004], seconds: [1.0, 0.5, 1.0], spread: 0.4 }
+    }
+
+    fn traits(stages: u32, gpus: f64) -> Traits {
+        Traits { linear: [0.0; 13], coordinates: [0.0; 6], gpus, micro_batches: 8.0, stages }
+    }
+
+    #[test]
+    fn a_stalled_run_says_little_of_the_time_without() {
+        let (of, mean) = (law().of(&traits(4, 9.0)), libm::log(4.0));
+        // 8 micro-batches of 1 s on top of 4 s
+        let run = of.stalled(libm::log(12.0), mean, 0.2).unwrap();
+        assert!((run.without.0 - mean).abs() < 0.05 && (run.without.1.sqrt() - 0.2).abs() < 0.05, "{run:?}");
+        assert!(of.stalled(libm::log(1.0), mean, 0.2).is_none(), "a stall only adds time");
+        // density and share below belong together
+        let (low, high) = (libm::log(11.9), libm::log(12.1));
+        let share = of.below(high, mean, 0.2) - of.below(low, mean, 0.2);
+        assert!((share / (high - low) - run.density).abs() < 0.01 * run.density, "{share} {run:?}");
+    }
+
+    #[test]
+    fn quiet_runs_lower_the_rate_and_stalls_raise_it() {
+        let (points, mean) = ([traits(4, 7.0), traits(4, 7.0), traits(1, 7.0)], libm::log(4.0));
+        let prior = StallBelief::prior(&law(), points.iter());
+        assert!(prior.chances[0] > prior.chances[2]);
+        let mut quiet = prior.clone();
+        let direct = quiet.observe(0, mean, mean, 0.1, 0.0);
+        assert!((direct.0 - mean).abs() < 0.01 && direct.1 < 1e-3, "{direct:?}");
+        assert!(quiet.chances[1] < prior.chances[1] - 0.02 && quiet.chances[2] < prior.chances[2]);
+        let mut stalled = prior.clone();
+        let hidden = stalled.observe(0, libm::log(12.0), mean, 0.1, 0.0);
+        assert!(hidden.1.sqrt() > 0.08, "{hidden:?}");
+        assert!(stalled.chances[1] > prior.chances[1] + 0.02);
+        assert!((stalled.drawn(0, mean, 0.0, 0.0) - libm::log(12.0)).abs() < 1e-12, "what was measured is known");
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_mixture() {
+        let belief = StallBelief::prior(&law(), [traits(4, 9.0)].iter());
+        let (chance, mean) = (belief.chances[0], libm::log(4.0));
+        let median = belief.quantile(0, 0.0, mean, 0.1);
+        // half of the runs are below: those that do not stall, and of the others so many
+        let below = chance * law().of(&traits(4, 9.0)).below(median, mean, 0.1);
+        assert!((1.0 - chance + below - 0.5).abs() < 1e-3, "{chance} {median}");
+        assert!(belief.quantile(0, -1.645, mean, 0.1) < libm::log(4.1));
+    }
+}
