@@ -69,6 +69,18 @@ fn routers_score_as_their_model_does() {
     assert_all(&titan, &wanted);
 }
 
+/// EXAONE 4 has its norms behind attention and MLP, which a file that is written for norms before them does not say.
+#[test]
+fn norms_behind_the_two_parts_are_named() {
+    for (framework, plan) in
+        [("megatron", DENSE), ("torchtitan", "dp=512 zero=3 mbs=1"), ("maxtext", "dp=512 zero=3 mbs=1")]
+    {
+        let refused = emitted(framework, "exaone-4-32b", plan);
+        assert!(refused.contains("norms behind attention and MLP"), "{framework}: {refused}");
+    }
+    assert!(!emitted("megatron", "llama-3.1-8b", DENSE).contains("norms behind"));
+}
+
 /// Megatron's kernels of a bias and an activation are for GELU, SwiGLU and quick GELU: beside another they are off.
 #[test]
 fn squared_relu_has_no_fused_bias() {

@@ -14,6 +14,8 @@ pub(crate) struct Sayable {
     pub scaling: fn(scaling: &RopeScaling, latent: bool) -> bool,
     /// Whether gated parts can have GPT-OSS' activation.
     pub clamped_quick_gelu: bool,
+    /// Whether the norms of the two parts can be behind them.
+    pub norms_after: bool,
     /// Activations of parts without a gate.
     pub plain: &'static [Activation],
     /// Whether a softmax router may choose with a bias for each expert, which a sigmoid one may.
@@ -44,6 +46,7 @@ pub(crate) const MEGATRON: Sayable = Sayable {
         RopeScalingKind::Other(_) => false,
     },
     clamped_quick_gelu: true,
+    norms_after: false,
     plain: &[Activation::Gelu, Activation::GeluTanh, Activation::SquaredRelu],
     softmax_bias: false,
     raw_sigmoid: false,
@@ -59,6 +62,7 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
         rope_scaling,
         norm_epsilon: _,
         activation,
+        norms_after,
         router,
         others,
     } = &model.details;
@@ -76,6 +80,8 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
     if let Some(share) = rotary_share.filter(|_| !can.rotary_share) {
         refuse(true, format!("partial_rotary_factor = {share}"), "whole heads are rotary");
     }
+    let behind = *norms_after && !can.norms_after;
+    refuse(behind, "norms behind attention and MLP".to_owned(), "its norms are before the two");
     if let Some(scaling) = rope_scaling {
         let field = format!("rope_scaling = {}", scaling_name(scaling));
         refuse(!(can.scaling)(scaling, latent), field, "its files cannot say this change of rotary frequencies");

@@ -17,6 +17,8 @@ pub struct Details {
     pub norm_epsilon: Option<f64>,
     /// Activation of the feed-forward parts.
     pub activation: Option<Activation>,
+    /// Whether the norms of the two parts are behind them, and not before (OLMo 2).
+    pub norms_after: bool,
     /// Scores and losses of the router.
     pub router: Router,
     /// Settings by their own names that no field above holds: soft caps, multipliers of embeddings, residuals and logits.

@@ -41,6 +41,7 @@ const SAYABLE: Sayable = Sayable {
     rotary_share: true,
     scaling: |_, _| false,
     clamped_quick_gelu: false,
+    norms_after: false,
     plain: &[Activation::Gelu, Activation::GeluTanh, Activation::Silu],
     softmax_bias: false,
     raw_sigmoid: false,

@@ -37,6 +37,7 @@ const SAYABLE: Sayable = Sayable {
         RopeScalingKind::Yarn { .. } | RopeScalingKind::Other(_) => false,
     },
     clamped_quick_gelu: false,
+    norms_after: false,
     plain: &[Activation::Gelu, Activation::GeluTanh, Activation::Silu],
     softmax_bias: false,
     raw_sigmoid: false,

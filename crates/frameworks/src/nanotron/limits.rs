@@ -35,6 +35,7 @@ const SAYABLE: Sayable = Sayable {
     rotary_share: false,
     scaling: |_, _| false,
     clamped_quick_gelu: false,
+    norms_after: false,
     plain: &[],
     softmax_bias: false,
     raw_sigmoid: false,

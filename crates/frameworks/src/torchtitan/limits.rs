@@ -37,6 +37,7 @@ const SAYABLE: Sayable = Sayable {
         RopeScalingKind::Yarn { .. } | RopeScalingKind::Linear | RopeScalingKind::Other(_) => false,
     },
     clamped_quick_gelu: false,
+    norms_after: false,
     plain: &[],
     softmax_bias: true,
     raw_sigmoid: true,

@@ -42,6 +42,11 @@ const BIASED: &[&str] = &[
 const NORMALIZED: &[&str] =
     &["ernie4_5_moe", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral"];
 
+/// Families whose norms are on the outputs of attention and MLP, before these are added.
+///
+/// Source: [transformers] `modeling_{exaone4,flex_olmo,olmo2,olmo3}.py`.
+const NORMS_AFTER: &[&str] = &["exaone4", "flex_olmo", "olmo2", "olmo3"];
+
 /// Multipliers and caps, with the value that changes nothing.
 const OTHERS: &[(&str, f64)] = &[
     ("attention_multiplier", 0.0),
@@ -117,6 +122,7 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
             &["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"],
         )?,
         activation: activation(fields, model_type)?,
+        norms_after: NORMS_AFTER.contains(&model_type),
         router: router(fields, model_type)?,
         others: others.collect::<Result<_, _>>()?,
     })
