@@ -23,6 +23,8 @@ PRELOADED = {
     "check_gpt_neox.py": ["torch", "deepspeed", "deepspeed.launcher.runner", "torch.testing._internal.distributed.fake_pg"],
     "check_ms_swift.py": ["torch", "transformers"],
     "check_llm_foundry.py": ["torch", "transformers.modeling_utils", "transformers.models.llama.modeling_llama", "omegaconf", "torch.testing._internal.distributed.fake_pg"],
+    "check_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp",
+                           "torch.testing._internal.distributed.fake_pg"],
     "check_nanotron.py": ["torch", "transformers"],
     "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
                             "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],

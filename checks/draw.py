@@ -182,6 +182,12 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--set", "stack.attention=fa2"]
     if framework == "llm-foundry" and chance.random() < 0.5:
         flags += ["--set", f"stack.reduce_bytes={chance.choice((2, 4))}", "--optimizer", "megatron"]
+    if framework == "olmo-core" and chance.random() < 0.3:
+        flags += ["--precision", chance.choice(("fp8", "mxfp8"))]
+    if framework == "olmo-core" and chance.random() < 0.3:
+        flags += ["--stack", chance.choice(("torchtitan-eager", "torchtitan-2025"))]
+    if framework == "olmo-core" and chance.random() < 0.4:
+        flags += ["--set", chance.choice(("stack.reduce_bytes=2", "stack.attention=fa3", "stack.attention=cudnn", "stack.fp8_all_gather=true", "stack.overlap.tp=0.5"))]
     if chance.random() < 0.15:
         flags += ["--set", f"model.mtp_depth={chance.choice((0, 1, 2))}"]
     if chance.random() < 0.1:
@@ -216,7 +222,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--folder", help="where models and clusters that are made up are kept")
-    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4,llm-foundry=3")
+    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4,llm-foundry=3,olmo-core=4")
     o, wrong = ap.parse_args(), 0
     models = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(ROOT, "models", "*.toml")))]
     models += [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, "tests", "hf", "*.json")))]

@@ -22,6 +22,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "gpt-neox": ("check_gpt_neox.py", "gpt_neox.yml", ""),
            "ms-swift": ("check_ms_swift.py", "ms_swift.sh", ""),
            "llm-foundry": ("check_llm_foundry.py", "llm_foundry.yaml", ""),
+           "olmo-core": ("check_olmo_core.py", "olmo_core_plan.py", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -43,7 +44,7 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
-LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh", "ms-swift": "ms_swift.sh", "llm-foundry": "llm_foundry.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh", "ms-swift": "ms_swift.sh", "llm-foundry": "llm_foundry.sh", "olmo-core": "olmo_core.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
 
 
 def read_back(binary, case, keys, folder):
@@ -72,6 +73,7 @@ def main():
     ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--ms-swift", help="checkout of ms-swift")
     ap.add_argument("--llm-foundry", help="checkout of llm-foundry"); ap.add_argument("--composer", help="checkout of Composer")
+    ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
@@ -129,10 +131,11 @@ def judged(o, framework, items):
     extra += ["--gpt-neox-path", o.gpt_neox] if framework == "gpt-neox" else []
     extra += ["--ms-swift-path", o.ms_swift] if framework == "ms-swift" else []
     extra += ["--llm-foundry-path", o.llm_foundry, "--composer-path", o.composer] if framework == "llm-foundry" else []
+    extra += ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs] if framework == "olmo-core" else []
     listed = []
     for case, keys, world, path in items:
         trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
-        counted = ["--parameters", str(parameters(o.meshwright, case))] if framework == "llm-foundry" and "model." not in case["flags"] else []
+        counted = ["--parameters", str(parameters(o.meshwright, case))] if framework in ("llm-foundry", "olmo-core") and "model." not in case["flags"] else []
         listed.append({"file": path, "world_size": None if trains else world, "ranks": TRAINED if trains else 1,
                        "options": ["--level", "train"] if trains else extra + counted + options(framework, case, keys).split()})
     plan = os.path.join(o.out, f"{framework}.json")
@@ -151,6 +154,8 @@ def parameters(binary, case):
 
 def options(framework, case, keys):
     """Options of the checker for a case."""
+    if framework == "olmo-core":                          # a rank of the last stage
+        return f"--rank {int(keys['tp']) * int(keys['cp']) * int(keys['pp']) * int(keys['dp']) - 1}" if keys["pp"] != "1" else ""
     if framework == "megatron":
         return "--arch 10" if re.search(r"b200|b300", case["cluster"]) else ""
     if framework == "deepspeed" and keys["pp"] != "1":
@@ -168,8 +173,12 @@ def differences(framework, keys, answer):
     wrong = []
     # name in the plan -> name in the report
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
-    if framework in ("axolotl", "llama-factory", "gpt-neox", "llm-foundry"):
+    if framework in ("axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"):
         names |= {"dp": "dp", "zero": "zero_stage"}
+    if framework == "olmo-core":
+        names |= {"ep": "ep", "vpp": "chunks"}
+        said, plan = (sizes.get("shard"), sizes.get("recompute")), (int(keys.get("shard", int(keys["dp"]) * int(keys["cp"]))), keys["recompute"])
+        wrong += [f"shard and recompute: the plan says {plan}, the framework {said}"] if said != plan else []
     if framework in ("megatron", "megatron-bridge", "ms-swift"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
     if framework == "deepspeed":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
-#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 52 plans that checks/draw.py draws
+#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 56 plans that checks/draw.py draws
 #   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
@@ -48,7 +48,8 @@ if [ ! -d "$nanotron" ]; then
     fi
 fi
 # GPT-NeoX is no package, and ms-swift's and llm-foundry's ask for more than their arguments: their sources are asked, from $GPT_NEOX,
-# $MS_SWIFT, $LLM_FOUNDRY and $COMPOSER (checkouts) or from where they are kept.
+# $MS_SWIFT, $LLM_FOUNDRY and $COMPOSER (checkouts) or from where they are kept. OLMo-core's asks for Beaker's client and others: its
+# source, from $OLMO_CORE, runs with two packages beside the others.
 fetched() { # owner, name, revision -> the folder
     local folder=$home/$2-$3
     if [ ! -d "$folder" ]; then
@@ -62,6 +63,11 @@ fetched() { # owner, name, revision -> the folder
 neox=${GPT_NEOX:-$(fetched EleutherAI gpt-neox ea7aefd8f8e183256992d9fede4d7c71a46d67a5)}
 foundry=${LLM_FOUNDRY:-$(fetched mosaicml llm-foundry 8c8dd48f72168c5d51e2f7b151595892a8fba43d)}
 composer=${COMPOSER:-$(fetched mosaicml composer 4bfb5fc44b8bbde26b035a43b9311003013a4252)}
+olmo=${OLMO_CORE:-$(fetched allenai OLMo-core fa6c5014c9f6e9ee789da2d9c20d5126fee8df0d)}
+olmo_needs=$home/olmo-core-needs
+if [ -d "$olmo" ] && [ ! -d "$olmo_needs" ]; then
+    "$home/bin/uv" pip install -q --no-deps --python "$home/bin/python" --target "$olmo_needs" dataclass-extensions==0.5.0 torchao==0.15.0 2> /dev/null || rm -rf "$olmo_needs"
+fi
 swift=${MS_SWIFT:-$(fetched modelscope ms-swift 3602360a562313afbf2ef6065fdf61f271a2c5b9)}
 only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory
 more=()
@@ -89,6 +95,13 @@ if [ -d "$foundry" ] && [ -d "$composer" ]; then
     more+=(--llm-foundry "$foundry" --composer "$composer")
 else
     echo "SKIPPED: llm-foundry's source or Composer's cannot be fetched; no file for llm-foundry was judged by its own code"
+fi
+
+if [ -d "$olmo" ] && [ -d "$olmo_needs" ]; then
+    only=$only,olmo-core
+    more+=(--olmo-core "$olmo" --olmo-core-needs "$olmo_needs")
+else
+    echo "SKIPPED: OLMo-core's source, or what it needs of the Python registry, cannot be fetched; no file for OLMo-core was judged by its own code"
 fi
 
 cargo build

@@ -36,8 +36,8 @@ const FIXED: [&str; 16] = [
     "tp=1", "tp=8", "tp=3", "pp=1", "pp=2..4", "pp=16", "cp=2", "ep=8", "vpp=2", "zero=3", "mbs=1", "recompute=full",
     "schedule=dualpipe", "split=cost-balanced", "order=tp-cp-ep-pp-dp", "offload-optimizer=0.5",
 ];
-const FRAMEWORKS: [&str; 12] =
-    ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "axolotl", "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "any"];
+const FRAMEWORKS: [&str; 13] =
+    ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "axolotl", "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "olmo-core", "any"];
 const OBJECTIVES: [&str; 6] = ["step-time", "time-to-train", "cost", "energy", "memory", "gpu-time"];
 
 /// Question of `plan`, its answer, and the explanation of each plan in it.

@@ -53,6 +53,7 @@ struct Key {
     llama_factory: String,
     gpt_neox: String,
     llm_foundry: String,
+    olmo_core: String,
 }
 
 /// One term of a prediction.
@@ -151,10 +152,10 @@ fn settings_sheet(keys: &[Key]) -> Sheet {
 }
 
 fn tuning_sheet(keys: &[Key]) -> Sheet {
-    let mut sheet =
-        settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory", "gpt-neox", "llm-foundry"]);
-    for Key { name, axolotl, llama_factory, gpt_neox, llm_foundry, .. } in keys {
-        sheet.push([name, axolotl, llama_factory, gpt_neox, llm_foundry].map(Clone::clone));
+    let frameworks = ["axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"];
+    let mut sheet = settings_of("Settings of the other frameworks", &frameworks);
+    for Key { name, axolotl, llama_factory, gpt_neox, llm_foundry, olmo_core, .. } in keys {
+        sheet.push([name, axolotl, llama_factory, gpt_neox, llm_foundry, olmo_core].map(Clone::clone));
     }
     sheet
 }

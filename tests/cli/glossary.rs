@@ -60,6 +60,7 @@ fn settings_are_those_that_are_emitted() {
             "llama_factory",
             "gpt_neox",
             "llm_foundry",
+            "olmo_core",
         ] {
             for setting in entry[framework].as_str().unwrap().split('`').skip(1).step_by(2) {
                 let last = setting.trim_start_matches("--").split('.').next_back().unwrap().to_owned();

@@ -189,6 +189,56 @@ fn llm_foundry_says_what_an_mpt_is() {
     }
 }
 
+/// Rotary frequencies as shares of the spectrum, norms behind the two parts, kinds of norms on queries and keys, and routers.
+#[test]
+fn olmo_core_says_what_its_decoders_are() {
+    let llama = emitted("olmo-core", "llama-3.1-8b", "dp=512 zero=3 mbs=1");
+    let wanted = [
+        "norm = LayerNormConfig(name=LayerNormType.rms, eps=0.00001, bias=False)",
+        "rope=RoPEConfig(theta=500000, scaling=StepwiseRoPEScalingConfig(",
+        "factor=8.0, low_freq_proportion=0.0, high_freq_proportion=0.25, old_context_len=8192",
+        "name=DataParallelType.fsdp, param_dtype=DType.bfloat16, reduce_dtype=DType.float32",
+        "block=block_0,",
+    ];
+    assert_all(&llama, &wanted);
+    let exaone = emitted("olmo-core", "exaone-4-32b", "dp=512 zero=3 shard=8 mbs=1");
+    let wanted = [
+        "name=TransformerBlockType.reordered_norm",
+        "qk_norm=norm, use_head_qk_norm=True",
+        "block_pattern=[\"block_0\"] * 3 + [\"block_1\"] * 1",
+        "num_replicas=64, shard_degree=8",
+    ];
+    assert_all(&exaone, &wanted);
+    let qwen = emitted("olmo-core", "qwen3-30b-a3b", "dp=512 ep=64 shard=64 zero=3 mbs=1");
+    let wanted = [
+        "top_k=8, gating_function=MoERouterGatingFunction.softmax, normalize_expert_weights=1.0",
+        "lb_loss_weight=0.001, scale_loss_by_num_layers=False",
+        "ep_config=TransformerExpertParallelConfig(degree=64)",
+    ];
+    assert_all(&qwen, &wanted);
+    for (config, plan, why) in [
+        ("llama-3.1-8b", "tp=2 dp=256 zero=0 mbs=1", "DDP is for copies of whole models"),
+        ("llama-3.1-8b", "dp=512 zero=3 reshard=off mbs=1", "freed after forward"),
+        ("llama-3.1-8b", "cp=2 dp=256 cp-kind=allgather zero=3 mbs=1", "round a ring, or exchanges heads"),
+        ("llama-3.1-8b", "pp=2 dp=256 schedule=zb-v vpp=2 zero=3 reshard=off mbs=1", "without torch.compile"),
+        (
+            "llama-3.1-8b",
+            "pp=2 dp=256 schedule=1f1b zero=3 reshard=off mbs=1 recompute=per-op",
+            "first stage of a pipeline alone",
+        ),
+        ("qwen3-30b-a3b", "tp=2 ep=8 dp=256 zero=3 mbs=1", "`ep_config` beside `tp_config` is refused"),
+        ("qwen3-30b-a3b", "dp=512 ep=8 zero=3 mbs=1", "`ep_config.degree` is HSDP's `shard_degree`"),
+        ("qwen3-30b-a3b", "dp=512 zero=3 mbs=1 recompute=full", "does not recompute blocks with experts"),
+        ("qwen2.5-7b", "dp=512 zero=3 mbs=1", "`AttentionConfig.bias` is for all four"),
+        ("glm-4.5", "dp=512 zero=3 mbs=1", "averaged with the experts"),
+        ("moonlight-16b-a3b", "dp=512 zero=3 mbs=1", "latent attention"),
+        ("bloom-176b", "dp=512 zero=3 mbs=1", "its MLPs are gated"),
+    ] {
+        let refused = emitted("olmo-core", config, plan);
+        assert!(refused.contains(why), "{config} {plan}: {refused}");
+    }
+}
+
 /// Masks of flex attention are split in whole blocks of 128 queries: 1,152 tokens over 4 ranks are not.
 #[test]
 fn torchtitan_splits_sequences_in_whole_blocks() {

@@ -7,7 +7,7 @@ use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
     ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MAXTEXT, MEGATRON,
-    MEGATRON_BRIDGE, MS_SWIFT, NANOTRON, TORCHTITAN,
+    MEGATRON_BRIDGE, MS_SWIFT, NANOTRON, OLMO_CORE, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -102,7 +102,9 @@ fn stages_that_are_spelled_out_read_back() {
     for framework in [&MEGATRON, &MEGATRON_BRIDGE] {
         splits_round_trip(framework, &[dense.clone(), predicting.clone()]);
     }
-    splits_round_trip(&TORCHTITAN, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
+    for framework in [&TORCHTITAN, &OLMO_CORE] {
+        splits_round_trip(framework, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
+    }
 }
 
 /// Files for every release of Megatron core have its flags alone, or are refused with the flag that it lacks.
@@ -180,6 +182,17 @@ fn llm_foundry_reads_back() {
     let gpt = spec("gpt3-175b", "dgx-a100-1k", "foundry-2023", 1024, 2048);
     let qwen = spec("qwen3-8b", "dgx-h100-64", "foundry-2023", 128, 8192);
     round_trip(&LLM_FOUNDRY, &[llama, narrow, gpt, qwen]);
+}
+
+/// Eager and compiled, dense and with experts, with windows and with norms on queries and keys.
+#[test]
+fn olmo_core_reads_back() {
+    let llama = spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192);
+    let eager = spec("llama3-8b", "dgx-h100-64", "torchtitan-eager", 128, 8192);
+    let mistral = spec("mistral-7b", "dgx-h100-64", "torchtitan-2024", 128, 8192);
+    let mixtral = spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096);
+    let qwen = spec("qwen3-30b-a3b", "dgx-h100-64", "torchtitan-2024", 256, 4096);
+    round_trip(&OLMO_CORE, &[llama.set("stack.reduce_bytes=2"), llama, eager, mistral, mixtral, qwen]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use meshwright::cost::Costs;
 use meshwright::emit::{EmittedFile, Request, emit, slurm};
 use meshwright::frameworks::{
     ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MEGATRON, MEGATRON_BRIDGE,
-    MS_SWIFT, NANOTRON, TORCHTITAN,
+    MS_SWIFT, NANOTRON, OLMO_CORE, TORCHTITAN,
 };
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -18,7 +18,7 @@ use saphyr_parser::Parser;
 use crate::random::spec;
 
 /// Every framework, with a model and a plan that it runs.
-fn cases() -> [(&'static Framework, &'static str, &'static str); 13] {
+fn cases() -> [(&'static Framework, &'static str, &'static str); 14] {
     [
         (&MEGATRON, "llama3-8b", "tp=4 pp=2"),
         (&MEGATRON, "qwen3-30b-a3b", "tp=2 pp=1 ep=4"),
@@ -33,6 +33,7 @@ fn cases() -> [(&'static Framework, &'static str, &'static str); 13] {
         (&GPT_NEOX, "llama3-8b", "tp=2 pp=2 zero=1 recompute=full"),
         (&MS_SWIFT, "llama3-8b", "tp=2 pp=2 zero=1 recompute=full"),
         (&LLM_FOUNDRY, "llama3-8b", "zero=3 recompute=full"),
+        (&OLMO_CORE, "llama3-8b", "tp=2 pp=2 zero=3 reshard=off recompute=full"),
     ]
 }
 

@@ -166,6 +166,10 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
     slurm.variables.insert("LLM_FOUNDRY", "/x".to_owned());
     let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
     assert!(said.contains("local: TO_BE_SET") && said.contains("llm_foundry.yaml: set these"), "{said}");
+    slurm.emit("olmo-core", &["--plan", "zero=3", "--force"]);
+    slurm.variables.remove("TOKENIZER");
+    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(said.contains("set TOKENIZER to the tokenizer that they were made with"), "{said}");
 }
 
 #[test]

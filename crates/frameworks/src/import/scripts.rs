@@ -2,8 +2,9 @@
 
 use super::context::{Context, ImportError, Launched};
 use super::finding::{Finding, Place, Severity};
-use super::formats::refuse_program;
+use super::formats::{kind_of, refuse_program};
 use super::imported::Imported;
+use super::kind::FileKind;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
 use super::named::{configuration, is_yaml, own_settings, own_yaml};
@@ -20,6 +21,8 @@ use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
 use crate::ms_swift::import as ms_swift;
 use crate::nanotron::import as nanotron;
+use crate::olmo_core::OLMO_CORE;
+use crate::olmo_core::import as olmo_core;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::Text;
 use crate::readers::shell::{self, Ran};
@@ -169,6 +172,9 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         let engine = named.then(|| of_accelerate(launch, launched, ran, context)).transpose()?;
         return llama_factory::settle(&document?, launched, engine, context);
     }
+    if let Some(imported) = of_program(launch, launched, context) {
+        return imported;
+    }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() {
         return Ok(trainer::settle(launch, launched, context.file));
@@ -295,6 +301,20 @@ fn llm_foundry_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Resul
     let document = own_yaml(launch, ran, context)?;
     let is_its = document.as_ref().map_or(launch.launcher == Launcher::Composer, llm_foundry::is_its);
     is_its.then_some(document)
+}
+
+/// A launch of a program of OLMo-core that is beside the script.
+fn of_program(launch: &Launch, launched: &Launched, context: &Context) -> Option<Result<Imported, ImportError>> {
+    let program = launch.program.as_str();
+    let text = (context.files)(program)
+        .filter(|_| std::path::Path::new(program).extension().is_some_and(|end| end == "py"))?;
+    if kind_of(program, &text).ok()? != FileKind::Of(&OLMO_CORE) {
+        return None;
+    }
+    let words = launch.arguments.iter().filter(|word| word.missing().is_empty());
+    let words: Vec<(String, u32)> = words.map(|word| (word.plain(), word.line().unwrap_or(launch.line))).collect();
+    let inner = Context { files: context.files, ..Context::alone(program) };
+    Some(olmo_core::of_launch(&text, &inner, &olmo_core::Arguments::of(&words), launched))
 }
 
 fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {

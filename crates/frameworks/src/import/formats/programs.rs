@@ -5,6 +5,7 @@ use super::format::Outcome::{Read, Refused};
 use super::format::{Format, Syntax};
 use crate::import::context::ImportError;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
+use crate::olmo_core::OLMO_CORE;
 use crate::torchtitan::TORCHTITAN;
 
 const OF_CODE: &str =
@@ -40,10 +41,19 @@ pub(super) const PYTHON: &[Format] = &[
         outcome: Read(&TORCHTITAN),
     },
     Format {
-        title: "a script of OLMo-core",
+        title: "OLMo-core's program",
+        syntaxes: &[Syntax::Python],
+        evidence: &[
+            &[Code("from olmo_core"), Code("TransformerTrainModuleConfig")],
+            &[Code("from olmo_core"), Code("ExperimentConfig")],
+        ],
+        outcome: Read(&OLMO_CORE),
+    },
+    Format {
+        title: "a program of OLMo-core that does not train, or a part of one",
         syntaxes: &[Syntax::Python],
         evidence: &[&[Code("olmo_core")]],
-        outcome: Refused(OF_CODE),
+        outcome: Refused("import the program that gives an `ExperimentConfig`"),
     },
     Format {
         title: "a program of MaxText or of JAX",

@@ -62,6 +62,19 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
     }
 }
 
+/// Name of what `getattr(Class, "name")` gives: `Class.name`.
+pub(super) fn attribute_of(node: &Node) -> Option<String> {
+    let NodeValue::Map(entries) = &node.value else { return None };
+    let word = |wanted: &str, quoted: bool| {
+        let node = entries.iter().find(|(key, ..)| key == wanted).map(|(.., node)| node)?;
+        if let NodeValue::Scalar(word, is) = &node.value { (*is == quoted).then(|| word.clone()) } else { None }
+    };
+    if word(CALLED, false)? != "getattr" {
+        return None;
+    }
+    Some(format!("{}.{}", word("0", false).filter(|class| made(class))?, word("1", true)?))
+}
+
 fn attribute<'n>(object: &'n Node, name: &Node) -> Option<&'n Node> {
     let (NodeValue::Map(entries), NodeValue::Scalar(name, true)) = (&object.value, &name.value) else { return None };
     entries.iter().find(|(key, _, node)| key == name && is_known(node)).map(|(.., node)| node)

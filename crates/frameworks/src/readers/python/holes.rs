@@ -61,6 +61,31 @@ pub(super) fn merge(entries: &mut Entries, other: Option<Node>, line: u32) -> bo
     true
 }
 
+/// Paths of entries of a value that are not known, with their lines; of tables with entries that are not known, their own.
+pub(super) fn unknowns(node: &Node) -> Vec<(String, u32)> {
+    fn walk(node: &Node, path: &str, found: &mut Vec<(String, u32)>) {
+        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        match &node.value {
+            NodeValue::Scalar(..) => {}
+            NodeValue::List(items) => {
+                items.iter().enumerate().for_each(|(at, item)| walk(item, &below(&at.to_string()), found))
+            }
+            NodeValue::Map(entries) => {
+                for (key, line, inner) in entries {
+                    match key.as_str() {
+                        OPEN => found.push((path.to_owned(), *line)),
+                        key if !is_known(inner) => found.push((below(key), *line)),
+                        key => walk(inner, &below(key), found),
+                    }
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(node, "", &mut found);
+    found
+}
+
 /// Takes the marks out of a value; the paths of its tables that had entries which are not known, with their lines.
 pub(super) fn closed(node: &mut Node) -> Vec<(String, u32)> {
     fn close(node: &mut Node, path: &str, found: &mut Vec<(String, u32)>) {

@@ -1,6 +1,7 @@
 //! Calls of methods on the results of calls and on texts.
 
 use super::builtins::method_of;
+use super::library::OBJECT;
 use super::tokens::Token;
 use super::value::Expression;
 use crate::readers::document::{Entries, Node};
@@ -21,9 +22,19 @@ impl Expression<'_> {
             self.skip(3);
             let entries = self.arguments();
             let line = object.line;
-            object = method_of(&object, &method, &entries, line)?;
+            object = self.result(&object, &method, &entries, line)?;
         }
         Some(object)
+    }
+
+    /// Result of a method: Python's own, or one of a class that the library knows.
+    pub fn result(&mut self, object: &Node, method: &str, entries: &Entries, line: u32) -> Option<Node> {
+        if let Some(result) = method_of(object, method, entries, line) {
+            return Some(result);
+        }
+        let mut all: Entries = vec![(OBJECT.to_owned(), line, object.clone())];
+        all.extend(entries.iter().cloned());
+        (self.functions)(&format!(".{method}"), &all).map(|(node, _)| node)
     }
 
     /// Methods of what a class made: `AutoBridge.from_hf_pretrained("…").to_megatron_provider(load_weights=False)`. Their names go

@@ -4,14 +4,17 @@
 //!
 //! Values that depend on unknown conditions, loops or modules that are not there are named by their line.
 
+mod arms;
 mod assign;
 mod binding;
 mod builtins;
 #[cfg(test)]
 mod calls;
 mod evaluated;
+mod followed;
 mod functions;
 mod holes;
+mod library;
 mod logic;
 mod methods;
 mod modules;
@@ -35,6 +38,8 @@ use modules::{MAIN, Spot, Unread};
 use program::{Frame, Program};
 use unread::{note_opened, note_unread};
 
+pub(crate) use followed::Followed;
+pub(crate) use library::Library;
 pub(crate) use unread::OTHER_MODULE;
 
 /// Reads the configuration that a file's function gives: the one that was named, or the only one that gives a `Partial`, a `Config` or
@@ -45,7 +50,7 @@ pub(crate) use unread::OTHER_MODULE;
 pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Result<Document, ImportError> {
     let bad = |line: u32, why: String, expected: String| ImportError { file: context.file.into(), line, why, expected };
     let text = text.trim_start_matches('\u{feff}');
-    let program = Program::new(text, context).map_err(|(line, why)| bad(line, why, String::new()))?;
+    let program = Program::new(text, context, &()).map_err(|(line, why)| bad(line, why, String::new()))?;
     let mut unread = Vec::new();
     let main = program.modules.module(MAIN);
     let (module, given) = program.top_level(&main, &mut unread);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::functions::partial;
 use super::holes::{is_known, open, unknown};
-use crate::readers::document::{CALLED, Node, NodeValue};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// Values of names in this function and its module.
 #[derive(Clone, Debug, Default)]
@@ -168,6 +169,11 @@ impl Names {
             });
             at = &mut entries[place].2;
         }
+    }
+
+    /// Functions that `partial` binds arguments of, under any name: each with its arguments by name.
+    pub fn partials(&self) -> Vec<(String, Entries)> {
+        self.values.values().filter_map(|node| partial(Some(node), &Entries::new())).collect()
     }
 
     /// The value of a name.

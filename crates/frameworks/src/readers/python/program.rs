@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 
+use super::arms::{arms, is_main, logs, only_refuses};
 use super::assign::{assign, augmented, forget_assigned, path};
 use super::binding::bind;
 use super::functions::{Function, block, is_word, partial};
+use super::library::{Library, OBJECT};
 use super::modules::{MAIN, Module, Modules, Spot, Unread};
 use super::names::Names;
 use super::places::relocated;
@@ -47,10 +49,11 @@ impl Frame {
 /// A program of modules.
 pub(super) struct Program<'c> {
     pub modules: Modules<'c>,
+    library: &'c dyn Library,
     calls: Cell<u32>,
 }
 
-enum Step {
+pub(super) enum Step {
     On,
     Returned(Option<Node>),
 }
@@ -60,8 +63,8 @@ impl<'c> Program<'c> {
     ///
     /// # Errors
     /// The line that is no Python.
-    pub fn new(text: &str, context: &'c Context<'c>) -> Result<Self, (u32, String)> {
-        Ok(Self { modules: Modules::new(text, context)?, calls: Cell::new(0) })
+    pub fn new(text: &str, context: &'c Context<'c>, library: &'c dyn Library) -> Result<Self, (u32, String)> {
+        Ok(Self { modules: Modules::new(text, context)?, library, calls: Cell::new(0) })
     }
 
     /// Values of a module's names at its end, and what it returns.
@@ -97,6 +100,15 @@ impl<'c> Program<'c> {
             return module.names.get_or_init(|| names).clone();
         }
         Names::default()
+    }
+
+    /// Values of the names that are set below `if __name__ == "__main__":`, and of the others.
+    pub fn of_main(&self, module: &Module, names: &Names, unread: &mut Unread) -> Names {
+        let mut names = names.clone();
+        for (at, _) in module.lines.iter().enumerate().filter(|(_, line)| is_word(line, 0, "if") && is_main(line)) {
+            let _ = self.follow(block(&module.lines, at), Frame::of(MAIN), &mut names, unread);
+        }
+        names
     }
 
     /// Result of a function, and the names of its body at its end.
@@ -174,6 +186,15 @@ impl<'c> Program<'c> {
         if let Some((name, arguments)) = partial(names.value(name).as_ref(), arguments) {
             return self.given(&name, &arguments, &Names::default(), frame, line, inner);
         }
+        if let Some(method) = name.strip_prefix('.') {
+            let object = arguments.iter().find(|(key, ..)| key == OBJECT).map(|(.., node)| node)?;
+            let others: Entries = arguments.iter().filter(|(key, ..)| key != OBJECT).cloned().collect();
+            return self.library.method(object, method, &others, line).map(|node| (node, true));
+        }
+        let is_own = self.modules.module(frame.module).functions.iter().any(|function| function.name == name);
+        if !is_own && let Some(node) = self.library.called(name, arguments, line) {
+            return Some((node, true));
+        }
         let function = self.modules.function(frame.module, name)?;
         if function.needs && arguments.is_empty() {
             return None;
@@ -248,8 +269,17 @@ impl<'c> Program<'c> {
         if tuple { Some(Node { value: NodeValue::List(items), line }) } else { items.pop() }
     }
 
+    /// Arguments of a call, whose words follow its bracket, with these names.
+    pub fn arguments_of(&self, words: &[(Token, u32)], names: &Names) -> Entries {
+        let line = words.first().map_or(1, |(_, line)| *line);
+        let mut inner = Vec::new();
+        let mut functions =
+            |name: &str, arguments: &Entries| self.given(name, arguments, names, Frame::of(MAIN), line, &mut inner);
+        Expression { words, names, functions: &mut functions, unread: Vec::new() }.arguments()
+    }
+
     /// Follows statements of one indentation, that of the first.
-    fn follow(&self, lines: &[Line], frame: Frame, names: &mut Names, unread: &mut Unread) -> Step {
+    pub fn follow(&self, lines: &[Line], frame: Frame, names: &mut Names, unread: &mut Unread) -> Step {
         let indent = lines.first().map_or(0, |line| line.indent);
         let mut at = 0;
         while let Some(line) = lines.get(at) {
@@ -365,33 +395,4 @@ impl<'c> Program<'c> {
         take(right, names);
         Step::On
     }
-}
-
-/// The arms of a condition: the place of each in its lines, its head, and what is below it.
-fn arms(lines: &[Line], at: usize) -> Vec<(usize, &Line, &[Line])> {
-    let mut arms = vec![(at, &lines[at], block(lines, at))];
-    while let Some((last, _, below)) = arms.last() {
-        let next = last + 1 + below.len();
-        let goes_on = |line: &&Line| is_word(line, 0, "elif") || is_word(line, 0, "else");
-        match lines.get(next).filter(goes_on) {
-            Some(line) if line.indent == lines[at].indent => arms.push((next, line, block(lines, next))),
-            Some(_) | None => break,
-        }
-    }
-    arms
-}
-
-/// Whether lines do nothing but end the program or write a message.
-fn only_refuses(lines: &[Line]) -> bool {
-    lines.iter().all(|line| ["raise", "assert", "pass"].iter().any(|word| is_word(line, 0, word)) || logs(line))
-}
-
-/// `logger.warning(…)`, `warnings.warn(…)`, `print(…)`.
-fn logs(line: &Line) -> bool {
-    ["logger", "log", "logging", "warnings", "print"].iter().any(|word| is_word(line, 0, word))
-}
-
-/// `if __name__ == "__main__":`
-fn is_main(line: &Line) -> bool {
-    is_word(line, 1, "__name__")
 }

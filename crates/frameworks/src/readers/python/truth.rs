@@ -1,6 +1,6 @@
 //! Truth of Python's values, and their comparison.
 
-use super::holes::{is_known, is_open, is_plain_table};
+use super::holes::{OPEN, is_known, is_open, is_plain_table};
 use crate::readers::document::{CALLED, Node, NodeValue};
 
 /// A value of one word.
@@ -78,6 +78,14 @@ fn is_something(node: &Node) -> Option<bool> {
         }
         NodeValue::Scalar(_, true) | NodeValue::List(_) => Some(true),
     }
+}
+
+/// Whether a value is a configuration: what a class or a function made.
+pub(super) fn is_configuration(node: &Node) -> bool {
+    let NodeValue::Map(entries) = &node.value else { return false };
+    let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
+    let known = entries.iter().filter(|(key, _, node)| key != OPEN && is_known(node)).count();
+    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || known > 1)
 }
 
 /// Truth of a comparison.

@@ -1,11 +1,11 @@
 //! Python's expressions, as far as they say a value without running anything.
 
-use super::builtins::{item_of, method_of, result_of};
-use super::holes::{OPEN, insert, is_known, is_plain_table, merge, open, unknown};
+use super::builtins::{attribute_of, item_of, result_of};
+use super::holes::{OPEN, insert, is_plain_table, merge, open, unknown};
 use super::names::Names;
 use super::operators::operated;
 use super::tokens::Token;
-use super::truth::{key_of, made, scalar};
+use super::truth::{is_configuration, key_of, made, scalar};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// The value that a call of a function of the program returns with these arguments, and whether all of it was read.
@@ -272,14 +272,28 @@ impl Expression<'_> {
         }
         self.skip(1);
         let mut entries = self.arguments();
+        if let Some(named) = self.names.value(&path.join(".")).as_ref().and_then(attribute_of) {
+            path = named.split('.').map(str::to_owned).collect();
+        }
         let object = path.split_last().filter(|(_, object)| !object.is_empty());
         if let Some(object) = object.and_then(|(_, object)| self.names.get(object))
-            && let Some(result) = path.last().and_then(|method| method_of(object, method, &entries, line))
+            && let Some(method) = path.last()
         {
-            return Some(result);
+            let object = object.clone();
+            if let Some(result) = self.result(&object, method, &entries, line) {
+                return self.methods(result);
+            }
         }
         let mut called = path.join(".");
         if path.iter().any(|name| made(name)) {
+            if self.sign(".")
+                && let Some((object, whole)) = (self.functions)(&called, &entries)
+            {
+                if !whole {
+                    self.unread.push(line);
+                }
+                return self.methods(object);
+            }
             self.methods_of_made(&mut called, &mut entries);
         }
         if self.sign(".") || self.sign("[") || self.sign("(") {
@@ -380,12 +394,4 @@ impl Expression<'_> {
         self.skip(1);
         entries
     }
-}
-
-/// Whether a value is a configuration: what a class or a function made.
-fn is_configuration(node: &Node) -> bool {
-    let NodeValue::Map(entries) = &node.value else { return false };
-    let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
-    let known = entries.iter().filter(|(key, _, node)| key != OPEN && is_known(node)).count();
-    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || known > 1)
 }
