@@ -146,7 +146,7 @@ try:
         blocks = sum(len(part.blocks) for part in parts)
         mode = module.ac_config.mode.value
         patterns = module.ac_config.modules or []
-        if mode == "selected_modules" and not patterns[0].endswith("feed_forward"): mode = "selected_blocks" if "[02468]" in patterns[0] else "full"
+        if mode == "selected_modules" and not patterns[0].endswith("feed_forward"): mode = "full"
         recompute = {"full": "full", "selected_ops": "per-op", "selected_blocks": "every-other", "selected_modules": "mlp"}[mode]
         wanted = {"full": of_block == blocks, "per-op": of_block == blocks, "every-other": of_block >= blocks // 2, "mlp": bool(inside) or model.is_moe}[recompute]
         if not wanted: raise ValueError(f"{mode}: {of_block} of {blocks} blocks are wrapped")

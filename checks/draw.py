@@ -187,7 +187,7 @@ def drawn(chance, o, framework, models, at, scratch):
     if framework == "olmo-core" and chance.random() < 0.3:
         flags += ["--stack", chance.choice(("torchtitan-eager", "torchtitan-2025"))]
     if framework == "olmo-core" and chance.random() < 0.4:
-        flags += ["--set", chance.choice(("stack.reduce_bytes=2", "stack.attention=fa3", "stack.attention=cudnn", "stack.fp8_all_gather=true", "stack.overlap.tp=0.5"))]
+        flags += ["--set", chance.choice(("stack.reduce_bytes=2", "stack.attention=fa3", "stack.attention=cudnn", "stack.fp8_all_gather=true", "stack.overlap.tp=0.5")), "--optimizer", "megatron"]
     if chance.random() < 0.15:
         flags += ["--set", f"model.mtp_depth={chance.choice((0, 1, 2))}"]
     if chance.random() < 0.1:

@@ -224,7 +224,7 @@ fn olmo_core_says_what_its_decoders_are() {
         (
             "llama-3.1-8b",
             "pp=2 dp=256 schedule=1f1b zero=3 reshard=off mbs=1 recompute=per-op",
-            "first stage of a pipeline alone",
+            "in pipelines it recomputes all blocks, or MLPs",
         ),
         ("qwen3-30b-a3b", "tp=2 ep=8 dp=256 zero=3 mbs=1", "`ep_config` beside `tp_config` is refused"),
         ("qwen3-30b-a3b", "dp=512 ep=8 zero=3 mbs=1", "`ep_config.degree` is HSDP's `shard_degree`"),

@@ -209,6 +209,8 @@ fn degrees_are_those_of_the_train_module() {
     assert_eq!(data("name='fsdp',").plan.shard_group, None);
     assert_eq!(data("name=DataParallelType.hsdp, num_replicas=4,").on(64).shard_group, Some(16));
     assert_eq!(data("name=DataParallelType.hsdp, shard_degree=16,").plan.shard_group, Some(16));
+    let wide = of("cp_config=TransformerContextParallelConfig.zig_zag(degree=16)");
+    assert!(errors(&wide)[0].contains("no node holds one"), "{:?}", wide.findings);
     let narrow = read(&changed("reduce_dtype=DType.float32", "reduce_dtype=DType.bfloat16"));
     assert_eq!(narrow.settings.items(), ["stack.reduce_bytes=2"]);
     let other = data("name=DataParallelType.zero,");

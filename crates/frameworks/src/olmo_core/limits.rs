@@ -42,6 +42,7 @@ pub const LIMITS: Limits = Limits {
         rules::all_to_all_only,
         context,
         parts,
+        narrow_tensors,
         fused_loss,
         recompute,
     ],
@@ -226,6 +227,15 @@ fn context(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("cp-kind={}", plan.cp_kind), why, near)
 }
 
+/// `Float8ColwiseParallel` of torchao, which takes linear layers with one scale a tensor.
+fn narrow_tensors(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.tp == 1 || problem.workload().format != Format::Mxfp8 {
+        return None;
+    }
+    let why = "its tensor parallelism does not split layers in mxfp8";
+    Obstacle::of_plan(format!("tp={}", plan.layout.tp), why, rules::without_tensor(plan))
+}
+
 /// Sequences split in equal parts over tensor parallelism, and over a ring in two parts a rank.
 fn parts(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Layout { tp, cp, .. } = plan.layout;
@@ -257,8 +267,8 @@ fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let (near, why) = match plan.recompute {
         Recompute::None => return None,
         Recompute::Selective(modules) if modules == Modules::default() || modules == mlp => return None,
-        Recompute::PerOp if !problem.model().is_moe() && plan.layout.pp > 1 => {
-            (Recompute::EveryOther, "it recomputes by GEMM in the first stage of a pipeline alone")
+        Recompute::PerOp | Recompute::EveryOther if !problem.model().is_moe() && plan.layout.pp > 1 => {
+            (Recompute::Full, "in pipelines it recomputes all blocks, or MLPs")
         }
         Recompute::PerOp | Recompute::EveryOther | Recompute::Full if !problem.model().is_moe() => return None,
         Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {

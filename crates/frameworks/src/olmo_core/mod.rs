@@ -12,10 +12,6 @@ use crate::framework::{Framework, SettingsReader, any_recipe};
 /// Source: [olmo-core] `nn/transformer/model.py` (`apply_activation_checkpointing`), release 2.5.0.
 const BLOCKS: &[&str] = &["blocks.[0-9]", "blocks.[0-9][0-9]", "blocks.[0-9][0-9][0-9]", "blocks.[0-9][0-9][0-9][0-9]"];
 
-/// Patterns of the names of every second block.
-const EVEN_BLOCKS: &[&str] =
-    &["blocks.[02468]", "blocks.[0-9][02468]", "blocks.[0-9][0-9][02468]", "blocks.[0-9][0-9][0-9][02468]"];
-
 /// Pattern of the names of MLPs.
 const MLPS: &str = "blocks.*.feed_forward";
 

@@ -4,7 +4,7 @@ use crate::emit::language::Python;
 use crate::emit::request::Request;
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
-use crate::olmo_core::{BLOCKS, EVEN_BLOCKS, MLPS};
+use crate::olmo_core::{BLOCKS, MLPS};
 use crate::rules::bytes_are;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
@@ -55,7 +55,6 @@ fn recomputed(plan: &Plan) -> Option<Snippet<Python>> {
     };
     let code = match plan.recompute {
         Recompute::Full if plan.layout.pp > 1 => return Some(named(BLOCKS)),
-        Recompute::EveryOther if plan.layout.pp > 1 => return Some(named(EVEN_BLOCKS)),
         Recompute::Selective(modules) if modules.mlp => return Some(named(&[MLPS])),
         Recompute::Full => "mode=TransformerActivationCheckpointingMode.full",
         Recompute::EveryOther => "mode=TransformerActivationCheckpointingMode.selected_blocks, block_interval=2",

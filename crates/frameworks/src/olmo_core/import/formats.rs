@@ -4,7 +4,7 @@ use super::reader::member;
 use super::{at, is_object, placed};
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
-use crate::olmo_core::{BLOCKS, EVEN_BLOCKS, MLPS};
+use crate::olmo_core::{BLOCKS, MLPS};
 use crate::readers::document::{CALLED, Document};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{Modules, Recompute, ZeroStage};
@@ -46,7 +46,6 @@ pub(super) fn recompute(document: &Document) -> Recompute {
         },
         "selected_modules" if modules == [MLPS] => Recompute::Selective(Modules { mlp: true, ..Modules::default() }),
         "selected_modules" if modules == BLOCKS => Recompute::Full,
-        "selected_modules" if modules == EVEN_BLOCKS => Recompute::EveryOther,
         "selected_modules" => {
             let message = format!("`{}` recomputes parts of blocks that no plan says", at("ac_config.modules"));
             document.note(Finding::error("unread-setting", message).at_maybe(place.as_ref()));

@@ -125,6 +125,11 @@ fn data(document: &Document, launched: &Launched, imported: &mut Imported) {
                         document.note(finding.expected(expected));
                     }
                     let own = each.min(imported.world.unwrap_or(each));
+                    if own < tp * cp * pp {
+                        let message = "HSDP without a degree has a shard group on each node, and no node holds one";
+                        let place = document.place(&path);
+                        document.note(Finding::error("world-size", message).at_maybe(place.as_ref()));
+                    }
                     Some((own / (tp * cp * pp)).max(1).saturating_mul(cp))
                 }
             };

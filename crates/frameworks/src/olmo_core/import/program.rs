@@ -125,6 +125,9 @@ pub(super) fn read(
         root.ok_or_else(|| bad("the `ExperimentConfig` of this program is not read".into(), "constants in it"))?;
     let (mut document, open) = followed.document(root)?;
     strictly(&document, source);
+    if context.python.is_some() {
+        document.note(Finding::note("assumed", "programs of OLMo-core are read, not run: --run-python has no effect"));
+    }
     for (path, value, line) in &arguments.overrides {
         document.put(path, if value == "null" { "None" } else { value }, *line);
     }
