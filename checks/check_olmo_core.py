@@ -151,7 +151,7 @@ try:
         wanted = {"full": of_block == blocks, "per-op": of_block == blocks, "every-other": of_block >= blocks // 2, "mlp": bool(inside) or model.is_moe}[recompute]
         if not wanted: raise ValueError(f"{mode}: {of_block} of {blocks} blocks are wrapped")
     experts = [block.feed_forward_moe for part in parts for block in part.blocks.values() if hasattr(block, "feed_forward_moe")]
-    ep = experts[0].experts.mlp.num_experts // experts[0].experts.mlp.num_local_experts if experts else 1
+    ep = experts[0].experts.mlp.num_experts // experts[0].experts.mlp.num_local_experts if experts else None   # a stage may hold none
     length = module.max_sequence_length
     narrow = {kind for part in parts for kind in (type(child).__name__ for child in part.modules()) if kind in ("Float8Linear", "MXLinear")}
     if bool(narrow) != (module.float8_config is not None): raise ValueError(f"float8_config, and layers are {sorted(narrow)}")

@@ -101,7 +101,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         (theta.fract() != 0.0, "a rotary base that is no whole number", "`RoPEConfig.theta` is a whole number"),
         (problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights"),
     ];
-    found.extend(around.into_iter().filter_map(|(when, what, why)| when.then(|| lacks(model, what, why))));
+    found.extend(around.into_iter().filter(|(when, ..)| *when).map(|(_, what, why)| lacks(model, what, why)));
     found.extend(unsayable(model, &sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(formats(problem, sizes.moe.is_some()));
@@ -123,7 +123,8 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
         (chunks, "chunks", "its windows slide"),
     ]
     .into_iter()
-    .filter_map(|(when, what, why)| when.then(|| lacks(model, what, why)))
+    .filter(|(when, ..)| *when)
+    .map(|(_, what, why)| lacks(model, what, why))
     .collect()
 }
 
@@ -150,7 +151,8 @@ fn of_experts(problem: &Problem, moe: &Moe) -> Vec<Obstacle> {
         ),
     ]
     .into_iter()
-    .filter_map(|(when, what, why)| when.then(|| lacks(model, what, why)))
+    .filter(|(when, ..)| *when)
+    .map(|(_, what, why)| lacks(model, what, why))
     .collect()
 }
 
@@ -160,11 +162,10 @@ fn formats(problem: &Problem, has_experts: bool) -> Vec<Obstacle> {
     let what = format!("--precision {}", workload.format);
     let mut found = Vec::new();
     match workload.format {
-        Format::Bf16 => {}
         Format::Fp8 | Format::Mxfp8 if has_experts => {
             found.push(Obstacle::of_model(what, "`Float8Config` leaves experts in bf16"));
         }
-        Format::Fp8 | Format::Mxfp8 => {}
+        Format::Bf16 | Format::Fp8 | Format::Mxfp8 => {}
         Format::Fp8Block | Format::Nvfp4 => {
             found.push(Obstacle::of_model(what, "`Float8Config` scales a tensor, or blocks of 32 (mxfp8)"));
         }
@@ -208,7 +209,7 @@ fn context(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         SharedMixer::Attention(attention) => Some((attention.kv_heads, sizes.spans.clone())),
         SharedMixer::Mla(_) => None,
     });
-    let Some((kv_heads, spans)) = attention else { return None };
+    let (kv_heads, spans) = attention?;
     let windows = spans.iter().any(|span| *span != Span::Full);
     let ring = !windows && problem.stack().attention == AttentionKernel::Fa2;
     let heads = (kv_heads / tp).is_multiple_of(cp) && kv_heads >= tp * cp;

@@ -36,7 +36,7 @@ impl Reader<'_> {
         let kv_heads = document.size(&below("n_kv_heads")).unwrap_or(heads);
         let head_dim = document.size(&below("head_dim")).unwrap_or((hidden / heads).max(1));
         let bias = self.on(&below("bias"), true);
-        let window = self.window(&below("sliding_window"), at, layers)?;
+        let span = self.span(&below("sliding_window"), at, layers)?;
         let qk_norm = match (self.is_object(&below("qk_norm")), self.on(&below("use_head_qk_norm"), false)) {
             (false, _) => QkNorm::None,
             (true, true) => QkNorm::PerHead,
@@ -48,16 +48,16 @@ impl Reader<'_> {
             true => (false, u64::from(hidden) * u64::from(heads)),
         };
         let rope =
-            self.is_object(&below("rope")) && (window.is_some() || !self.on(&below("rope.no_global_rope"), false));
+            self.is_object(&below("rope")) && (span != Span::Full || !self.on(&below("rope.no_global_rope"), false));
         if rope {
-            self.rotary(&below("rope"), window.is_some(), parts);
+            self.rotary(&below("rope"), span != Span::Full, parts);
         }
         if let Some(limit) = document.real(&below("clip_qkv")) {
             parts.other("clip_qkv", limit);
         }
         parts.dropout |= document.real(&below("dropout")).is_some_and(|share| share > 0.0);
         let attention = Attention {
-            span: window.map_or(Span::Full, Span::Window),
+            span,
             qkv_bias: bias,
             out_bias: bias,
             qk_norm,
@@ -68,11 +68,11 @@ impl Reader<'_> {
         Some((Mixer::Attention(attention), extra))
     }
 
-    /// The window of a layer; none where it sees all keys, and nothing at all where the windows are not read.
-    fn window(&self, path: &str, at: u32, layers: u32) -> Option<Option<u32>> {
+    /// Keys that a layer sees; none where its windows are not read.
+    fn span(&self, path: &str, at: u32, layers: u32) -> Option<Span> {
         let document = self.document;
         if !self.is_object(path) {
-            return Some(None);
+            return Some(Span::Full);
         }
         let pattern = document.words(&format!("{path}.pattern"));
         let first = self.on(&format!("{path}.force_full_attention_on_first_layer"), true);
@@ -82,17 +82,17 @@ impl Reader<'_> {
             return None;
         }
         if (first && at == 0) || (last && at + 1 == layers) {
-            return Some(None);
+            return Some(Span::Full);
         }
         let place = (at - u32::from(first)) as usize % pattern.len();
         match pattern[place].as_str() {
-            "-1" => Some(None),
+            "-1" => Some(Span::Full),
             width => {
                 let width = width.parse().ok().filter(|width| *width > 0);
                 if width.is_none() {
                     document.wrong(&format!("{path}.pattern"), &pattern[place], "-1, or a number of keys");
                 }
-                width.map(Some)
+                width.map(Span::Window)
             }
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn recompute(document: &Document) -> Recompute {
     let note = |message: String| document.note(Finding::warning("not-modelled", message).at_maybe(place.as_ref()));
     if is_object(document, &at("pp_config")) && matches!(member(&name), "full" | "selected_blocks" | "selected_ops") {
         let message = format!("`{}` in a pipeline stops every stage but the first", member(&name));
-        let expected = format!("selected_modules with modules={:?}", BLOCKS);
+        let expected = format!("selected_modules with modules={BLOCKS:?}");
         document.note(Finding::error("contradiction", message).at_maybe(place.as_ref()).expected(expected));
     }
     match member(&name) {

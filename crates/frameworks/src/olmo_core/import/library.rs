@@ -55,7 +55,9 @@ impl Library for OlmoCore {
             },
             "replace" => {
                 let mut changed = object.clone();
-                arguments.iter().for_each(|(key, _, node)| set(&mut changed, key, node.clone()));
+                for (key, _, node) in arguments {
+                    set(&mut changed, key, node.clone());
+                }
                 Some(changed)
             }
             "padded_vocab_size" if of == "TokenizerConfig" => {

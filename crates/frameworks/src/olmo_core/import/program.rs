@@ -245,9 +245,9 @@ fn options(followed: &Followed, arguments: &Arguments) -> Node {
     for call in followed.calls_of("add_argument") {
         let get = |key: &str| call.iter().find(|(known, ..)| known == key).map(|(.., node)| node);
         let names = call.iter().filter(|(key, ..)| key.parse::<u32>().is_ok());
-        let flag = names
+        let mut flag = names
             .filter_map(|(.., node)| if let NodeValue::Scalar(name, true) = &node.value { Some(name) } else { None });
-        let Some(flag) = flag.filter(|name| name.starts_with("--")).last() else { continue };
+        let Some(flag) = flag.rfind(|name| name.starts_with("--")) else { continue };
         let name = flag.trim_start_matches('-').replace('-', "_");
         let switch =
             get("action").is_some_and(|node| matches!(&node.value, NodeValue::Scalar(text, _) if text == "store_true"));

@@ -68,7 +68,7 @@ pub(super) fn unknowns(node: &Node) -> Vec<(String, u32)> {
         match &node.value {
             NodeValue::Scalar(..) => {}
             NodeValue::List(items) => {
-                items.iter().enumerate().for_each(|(at, item)| walk(item, &below(&at.to_string()), found))
+                items.iter().enumerate().for_each(|(at, item)| walk(item, &below(&at.to_string()), found));
             }
             NodeValue::Map(entries) => {
                 for (key, line, inner) in entries {
