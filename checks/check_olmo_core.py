@@ -60,7 +60,7 @@ def stand_ins():
         for module in (flash_attn_api, te_attn_api, backend):
             if hasattr(module, name): setattr(module, name, lambda: True)
     # Transformer Engine's module is made when the model is.
-    if hasattr(backend, "TEDotProductAttention"): backend.TEDotProductAttention = lambda *a, **k: __import__("torch").nn.Identity()
+    if hasattr(backend, "TEDotProductAttention"): backend.TEDotProductAttention = type("TE", (__import__("torch").nn.Identity,), {"set_context_parallel_group": lambda *a, **k: None})
 
 
 stdout, sys.stdout = sys.stdout, io.StringIO()
