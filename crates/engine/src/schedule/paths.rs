@@ -51,14 +51,19 @@ impl Path {
 
     /// Adds one pass of a stage.
     pub fn visit(&mut self, pass: Pass, stage: usize) {
+        self.visit_often(pass, stage, 1.0);
+    }
+
+    /// Adds so many passes of a stage.
+    fn visit_often(&mut self, pass: Pass, stage: usize, times: f64) {
         match pass {
-            Pass::Forward => self.forward[stage] += 1.0,
-            Pass::Backward => self.backward[stage] += 1.0,
+            Pass::Forward => self.forward[stage] += times,
+            Pass::Backward => self.backward[stage] += times,
             Pass::Input => {
-                self.backward[stage] += 1.0;
-                self.wgrad[stage] -= 1.0;
+                self.backward[stage] += times;
+                self.wgrad[stage] -= times;
             }
-            Pass::Wgrad => self.wgrad[stage] += 1.0,
+            Pass::Wgrad => self.wgrad[stage] += times,
         }
     }
 
@@ -91,11 +96,12 @@ pub fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32)
         return Vec::new();
     }
     let chunks = pp * schedule.virtual_stages();
-    let list: Vec<Op> = ops_of(schedule, pp, micro_batches, rank).into_iter().flat_map(Slot::ops).collect();
+    let list: Vec<Slot> = ops_of(schedule, pp, micro_batches, rank);
+    let tally = Tally::of(&list, chunks as usize);
     let mut found = Vec::new();
     for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut chain = Chain::new(schedule, pp, rank, chunks);
-        if chain.follow(&list, up, down) && !found.contains(&chain.path) {
+        if chain.follow((&list, &tally), up, down) && !found.contains(&chain.path) {
             found.push(chain.path);
         }
     }
@@ -117,6 +123,23 @@ pub struct Pairing {
     pub slower: f64,
     /// Factor on the expert traffic of both stages; negative, as pairs hide a part.
     pub traffic: f64,
+}
+
+/// Number of operations of a list by chunk and pass.
+struct Tally(Vec<[f64; PASSES]>);
+
+/// Number of passes.
+const PASSES: usize = 4;
+
+impl Tally {
+    /// Passes of schedules of one direction, whose slots have one operation each.
+    fn of(list: &[Slot], chunks: usize) -> Self {
+        let mut counts = vec![[0.0; PASSES]; chunks];
+        for Slot { op, .. } in list {
+            counts[op.stage as usize][op.pass as usize] += 1.0;
+        }
+        Self(counts)
+    }
 }
 
 struct Chain {
@@ -158,43 +181,47 @@ impl Chain {
         }
     }
 
-    fn run(&mut self, list: &[Op]) {
-        for op in list {
-            self.path.visit(op.pass, op.stage as usize);
+    /// All operations of a list but for those of these parts of it, of which few are long.
+    fn run_without(&mut self, tally: &Tally, parts: [&[Slot]; 2]) {
+        let left_out = parts.map(|part| Tally::of(part, tally.0.len()));
+        for (stage, all) in tally.0.iter().enumerate() {
+            for pass in [Pass::Forward, Pass::Backward, Pass::Input, Pass::Wgrad] {
+                let times = left_out.iter().fold(all[pass as usize], |left, out| left - out.0[stage][pass as usize]);
+                self.path.visit_often(pass, stage, times);
+            }
         }
     }
 
     /// Follows the rank's operations; returns whether the path exists, since the wait up must come before the wait down.
-    fn follow(&mut self, list: &[Op], up: bool, down: bool) -> bool {
-        let Some(first_backward) = list.iter().position(|op| is_backward(*op)) else { return false };
-        let Some(last_forward) = list.iter().rposition(|op| op.pass == Pass::Forward) else { return false };
-        let mut at = 0;
+    fn follow(&mut self, (list, tally): (&[Slot], &Tally), up: bool, down: bool) -> bool {
+        let Some(first_backward) = list.iter().position(|slot| is_backward(slot.op)) else { return false };
+        let Some(last_forward) = list.iter().rposition(|slot| slot.op.pass == Pass::Forward) else { return false };
+        let (mut at, mut waits) = (0, last_forward..last_forward);
         if up {
-            let op = list[first_backward];
+            let op = list[first_backward].op;
             self.forwards(0, self.chunks);
             self.backwards_down_to(op.stage);
             at = first_backward;
         } else {
-            self.forwards(0, list[0].stage);
+            self.forwards(0, list[0].op.stage);
         }
         if down {
-            let op = list[last_forward];
-            let back =
-                list.iter().position(|b| is_backward(*b) && b.micro_batch == op.micro_batch && b.stage == op.stage);
+            let op = list[last_forward].op;
+            let returns = |b: Op| is_backward(b) && b.micro_batch == op.micro_batch && b.stage == op.stage;
+            let back = list.iter().rposition(|slot| returns(slot.op));
             let Some(back) = back else { return false };
             if last_forward < at {
                 return false;
             }
-            self.run(&list[at..=last_forward]);
             if op.stage + 1 < self.chunks {
                 self.hop(op.stage);
             }
             self.forwards(op.stage + 1, self.chunks);
             self.backwards_down_to(op.stage);
-            at = back;
+            waits = last_forward + 1..back;
         }
-        self.run(&list[at..]);
-        if let Some(op) = list.last()
+        self.run_without(tally, [&list[..at], &list[waits]]);
+        if let Some(Slot { op, .. }) = list.last()
             && is_backward(*op)
         {
             for stage in 0..op.stage {
@@ -259,6 +286,62 @@ mod tests {
                     }
                     // What one set of stages waits for, no other set is faster than.
                     before.push(critical);
+                }
+            }
+        }
+    }
+
+    /// Operations on the way of a path, visited one by one.
+    fn followed(schedule: Schedule, (pp, m, rank): (u32, u32, u32), up: bool, down: bool) -> Option<Path> {
+        let list: Vec<Op> = ops_of(schedule, pp, m, rank).into_iter().flat_map(Slot::ops).collect();
+        let (first_back, last_forward) =
+            (list.iter().position(|op| is_backward(*op))?, list.iter().rposition(|op| op.pass == Pass::Forward)?);
+        let mut chain = Chain::new(schedule, pp, rank, pp * schedule.virtual_stages());
+        let own =
+            |chain: &mut Chain, ops: &[Op]| ops.iter().for_each(|op| chain.path.visit(op.pass, op.stage as usize));
+        let from = if up {
+            chain.forwards(0, chain.chunks);
+            chain.backwards_down_to(list[first_back].stage);
+            first_back
+        } else {
+            chain.forwards(0, list[0].stage);
+            0
+        };
+        let from = if down {
+            let Op { stage, micro_batch, .. } = list[last_forward];
+            let back =
+                list.iter().position(|op| is_backward(*op) && (op.stage, op.micro_batch) == (stage, micro_batch))?;
+            own(&mut chain, list.get(from..=last_forward).filter(|_| last_forward >= from)?);
+            if stage + 1 < chain.chunks {
+                chain.hop(stage);
+            }
+            chain.forwards(stage + 1, chain.chunks);
+            chain.backwards_down_to(stage);
+            back
+        } else {
+            from
+        };
+        own(&mut chain, &list[from..]);
+        if let Some(op) = list.last().filter(|op| is_backward(**op)) {
+            for stage in 0..op.stage {
+                chain.path.visit(chain.back, stage as usize);
+                chain.hop(stage);
+            }
+        }
+        Some(chain.path)
+    }
+
+    /// Counts of whole lists give the paths that their operations give one by one.
+    #[test]
+    fn paths_are_those_of_single_visits() {
+        for schedule in EVERY.into_iter().filter(|schedule| !schedule.is_bidirectional()) {
+            for (pp, m) in [(1, 3), (2, 2), (2, 6), (3, 3), (4, 4), (4, 12), (6, 24)] {
+                for rank in 0..if runs(schedule, pp, m) { pp } else { 0 } {
+                    let mut visited = Vec::new();
+                    for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
+                        visited.extend(followed(schedule, (pp, m, rank), up, down).filter(|p| !visited.contains(p)));
+                    }
+                    assert_eq!(paths_through(schedule, pp, m, rank), visited, "{schedule:?} {pp} {m} {rank}");
                 }
             }
         }

@@ -6,6 +6,7 @@ use super::paths::{Pairing, Path};
 use super::replay::StageTime;
 use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
+use smallvec::SmallVec;
 
 /// Duration of an operation, as the kind of its stage's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,18 +77,19 @@ impl Simulator {
         let mut before: Vec<Option<u32>> = vec![None; lists.len()];
         let all = lists.iter().map(Vec::len).sum();
         let mut simulator = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks };
-        let mut inputs = Vec::new();
+        let mut inputs: SmallVec<[u32; 5]> = SmallVec::new();
         loop {
             let mut progressed = false;
             for (rank, list) in lists.iter().enumerate() {
                 while let Some(&slot) = list.get(next[rank]) {
                     inputs.clear();
                     inputs.extend(before[rank]);
-                    let of = |op: Op| Some(done[index(op)]).filter(|at| *at != OPEN);
-                    if !slot
-                        .ops()
-                        .all(|op| needs(op, chunks as u32).all(|need| of(need).map(|at| inputs.push(at)).is_some()))
-                    {
+                    for op in slot.ops() {
+                        let (first, second) = needs(op, chunks as u32);
+                        inputs.extend(first.map(|op| done[index(op)]));
+                        inputs.extend(second.map(|op| done[index(op)]));
+                    }
+                    if inputs.contains(&OPEN) {
                         break;
                     }
                     let at = simulator.placed.len() as u32;
@@ -96,7 +98,7 @@ impl Simulator {
                         rank: rank as u32,
                         from: simulator.waits.len() as u32,
                     });
-                    simulator.waits.extend(&inputs);
+                    simulator.waits.extend_from_slice(&inputs);
                     for op in slot.ops() {
                         done[index(op)] = at;
                     }
@@ -159,7 +161,10 @@ impl Simulator {
         let mut from = 0;
         for (at, placed) in self.placed.iter().enumerate() {
             let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
-            let start = self.waits[from..to].iter().map(|&before| ends[before as usize]).fold(0.0, f64::max);
+            let mut start = 0.0_f64;
+            for &before in &self.waits[from..to] {
+                start = start.max(ends[before as usize]);
+            }
             ends.push(start + times[placed.place as usize]);
             from = to;
         }
@@ -187,17 +192,16 @@ impl Simulator {
 }
 
 /// Dependencies of an operation, in a model of `chunks` chunks, besides the order on its rank.
-fn needs(op: Op, chunks: u32) -> impl Iterator<Item = Op> {
+fn needs(op: Op, chunks: u32) -> (Option<Op>, Option<Op>) {
     let Op { pass, micro_batch, stage } = op;
     let at = |pass, stage| Op { pass, micro_batch, stage };
-    let (first, second) = match pass {
+    match pass {
         Pass::Forward => (stage.checked_sub(1).map(|below| at(Pass::Forward, below)), None),
         Pass::Backward | Pass::Input => {
             (Some(at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| at(pass, stage + 1)))
         }
         Pass::Wgrad => (Some(at(Pass::Input, stage)), None),
-    };
-    first.into_iter().chain(second)
+    }
 }
 
 fn takes(slot: Slot) -> Takes {
