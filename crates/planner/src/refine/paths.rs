@@ -63,10 +63,82 @@ pub fn length(path: &Path, loads: &[StageLoad]) -> f64 {
         .sum()
 }
 
+/// Dependency paths stage by stage: the visits of all paths to a stage lie together, for all lengths to be summed at once.
+pub struct PathTable {
+    /// Forwards and backwards of each path, for each stage.
+    passes: Vec<Vec<[f64; 2]>>,
+    /// Weight gradients and expert traffic, likewise; empty where no path counts any.
+    others: Vec<Vec<[f64; 2]>>,
+}
+
+impl PathTable {
+    /// Table of paths through a pipeline of so many stages.
+    pub fn new(stages: usize, paths: &[Path]) -> Self {
+        let by_stage = |of: fn(&Path, usize) -> [f64; 2]| -> Vec<Vec<[f64; 2]>> {
+            (0..stages).map(|stage| paths.iter().map(|path| of(path, stage)).collect()).collect()
+        };
+        let others = by_stage(|path, stage| [path.wgrad[stage], path.traffic[stage]]);
+        let counts_others = others.iter().flatten().flatten().any(|visits| *visits != 0.0);
+        Self {
+            passes: by_stage(|path, stage| [path.forward[stage], path.backward[stage]]),
+            others: if counts_others { others } else { Vec::new() },
+        }
+    }
+
+    /// Length of each path, in seconds.
+    pub fn lengths(&self, loads: &[StageLoad]) -> Vec<f64> {
+        let mut lengths = vec![0.0; self.passes.first().map_or(0, Vec::len)];
+        for (stage, (load, passes)) in loads.iter().zip(&self.passes).enumerate() {
+            let StageLoad { forward, backward, wgrad, traffic, .. } = *load;
+            if let Some(others) = self.others.get(stage) {
+                for ((length, visits), others) in lengths.iter_mut().zip(passes).zip(others) {
+                    *length += visits[0] * forward + visits[1] * backward + others[0] * wgrad + others[1] * traffic;
+                }
+            } else {
+                for (length, visits) in lengths.iter_mut().zip(passes) {
+                    *length += visits[0] * forward + visits[1] * backward;
+                }
+            }
+        }
+        lengths
+    }
+
+    /// Mean of the paths with these weights.
+    pub fn mean(&self, weights: &[f64]) -> PathWeights {
+        let used: Vec<(usize, f64)> = weights.iter().copied().enumerate().filter(|(_, weight)| *weight > 0.0).collect();
+        let mean = |table: &[Vec<[f64; 2]>]| -> (Vec<f64>, Vec<f64>) {
+            let of_stage = |visits: &Vec<[f64; 2]>| {
+                let mut sums = (0.0, 0.0);
+                for &(path, weight) in &used {
+                    let [first, second] = visits[path];
+                    sums = (sums.0 + weight * first, sums.1 + weight * second);
+                }
+                sums
+            };
+            table.iter().map(of_stage).unzip()
+        };
+        let (forward, backward) = mean(&self.passes);
+        let none = || vec![0.0; self.passes.len()];
+        let (wgrad, traffic) = if self.others.is_empty() { (none(), none()) } else { mean(&self.others) };
+        PathWeights { forward, backward, wgrad, traffic }
+    }
+}
+
+/// Rounds in which a projection leaves out weights that become zero.
+const NARROWINGS: usize = 3;
+/// Relative error of a shift there, far above rounding: weights that are so near to it are sorted.
+const NARROWING_ERROR: f64 = 1e-6;
+
 /// Euclidean projection on the simplex: the nearest weights that are not negative and sum to 1.
 pub fn project(weights: &mut [f64]) {
+    // Sorted are those alone that may stay: the shift is at least that under which all weights together sum to 1, and so on for
+    // those that are left.
     let mut sorted = weights.to_vec();
-    sorted.sort_by(|a, b| b.total_cmp(a));
+    for _ in 0..NARROWINGS {
+        let least = (sorted.iter().sum::<f64>() - 1.0) / sorted.len() as f64;
+        sorted.retain(|weight| *weight >= least - NARROWING_ERROR * (1.0 + least.abs()));
+    }
+    sorted.sort_unstable_by(|a, b| b.total_cmp(a));
     let (mut sum, mut shift) = (0.0, 0.0);
     for (at, weight) in sorted.iter().enumerate() {
         sum += weight;
@@ -120,6 +192,66 @@ pub fn stage_times(Pairing { slower, traffic }: Pairing, loads: &[StageLoad]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meshwright_engine::schedule::Schedule;
+
+    /// Numbers between −1 and 2, some of them zero.
+    fn numbers(count: u64, seed: u64) -> Vec<f64> {
+        let number = |at: u64| {
+            let bits = (at + seed * 977).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+            if bits.is_multiple_of(3) { 0.0 } else { bits as f64 / f64::from(1 << 24) * 3.0 - 1.0 }
+        };
+        (0..count).map(number).collect()
+    }
+
+    /// Only weights that stay are sorted; the projection is that of all of them sorted.
+    #[test]
+    fn weights_left_out_of_a_projection_change_nothing() {
+        for (count, seed) in (1..80).zip(0..) {
+            let weights = numbers(count, seed);
+            let mut sorted = weights.clone();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            let (mut sum, mut shift) = (0.0, 0.0);
+            for (at, weight) in sorted.iter().enumerate() {
+                sum += weight;
+                let candidate = (sum - 1.0) / (at + 1) as f64;
+                shift = if *weight > candidate { candidate } else { shift };
+            }
+            let plain: Vec<f64> = weights.iter().map(|weight| (weight - shift).max(0.0)).collect();
+            let mut projected = weights;
+            project(&mut projected);
+            assert_eq!(projected, plain, "{count} {seed}");
+        }
+    }
+
+    /// Lengths and means of the table are those of each path by itself, bit for bit.
+    #[test]
+    fn the_table_of_paths_agrees_with_each_path() {
+        for schedule in [Schedule::OneFOneB, Schedule::GPipe, Schedule::ZbH1] {
+            let (pp, stages) = (6, 6);
+            let paths = paths::paths(schedule, pp, 24);
+            let table = PathTable::new(stages, &paths);
+            let load = |seed: u64| {
+                let [forward, backward, wgrad, traffic] = numbers(4, seed)[..] else {
+                    unreachable!("four were asked for")
+                };
+                let parts = [forward, backward, wgrad, traffic].map(f64::abs);
+                StageLoad {
+                    forward: parts[0],
+                    backward: parts[1],
+                    wgrad: parts[2],
+                    traffic: parts[3],
+                    slack: 0.0,
+                    ..StageLoad::default()
+                }
+            };
+            let loads: Vec<StageLoad> = (1..=stages as u64).map(load).collect();
+            let each: Vec<f64> = paths.iter().map(|path| length(path, &loads)).collect();
+            assert_eq!(table.lengths(&loads), each, "{schedule:?}");
+            let weights = numbers(paths.len() as u64, 5);
+            let mean = PathWeights::of(stages, paths.iter().zip(weights.iter().copied()));
+            assert_eq!(table.mean(&weights), mean, "{schedule:?}");
+        }
+    }
 
     #[test]
     fn projected_weights_are_a_mean() {
@@ -127,6 +259,7 @@ mod tests {
             (vec![0.2, 0.8], vec![0.2, 0.8]),
             (vec![2.0, 0.5, -1.0], vec![1.0, 0.0, 0.0]),
             (vec![1.0, 1.0], vec![0.5, 0.5]),
+            (vec![0.1, 0.9, 0.7, -3.0, 0.0, 0.1, 0.05], vec![0.0, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0]),
         ] {
             let mut weights = from;
             project(&mut weights);

@@ -7,7 +7,7 @@ use super::table::{Arcs, FirstItems, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::Edges;
 use crate::refine::options::{Options, Technique};
-use crate::refine::paths::{PathWeights, length, project};
+use crate::refine::paths::{PathTable, PathWeights, project};
 use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
@@ -80,6 +80,7 @@ pub fn solve(
     let mut search = Search {
         program,
         table: &table,
+        visits: PathTable::new(program.chunks, &paths),
         paths,
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
@@ -112,7 +113,8 @@ pub fn solve(
         });
         let (base_here, slope_here) = under.edges.line(program, sends);
         let cutoff = (time * (1.0 - tolerance) - base_here) / slope_here;
-        let (least, candidates) = interval_bound(program, (&table, &under.arcs), &search.paths, low, cutoff);
+        let (least, candidates) =
+            interval_bound(program, (&table, &under.arcs), (&search.paths, &search.visits), low, cutoff);
         let branch = widest(&candidates);
         for cuts in candidates {
             search.offer(cuts);
@@ -160,6 +162,8 @@ struct Search<'a, F> {
     table: &'a StageTable,
     /// Dependency paths of the schedule.
     paths: Vec<Path>,
+    /// Their visits to each stage.
+    visits: PathTable,
     /// Step time over a path's length: the value at zero, and the slope.
     line: (f64, f64),
     step: F,
@@ -180,7 +184,7 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
     fn offer(&mut self, cuts: Vec<usize>) -> bool {
         let Some(loads) = self.table.loads(&cuts) else { return false };
         let known = self.least();
-        let longest = self.paths.iter().map(|path| length(path, &loads)).fold(0.0, f64::max);
+        let longest = self.visits.lengths(&loads).into_iter().fold(0.0, f64::max);
         let floor = self.line.0 + self.line.1 * longest;
         if floor >= known || !self.seen.insert(cuts.clone()) {
             return false;
@@ -217,7 +221,7 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
 fn interval_bound(
     program: &StageProgram,
     (table, arcs): (&StageTable, &Arcs),
-    paths: &[Path],
+    (paths, visits): (&[Path], &PathTable),
     low: f64,
     cutoff: f64,
 ) -> (f64, Vec<Vec<usize>>) {
@@ -248,7 +252,7 @@ fn interval_bound(
         candidates.extend(met);
         if let Some((length, at)) = of_rank {
             let (raised, met) = if length < cutoff.min(least) {
-                weighed((table, arcs), paths, at, &own, cutoff.min(least))
+                weighed((table, arcs), visits, (at, paths.len()), &own, cutoff.min(least))
             } else {
                 (length, Vec::new())
             };
@@ -268,16 +272,16 @@ const ROUNDS: usize = 24;
 /// met.
 fn weighed(
     (table, arcs): (&StageTable, &Arcs),
-    paths: &[Path],
-    first: usize,
+    visits: &PathTable,
+    (first, paths): (usize, usize),
     left_out: &impl Fn(usize, &StageLoad) -> bool,
     cutoff: f64,
 ) -> (f64, Vec<Vec<usize>>) {
-    let mut weights = vec![0.0; paths.len()];
+    let mut weights = vec![0.0; paths];
     weights[first] = 1.0;
     let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
     for _ in 0..ROUNDS {
-        let weighted = PathWeights::of(paths[first].forward.len(), paths.iter().zip(weights.iter().copied()));
+        let weighted = visits.mean(&weights);
         let price = |stage: usize, load: &StageLoad| {
             if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
         };
@@ -291,7 +295,7 @@ fn weighed(
         if most >= cutoff || cutoff.is_infinite() {
             break;
         }
-        let lengths: Vec<f64> = paths.iter().map(|path| length(path, &loads)).collect();
+        let lengths = visits.lengths(&loads);
         let mean: f64 = lengths.iter().zip(&weights).map(|(length, weight)| length * weight).sum();
         let slope = |length: f64, weight: f64| if weight <= 0.0 && length < mean { 0.0 } else { length - mean };
         let norm: f64 = lengths.iter().zip(&weights).map(|(&l, &w)| slope(l, w).powi(2)).sum();

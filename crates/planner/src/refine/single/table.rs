@@ -216,7 +216,8 @@ impl StageTable {
         let n = arcs.items;
         let width = n + 1;
         let mut prices = vec![f64::INFINITY; self.stages.iter().map(|stage| stage.loads.len()).sum()];
-        let mut first = vec![0]; // of each stage among the prices
+        let mut first = Vec::with_capacity(self.stages.len() + 1); // of each stage among the prices
+        first.push(0);
         let mut sums = vec![f64::INFINITY; width * (arcs.stages.len() + 1)];
         sums[0] = 0.0;
         for (stage, arcs) in arcs.stages.iter().enumerate() {
@@ -241,7 +242,8 @@ impl StageTable {
         if whole.is_infinite() {
             return None;
         }
-        let mut cuts = vec![n];
+        let mut cuts = Vec::with_capacity(arcs.stages.len() + 1);
+        cuts.push(n);
         for (stage, arcs) in arcs.stages.iter().enumerate().rev() {
             let b = cuts[cuts.len() - 1];
             let sum = |&&(a, load): &&(u32, u32)| sums(stage, a as usize) + prices[first[stage] + load as usize];
