@@ -7,7 +7,7 @@ use super::table::{Arcs, FirstItems, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::Edges;
 use crate::refine::options::{Options, Technique};
-use crate::refine::paths::{PathTable, PathWeights, project};
+use crate::refine::paths::{PathTable, PathWeights, length, project};
 use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
@@ -81,6 +81,7 @@ pub fn solve(
         program,
         table: &table,
         visits: PathTable::new(program.chunks, &paths),
+        slow: 0,
         paths,
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
@@ -164,6 +165,8 @@ struct Search<'a, F> {
     paths: Vec<Path>,
     /// Their visits to each stage.
     visits: PathTable,
+    /// The path on which cuts were last found to be slow.
+    slow: usize,
     /// Step time over a path's length: the value at zero, and the slope.
     line: (f64, f64),
     step: F,
@@ -171,6 +174,7 @@ struct Search<'a, F> {
     best: Option<(f64, StagedSplit)>,
     replayed: usize,
     cut_short: bool,
+    /// Cuts that were simulated, or not for want of simulations.
     seen: BTreeSet<Vec<usize>>,
 }
 
@@ -182,13 +186,21 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
 
     /// Simulates cuts whose paths are shorter than the incumbent's step. Whether they become the incumbent.
     fn offer(&mut self, cuts: Vec<usize>) -> bool {
-        let Some(loads) = self.table.loads(&cuts) else { return false };
-        let known = self.least();
-        let longest = self.visits.lengths(&loads).into_iter().fold(0.0, f64::max);
-        let floor = self.line.0 + self.line.1 * longest;
-        if floor >= known || !self.seen.insert(cuts.clone()) {
+        if self.seen.contains(&cuts) {
             return false;
         }
+        let Some(loads) = self.table.loads(&cuts) else { return false };
+        let known = self.least();
+        let is_slow = |path: &Path| self.line.0 + self.line.1 * length(path, &loads) >= known;
+        // Neighbouring cuts are slow on the same path.
+        if self.line.0 >= known || self.paths.get(self.slow).is_some_and(is_slow) {
+            return false;
+        }
+        if let Some(slow) = self.paths.iter().position(is_slow) {
+            self.slow = slow;
+            return false;
+        }
+        self.seen.insert(cuts.clone());
         if self.replayed >= self.most_replays {
             self.cut_short = true;
             return false;
