@@ -1,16 +1,18 @@
 //! The plan to launch: what published runs show counts for a plan, and what none has shown against one.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwright::advice::{Advice, Prudence, Reason, advise};
 use meshwright::catalog::layouts::PublishedLayout;
 use meshwright::catalog::{self, Overrides};
 use meshwright::confidence::Confidence;
+use meshwright::cost::Costs;
 use meshwright::frameworks::launchable;
 use meshwright::gpu::Format;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::search::SearchOptions;
-use meshwright::space::FEWEST_TOKENS;
+use meshwright::space::{FEWEST_TOKENS, Restrictions, check};
 use meshwright::workload::{Workload, recipe};
 
 use crate::random::spec;
@@ -86,4 +88,26 @@ fn short_shards_of_a_sequence_are_declined() {
     let declined = advice.fastest.as_ref().unwrap();
     assert!(tokens(declined.evaluation.plan.layout.cp) < FEWEST_TOKENS);
     assert!(declined.reasons.iter().any(|reason| matches!(reason, Reason::Unproven(_))), "{:?}", declined.reasons);
+}
+
+/// Most pipelines that are looked at for the plan that is nearest to 6 GB: with all layouts, it is 289,136.
+const FEW: usize = 20_000;
+
+/// Where nothing fits, the search for the nearest plan leaves out layouts whose states take more than the known best's memory
+/// before their pipelines are bounded.
+#[test]
+fn the_nearest_plan_is_found_among_few_pipelines() {
+    let problem = spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 128, 4096).set("gpu.hbm=6 GB").problem();
+    let asked = AtomicUsize::new(0);
+    let control = |_: u64, _: u64| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    };
+    let options = SearchOptions { top: 5, restrictions: Restrictions::default() };
+    let advice = advise(&problem, &options, Prudence::default(), &control);
+    assert!(advice.ranking.evaluations.is_empty());
+    let nearest = advice.ranking.nearest.unwrap();
+    assert!(!check(&Costs::new(&problem), &nearest.plan).is_empty());
+    let asked = asked.into_inner();
+    assert!((1..FEW).contains(&asked), "{asked}");
 }

@@ -40,6 +40,13 @@ impl Costs<'_> {
         fullest(self.footprints(plan))
     }
 
+    /// Bytes beside the tensors of a rank of any plan, at the least: without process groups.
+    pub fn least_context(&self) -> Bytes {
+        let memory = &self.device.stack.memory;
+        let cuda = memory.context + memory.communicator.map_or(Bytes::gib(NCCL_GIB), |_| Bytes::ZERO);
+        self.device.gpu.runtime_memory.as_ref().map_or(cuda, |runtime| runtime.value)
+    }
+
     /// Memory beside the tensors of a rank of this plan.
     ///
     /// ```text

@@ -108,6 +108,18 @@ impl Counts {
         }
     }
 
+    /// Whether a rule has rejected plans.
+    pub fn has_rejected(&self, rule: &str) -> bool {
+        self.rejected.contains_key(rule)
+    }
+
+    /// Counts plans as rejected by a rule whose example is known elsewhere.
+    pub fn reject_without_example(&mut self, rule: &'static str, plans: u64) {
+        if plans > 0 {
+            self.rejected.entry(rule).or_default().0 += plans;
+        }
+    }
+
     /// Counts plans as rejected by a rule that has rejected others. Returns false if it has not.
     pub fn reject_more(&mut self, rule: &str, plans: u64) -> bool {
         let known = self.rejected.get_mut(rule);

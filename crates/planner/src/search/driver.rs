@@ -130,10 +130,10 @@ impl<'c> LimitedSearches<'c> {
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 
-    /// Whether plans of a space may fit into `memory`, by the model states that all GPUs hold together.
+    /// Whether plans of a space may fit into `memory`, by the model states that all GPUs hold together and the context of each.
     pub fn may_hold(&self, options: &SearchOptions, memory: Bytes) -> bool {
         let on_host = Space::new(self.costs, &options.restrictions).most_optimizer_on_host();
-        least_states(self.costs.problem, on_host) <= memory
+        least_states(self.costs.problem, on_host) + self.costs.least_context() <= memory
     }
 
     /// The ranking; if it is known that no plan runs, with the one that comes nearest.

@@ -41,7 +41,10 @@ impl Explorer<'_> {
         let mut found = SearchState::new(self.known.best.beside());
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
         // The illegal pipelines were counted when the shape was bounded.
-        let pipelines = self.pipelines.of_shape(shape, &layers, &mut Counts::default());
+        // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
+        let most = if too_large == 0 { found.best.most_memory() } else { None };
+        let (pipelines, left_out) = self.pipelines.of_shape(shape, &layers, most, &mut Counts::default());
+        found.counts.flow += left_out;
         for bounded in &pipelines[too_large..] {
             if found.is_hopeless(&bounded.plan.layout, bounded.bound) {
                 found.counts.flow += bounded.plans();

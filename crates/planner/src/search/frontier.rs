@@ -11,6 +11,7 @@ use super::options::{Goal, Objective};
 use super::pipelines::{Pipelines, ShapeBound};
 use super::state::SearchState;
 use super::tables::Shapes;
+use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{Price, layer_bound};
 use meshwright_engine::units::Bytes;
 
@@ -82,10 +83,11 @@ impl Frontier {
             }
             let from = self.bounded;
             self.bounded = (from + AT_ONCE).min(self.by_layers.len());
+            let has_example = found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
             let bound = |&(least, index, rank): &(Price, usize, u32)| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
-                let bound = pipelines.bound(&plan, (mixing, feeding), least.time, &mut counts);
+                let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example), &mut counts);
                 let ready = bound.map(|ShapeBound { bound: time, too_large, left }| {
                     let bound = Price { time, ..least };
                     Ready { bound, key: self.key(bound), rank, index, too_large, left }

@@ -6,6 +6,7 @@ use super::options::{Goal, Objective, SearchOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
+use meshwright_engine::units::Bytes;
 
 /// SearchLimits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,6 +112,12 @@ impl Incumbents {
         };
         let least = objective.of(bound, layout.world_size());
         least > self.last || self.by_layout.get(layout).is_some_and(|known| least > measure(known, objective))
+    }
+
+    /// Memory beyond which no plan can enter the answer, of a search for the least whatever the budget; none of others.
+    pub fn most_memory(&self) -> Option<Bytes> {
+        let is_sought = self.wanted.goal == Goal::Best(Objective::Memory) && self.wanted.budget.is_infinite();
+        is_sought.then(|| Bytes::new(self.last))
     }
 
     /// Whether no plan of any layout with at least the time and memory of `bound` can enter the answer.

@@ -119,9 +119,15 @@ pub(super) struct Pipelines<'e> {
 
 impl<'e> Pipelines<'e> {
     /// Legal pipelines of a shape by ascending bound; those of equal bound in the order of the space. Illegal ones are
-    /// counted.
-    pub fn of_shape(&self, shape: &Plan, layers: &Recomputed, counts: &mut Counts) -> Vec<BoundedPipe<'e>> {
-        let (mut all, mut place) = (Vec::new(), 0);
+    /// counted; those of layouts whose states exceed `most` are left out, and the number of their plans returned.
+    pub fn of_shape(
+        &self,
+        shape: &Plan,
+        layers: &Recomputed,
+        most: Option<Bytes>,
+        counts: &mut Counts,
+    ) -> (Vec<BoundedPipe<'e>>, u64) {
+        let (mut all, mut place, mut left_out) = (Vec::new(), 0, 0);
         for layout in self.space.layouts(shape) {
             let plan = Plan { layout, ..shape.clone() };
             let shardings = self.tables.shardings(&layout);
@@ -137,11 +143,13 @@ impl<'e> Pipelines<'e> {
                 counts.reject(reason, below * shardings);
                 continue;
             }
+            let too_large = most.is_some_and(|most| self.least_memory_of(&plan) > most);
             for pipe in pipes {
                 let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
                 let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
                 match legal::first_of_pipeline(self.costs.problem, &plan) {
                     Some(reason) => counts.reject(&reason, pipe.below * shardings),
+                    None if too_large => left_out += pipe.below * shardings,
                     None => all.push(self.bounded(plan, pipe, shardings, layers, place)),
                 }
                 place += 1;
@@ -149,7 +157,7 @@ impl<'e> Pipelines<'e> {
         }
         // Bits of numbers that are not negative are in their order.
         all.sort_by_cached_key(|pipeline| pipeline.bound.get().to_bits());
-        all
+        (all, left_out)
     }
 
     fn bounded(&self, plan: Plan, pipe: &'e Pipe, shardings: u64, layers: &Recomputed, place: u32) -> BoundedPipe<'e> {
@@ -219,15 +227,18 @@ impl<'e> Pipelines<'e> {
 
     /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
     pub fn least_memory(&self, shape: &Plan) -> Bytes {
-        let of_layout = |layout: Layout| {
-            let of_stage = |zero: ZeroStage| {
-                let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
-                let offload = Offload { optimizer, ..shape.offload };
-                least_memory_of_layers(self.costs, &Plan { layout, zero, offload, ..shape.clone() })
-            };
-            self.space.zero_stages(layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
-        };
+        let of_layout = |layout: Layout| self.least_memory_of(&Plan { layout, ..shape.clone() });
         self.space.layouts(shape).into_iter().map(of_layout).reduce(Bytes::min).unwrap_or_default()
+    }
+
+    /// Lower bound of the memory of the plans of a layout, over all shardings.
+    fn least_memory_of(&self, plan: &Plan) -> Bytes {
+        let of_stage = |zero: ZeroStage| {
+            let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
+            let offload = Offload { optimizer, ..plan.offload };
+            least_memory_of_layers(self.costs, &Plan { zero, offload, ..plan.clone() })
+        };
+        self.space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
     }
 
     /// Rejection by the least of several lower bounds of memory, if each exceeds the budget.
@@ -257,24 +268,31 @@ impl<'e> Pipelines<'e> {
     }
 
     /// Lower bound of a shape: that of its first pipeline whose states fit, and no less than `least`. Counts the illegal
-    /// pipelines and those before the first; `None` if there is no other.
+    /// pipelines and those before the first; `None` if there is no other. `has_example` = an example of a plan that exceeds the
+    /// memory is known: then a shape whose layouts all do is only counted.
     ///
     /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
     pub fn bound(
         &self,
         shape: &Plan,
         parts: (&Mixing, &Feeding),
-        least: Seconds,
+        (least, has_example): (Seconds, bool),
         counts: &mut Counts,
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
-        let all = self.of_shape(shape, &layers, counts);
+        let most = (has_example && self.least_memory(shape) > self.budget).then_some(self.budget);
+        let (all, left_out) = self.of_shape(shape, &layers, most, counts);
+        counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
         for (too_large, bounded) in all.iter().enumerate() {
             let Some(states) = self.too_large_states(bounded, &layers) else {
                 let left = all[too_large..].iter().map(BoundedPipe::plans).sum();
                 return Some(ShapeBound { bound: bounded.bound.max(least), too_large, left });
             };
-            self.reject_states(bounded, &layers, states, counts);
+            if has_example {
+                counts.reject_without_example(Rejection::OUT_OF_MEMORY, bounded.plans());
+            } else {
+                self.reject_states(bounded, &layers, states, counts);
+            }
         }
         None
     }
