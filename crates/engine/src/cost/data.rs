@@ -225,21 +225,34 @@ impl Costs<'_> {
     ///
     /// Source: specification §3.9.
     pub(super) fn exchange(&self, plan: &Plan, heaviest: &RankParameters) -> Exchange {
-        let stack = self.device.stack;
-        let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
-        let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
-        let (mut reduce, mut gather) = self.dense_exchange(plan, dense);
+        self.exchange_beside(self.exchange_of_experts(plan, heaviest), plan, heaviest)
+    }
+
+    /// The exchange beside that of the experts, which is known.
+    pub(super) fn exchange_beside(&self, experts: Exchange, plan: &Plan, heaviest: &RankParameters) -> Exchange {
+        let (reduce, gather) = self.dense_exchange(plan, heaviest.dense * self.trained_share());
+        Exchange { reduce: reduce + experts.reduce, gather: gather + experts.gather }
+    }
+
+    /// Exchange of expert parameters between their own replicas. It depends on the rank order, and on whether ZeRO shards, but
+    /// not on the shard group.
+    pub(super) fn exchange_of_experts(&self, plan: &Plan, heaviest: &RankParameters) -> Exchange {
+        let (stack, experts) = (self.device.stack, heaviest.experts * self.trained_share());
         let group = groups::experts(plan);
-        if experts > 0.0 && group.ranks > 1 {
-            let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(experts * bytes), group, 1.0);
-            if plan.zero == ZeroStage::Zero {
-                reduce += time(Collective::AllReduce, stack.reduce_bytes);
-            } else {
-                reduce += time(Collective::ReduceScatter, stack.reduce_bytes);
-                gather += time(Collective::AllGather, stack.gather_bytes);
-            }
+        if experts <= 0.0 || group.ranks <= 1 {
+            return Exchange::default();
         }
-        Exchange { reduce, gather }
+        let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(experts * bytes), group, 1.0);
+        if plan.zero == ZeroStage::Zero {
+            return Exchange { reduce: time(Collective::AllReduce, stack.reduce_bytes), gather: Seconds::ZERO };
+        }
+        let reduce = time(Collective::ReduceScatter, stack.reduce_bytes);
+        Exchange { reduce, gather: time(Collective::AllGather, stack.gather_bytes) }
+    }
+
+    /// Share of the parameters that gradients are exchanged of.
+    fn trained_share(&self) -> f64 {
+        if self.is_lora() { LORA_SHARE } else { 1.0 }
     }
 
     /// Exposed time of an exchange: the part that no window hides.

@@ -40,6 +40,7 @@ pub struct Footprint {
 
 impl Footprint {
     /// The tenants of a rank at its fullest moment, with what fragmentation and the context take beside.
+    #[inline]
     pub(super) fn of_rank(
         rank: u32,
         (reserve, timing): (Reserve, Timing),
@@ -64,6 +65,7 @@ impl Footprint {
     }
 
     /// Every tenant with its name: the one list behind the sums, the tables and the JSON.
+    #[inline]
     pub fn tenants(&self) -> [(Tenant, Bytes); 8] {
         let Self { rank: _, weights, gradients, optimizer, activations, transient, caches, fragmentation, context } =
             *self;
@@ -90,8 +92,9 @@ impl Footprint {
     }
 
     /// Memory in use on the device, as `nvidia-smi` shows it.
+    #[inline]
     pub fn device(&self) -> Bytes {
-        self.tenants().into_iter().map(|(_, bytes)| bytes).sum()
+        self.tenants().iter().map(|(_, bytes)| *bytes).sum()
     }
 }
 

@@ -131,6 +131,7 @@ impl Timing {
     ///
     /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded. The arrays
     /// of a loop are whole from one end to the other.
+    #[inline]
     pub fn fullest(self, gradients: Bytes, needs: &Needs) -> Fullest {
         let Needs { activations, layer, temporary } = *needs;
         let at = |gradients, activations, transient| Fullest { gradients, activations, transient };
@@ -159,6 +160,7 @@ impl Timing {
     /// ```
     ///
     /// Source: [memory-oracle].
+    #[inline]
     pub fn beyond(self, tensors: Bytes, share: f64, gradients: Bytes, needs: &Needs) -> Bytes {
         let Self::ByMoment { lost, .. } = self else { return tensors * share };
         let Needs { activations, temporary, .. } = *needs;

@@ -11,6 +11,7 @@ use super::head::Ends;
 use super::layer::{LayerCost, Pair};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::closed::RankTime;
+use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
 
 /// Work on one micro-batch, by what it is spent on.
@@ -257,6 +258,44 @@ impl Costs<'_> {
         self.works_at(plan, shape, (counts, works), counts.chunks(), |chunk| chunk)
     }
 
+    /// Time of each virtual stage of a schedule of one direction: that of [`Self::works_of_chunks`], computed once for
+    /// neighbours with the same layers.
+    pub(super) fn times_of_chunks(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        counts: &StageCounts,
+        works: &[Work],
+    ) -> Vec<StageTime> {
+        let maxima = self.maxima(plan).map(|amax| Work { amax, ..Work::default() });
+        let time = |mut work: Work| {
+            if let Some(maxima) = &maxima {
+                work.add(maxima, 1.0);
+            }
+            StageTime::from(&work)
+        };
+        let mut times = by_layers(counts.chunks(), |layers| time(work_of_layers(works, layers)));
+        let (last, mtp) = (times.len() - 1, counts.mtp_chunk as usize);
+        for (chunk, layers) in counts.chunks().enumerate() {
+            let choice = counts.mtp_choice.filter(|_| chunk == mtp);
+            if chunk != 0 && chunk != last && choice.is_none() {
+                continue;
+            }
+            let mut work = work_of_layers(works, layers);
+            if chunk == 0 {
+                work.add(&embedding(&shape.ends), 1.0);
+            }
+            if chunk == last {
+                work.add(&loss(&shape.ends), 1.0 + f64::from(counts.mtp));
+            }
+            if let Some(choice) = choice {
+                work.add(&works[choice], f64::from(counts.mtp));
+            }
+            times[chunk] = time(work);
+        }
+        times
+    }
+
     /// Work of each rank, likewise.
     pub(super) fn works_of_ranks(
         &self,
@@ -278,12 +317,7 @@ impl Costs<'_> {
         places: impl Iterator<Item = &'c [f64]>,
         place: impl Fn(u32) -> u32,
     ) -> Vec<Work> {
-        let of_place = |layers: &[f64]| {
-            let mut work = Work::default();
-            works.iter().zip(layers).filter(|(_, times)| **times > 0.0).for_each(|(one, times)| work.add(one, *times));
-            work
-        };
-        let mut all: Vec<Work> = by_layers(places, of_place);
+        let mut all: Vec<Work> = by_layers(places, |layers| work_of_layers(works, layers));
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
         let chunks_each = f64::from(chunks / all.len() as u32);
         let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
@@ -300,6 +334,13 @@ impl Costs<'_> {
         }
         all
     }
+}
+
+/// Work of so many layers of each choice.
+fn work_of_layers(works: &[Work], layers: &[f64]) -> Work {
+    let mut work = Work::default();
+    works.iter().zip(layers).filter(|(_, times)| **times > 0.0).for_each(|(one, times)| work.add(one, *times));
+    work
 }
 
 pub(super) fn embedding(ends: &Ends) -> Work {

@@ -14,7 +14,7 @@ use super::tables::{Recomputes, Tables};
 use crate::space::{Rejection, Space, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Sharding, Stages, least_time_of_flow,
+    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, UnsharedMemory, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -140,9 +140,10 @@ impl Explorer<'_> {
         let Variant { light, plan, layers, stages, menu, shardings, place: _ } = variant;
         let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
+        let all = UnsharedMemory::new(self.costs, plan, layers, stages);
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
-            let memory = RankMemory::new(self.costs, &plan, layers, stages);
+            let memory = all.of(self.costs, &plan);
             let (needed, rank) = memory.least(&menu.least);
             if needed > budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
@@ -234,7 +235,8 @@ impl Explorer<'_> {
 
     /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
     fn shardings(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
-        let pipeline = &leaf.loaded.pipeline;
+        let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
+        let budget = Bytes::new(found.best.wanted.budget);
         for group in &list.groups {
             let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
                 found.is_hopeless(&pipeline.plan.layout, leaf.flow.time(self.costs, leaf.loaded, floor))
@@ -246,6 +248,12 @@ impl Explorer<'_> {
             for own in &group.shardings {
                 if is_slow(&own.floor, &leaf, found) {
                     found.counts.sharding += own.count();
+                    continue;
+                }
+                if let Some((_, count)) = &mut leaf.too_large
+                    && !memory.fits(&own.floor, budget)
+                {
+                    *count += own.count();
                     continue;
                 }
                 for sharding in own.each(self.costs, &pipeline.plan, &menu.parameters) {

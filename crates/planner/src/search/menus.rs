@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{LeastStates, Parameters, RankMemory, Sharding, Stages, least_states};
+use meshwright_engine::cost::incremental::{
+    ExpertExchanges, LeastStates, Parameters, RankMemory, Sharding, Stages, least_states,
+};
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
@@ -17,6 +19,8 @@ use meshwright_engine::units::{Bytes, Seconds};
 pub(super) struct HostShares {
     /// Lower bound of all of them.
     pub floor: Sharding,
+    /// Lower bound of the time at the ends of a step of all of them.
+    least_edges: Seconds,
     /// Shares of optimizer states on the host.
     shares: Arc<[f64]>,
     /// Each sharding, priced on first use; the floor alone where that is the only one.
@@ -27,8 +31,10 @@ pub(super) struct HostShares {
 
 impl HostShares {
     fn new(costs: &Costs, plan: &Plan, parameters: &Parameters, on_device: Sharding, shares: Arc<[f64]>) -> Self {
+        let floor = on_device.floor(costs, plan, parameters, &shares);
         Self {
-            floor: on_device.floor(costs, plan, parameters, &shares),
+            least_edges: floor.least_time(costs, plan),
+            floor,
             shares,
             each: OnceLock::new(),
             edges: OnceLock::new(),
@@ -49,10 +55,15 @@ impl HostShares {
         self.each.get_or_init(|| self.shares.iter().map(of).collect())
     }
 
-    /// Lower bounds of the time at both ends of a step of the shardings that fit.
-    fn edges_within(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, fit: &Fit) -> Option<Seconds> {
+    /// The lesser of `known` and the lower bounds of the time at both ends of a step of the shardings that fit.
+    fn edges_within(
+        &self,
+        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
+        fit: &Fit,
+        known: Option<Seconds>,
+    ) -> Option<Seconds> {
         if !fit.holds(&self.floor) {
-            return None;
+            return known;
         }
         let each = self.each(costs, plan, parameters);
         let edges = self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect());
@@ -60,7 +71,7 @@ impl HostShares {
             let goes = least.is_some_and(|least| least <= *edges) || !fit.holds(sharding);
             if goes { least } else { Some(*edges) }
         };
-        each.iter().zip(edges).fold(None, shorter)
+        each.iter().zip(edges).fold(known, shorter)
     }
 }
 
@@ -74,7 +85,7 @@ pub(super) struct Fit<'f> {
 
 impl Fit<'_> {
     fn holds(&self, sharding: &Sharding) -> bool {
-        self.beside.of(sharding).0 <= self.budget
+        self.beside.fits(sharding, self.budget)
     }
 }
 
@@ -103,6 +114,9 @@ pub(super) struct Menu {
     pub least: Vec<LeastStates>,
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
     pub edges: Seconds,
+    /// Group and place of each sharding under ZeRO 0 to 2, by ascending lower bound of that time; none where no sharding
+    /// leaves optimizer states on the host.
+    by_edges: Option<Vec<(u32, u32)>>,
     /// Parameters of the ranks.
     pub parameters: Arc<Parameters>,
 }
@@ -139,6 +153,16 @@ impl ShardingList {
             let (floor, count) = (own.floor.clone(), own.count());
             self.groups.push(ShardingGroup { floor, shardings: vec![own], count });
         }
+    }
+
+    /// Group and place of each sharding, by ascending lower bound of the time at the ends of a step.
+    fn by_edges(&self) -> Vec<(u32, u32)> {
+        let places =
+            |(group, of): (usize, &ShardingGroup)| (0..of.shardings.len()).map(move |at| (group as u32, at as u32));
+        let mut all: Vec<(u32, u32)> = self.groups.iter().enumerate().flat_map(places).collect();
+        let time = |&(group, at): &(u32, u32)| self.groups[group as usize].shardings[at as usize].least_edges.get();
+        all.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        all
     }
 
     fn floors(&self) -> impl Iterator<Item = &Sharding> {
@@ -210,26 +234,32 @@ impl Menu {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that fit; `None` if none does. A share
     /// of the optimizer on the host saves memory and takes time, so what does not fit on the device alone takes longer.
     pub fn edges_within(&self, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
-        let all = || self.replicated.groups.iter().flat_map(|group| &group.shardings);
-        if all().all(|own| own.count() == 1) {
-            return Some(self.edges);
+        let Some(by_edges) = &self.by_edges else { return Some(self.edges) };
+        let mut least: Option<Seconds> = None;
+        for &(group, at) in by_edges {
+            let own = &self.replicated.groups[group as usize].shardings[at as usize];
+            if least.is_some_and(|least| least <= own.least_edges) {
+                break; // nor is any that follows shorter
+            }
+            least = own.edges_within((costs, plan, &self.parameters), fit, least);
         }
-        all().filter_map(|own| own.edges_within(costs, plan, &self.parameters, fit)).reduce(Seconds::min)
+        least
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
     fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {
-        let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::new();
-        let (mut dominated, mut inexpressible) = (0, (0, None));
-        for (choice, hosts) in space.shardings_by_host(&plan.layout) {
+        let choices = space.shardings_by_host(&plan.layout);
+        let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::with_capacity(choices.len());
+        let (mut dominated, mut inexpressible, mut experts) = (0, (0, None), ExpertExchanges::default());
+        for (choice, hosts) in choices {
             let plan = choice.on(plan);
             let all = hosts.len() as u64;
             if let Some(why) = space.inexpressible_sharding(&plan) {
                 inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
                 continue;
             }
-            let sharding = Sharding::new(costs, &plan, &parameters);
+            let sharding = Sharding::among(costs, &plan, &parameters, &mut experts);
             if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
                 dominated += all;
                 continue;
@@ -246,8 +276,19 @@ impl Menu {
             let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
             list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
         }
-        let edges = replicated.floors().map(|sharding| sharding.least_time(costs, plan)).reduce(Seconds::min);
-        let least = least_states(costs, plan, replicated.floors().chain(sharded.floors()));
-        Self { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least, parameters }
+        let by_edges = replicated.by_edges();
+        let edges =
+            by_edges.first().map(|&(group, at)| replicated.groups[group as usize].shardings[at as usize].least_edges);
+        let with_hosts = replicated.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
+        Self {
+            edges: edges.unwrap_or_default(),
+            by_edges: with_hosts.then_some(by_edges),
+            least: least_states(costs, plan, replicated.floors().chain(sharded.floors())),
+            replicated,
+            sharded,
+            dominated,
+            inexpressible,
+            parameters,
+        }
     }
 }

@@ -18,11 +18,13 @@
 mod block;
 mod least;
 mod pipeline;
+mod rank_memory;
 mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
 pub use least::{Pairs, least_memory_of_layers, least_time_of_flow};
-pub use pipeline::{Loaded, Pipeline, Price, RankMemory};
-pub use sharding::{LeastStates, Parameters, Sharding, least_states};
+pub use pipeline::{Loaded, Pipeline, Price};
+pub use rank_memory::{RankMemory, UnsharedMemory};
+pub use sharding::{ExpertExchanges, LeastStates, Parameters, Sharding, least_states};
 pub use stages::Stages;

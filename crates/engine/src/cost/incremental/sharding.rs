@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::block::ROUNDING;
 use super::stages::Stages;
 use crate::cost::costs::Costs;
-use crate::cost::data::{RankParameters, heaviest};
+use crate::cost::data::{Exchange, RankParameters, heaviest};
 use crate::cost::fsdp::Sharded;
 use crate::cost::moments::Temporary;
 use crate::cost::pipeline::Edges;
@@ -172,16 +172,39 @@ fn largest(all: &[RankParameters]) -> SmallVec<[RankParameters; 2]> {
     kept
 }
 
+/// Exchanges of expert parameters of the shardings of one layout, each computed once.
+#[derive(Debug, Default)]
+pub struct ExpertExchanges(SmallVec<[((bool, RankOrder), Exchange); 4]>);
+
+impl ExpertExchanges {
+    fn of(&mut self, costs: &Costs, plan: &Plan, heaviest: &RankParameters) -> Exchange {
+        let key = (plan.zero == ZeroStage::Zero, plan.order);
+        if let Some((_, known)) = self.0.iter().find(|(known, _)| *known == key) {
+            return *known;
+        }
+        let exchange = costs.exchange_of_experts(plan, heaviest);
+        self.0.push((key, exchange));
+        exchange
+    }
+}
+
 impl Sharding {
     /// Prices a plan's sharding: its degrees, ZeRO stage, shard group, resharding, offloaded optimizer and order.
     pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Self {
+        Self::among(costs, plan, parameters, &mut ExpertExchanges::default())
+    }
+
+    /// Likewise, one of several shardings of a layout.
+    pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut ExpertExchanges) -> Self {
         let (heaviest, update) = (&parameters.heaviest, parameters.update(costs, plan));
         let (engine, unsharded) = if plan.zero == ZeroStage::Three {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
             let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Temporary::default() };
-            (Engine::Replicated(costs.edges(plan, heaviest, update)), whole)
+            let exchange = costs.exchange_beside(known.of(costs, plan, heaviest), plan, heaviest);
+            let (update, host) = update;
+            (Engine::Replicated(Edges { exchange, tied: costs.tied_ends(plan), update, host }), whole)
         };
         Self {
             zero: plan.zero,

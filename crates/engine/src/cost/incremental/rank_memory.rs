@@ -1,0 +1,198 @@
+//! Memory of the ranks of a pipeline beside their states, ready for shardings.
+
+use super::block::{Layers, ROUNDING};
+use super::sharding::{LeastStates, Sharding, StateBytes};
+use super::stages::{Hold, Moment, Moments, Stages};
+use crate::cost::costs::Costs;
+use crate::cost::footprint::{Footprint, Reserve};
+use crate::cost::moments::{Needs, Temporary, Timing};
+use crate::plan::{Plan, Recompute, ZeroStage};
+use crate::units::Bytes;
+
+/// Memory of the ranks of a pipeline beside their states.
+#[derive(Clone, Debug)]
+pub struct RankMemory {
+    /// Of each class of ranks where all is held together.
+    together: Vec<Held>,
+    /// Of each class of ranks by moment: of every rank that no other covers; empty where the stack does not ask.
+    by_moment: Vec<Vec<Held>>,
+    /// Timing by moment.
+    timing: Timing,
+    /// Beside the tensors of each rank.
+    reserve: Reserve,
+    caches: Bytes,
+}
+
+/// Memory of the ranks of a pipeline before it is known which share of the activations is on the host.
+#[derive(Debug)]
+pub struct UnsharedMemory<'l> {
+    layers: &'l Layers,
+    stages: &'l Stages,
+    moments: Moments,
+    timing: Timing,
+    reserve: Reserve,
+    caches: Bytes,
+}
+
+/// Bytes of a rank beside its states.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    rank: u32,
+    needs: Needs,
+}
+
+impl RankMemory {
+    /// Sizes the layers of a plan on a pipeline; its sharding is not read.
+    pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
+        UnsharedMemory::new(costs, plan, layers, stages).of(costs, plan)
+    }
+
+    /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
+    pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
+        let held = |hold: &Hold, loss: Bytes| {
+            let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
+            Held { rank: hold.ranks[0], needs }
+        };
+        let together = stages.holds.iter().map(|hold| held(hold, layers.end_bytes(hold.is_last, false))).collect();
+        let by_moment = stages.holds.iter().map(|hold| vec![held(hold, layers.end_bytes(hold.is_last, true))]);
+        let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
+        Self {
+            together,
+            by_moment,
+            timing: timing(costs, plan),
+            reserve: costs.reserve(plan),
+            caches: costs.caches(plan),
+        }
+    }
+
+    /// Memory of the fullest rank with a sharding, and which that is.
+    pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
+        let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
+        let of_class = |(class, states): (usize, &StateBytes)| {
+            let needed = |held: &Held| self.needed(held, is_by_moment, *states, sharding.unsharded);
+            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+        };
+        sharding.states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
+    }
+
+    /// Whether every rank has at most `budget` of memory with a sharding.
+    pub fn fits(&self, sharding: &Sharding, budget: Bytes) -> bool {
+        let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
+        sharding.states.iter().enumerate().all(|(class, states)| {
+            let mut ranks = self.ranks(class, is_by_moment).iter();
+            ranks.all(|held| self.needed(held, is_by_moment, *states, sharding.unsharded).0 <= budget)
+        })
+    }
+
+    /// Ranks of a class that may need the most.
+    #[inline]
+    fn ranks(&self, class: usize, is_by_moment: bool) -> &[Held] {
+        if is_by_moment { &self.by_moment[class] } else { &self.together[class..=class] }
+    }
+
+    /// Memory of a rank with these states, and which it is.
+    #[inline]
+    fn needed(&self, held: &Held, is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
+        let timing = if is_by_moment { self.timing } else { Timing::Together };
+        let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
+        let states = (states.resident, states.gradients, Bytes::ZERO);
+        let footprint = Footprint::of_rank(held.rank, (self.reserve, timing), states, &needs, self.caches);
+        (footprint.device(), held.rank)
+    }
+
+    /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
+    /// class of ranks.
+    pub fn least(&self, states: &[LeastStates]) -> (Bytes, u32) {
+        let of_timing = |class: usize, is_by_moment: bool, states: StateBytes, unsharded: Temporary| {
+            let needed = |held: &Held| self.needed(held, is_by_moment, states, unsharded);
+            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+        };
+        let of_class = |(class, least): (usize, &LeastStates)| {
+            let together = least.together.map(|all| {
+                let states = StateBytes { resident: all, gradients: Bytes::ZERO };
+                of_timing(class, false, states, Temporary::default())
+            });
+            let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, true, states, unsharded));
+            let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
+            let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
+            (needed * ROUNDING, rank)
+        };
+        states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
+    }
+}
+
+impl<'l> UnsharedMemory<'l> {
+    /// Of a plan's layers on a pipeline; its sharding and offload are not read.
+    pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
+        let moments = stages.moments(costs, plan);
+        let (timing, reserve, caches) = (timing(costs, plan), costs.reserve(plan), costs.caches(plan));
+        Self { layers, stages, moments, timing, reserve, caches }
+    }
+
+    /// With the share of the activations that a plan leaves on the host.
+    pub fn of(&self, costs: &Costs, plan: &Plan) -> RankMemory {
+        let Self { layers, stages, ref moments, timing, reserve, caches } = *self;
+        let (together, by_moment) = held(costs, plan, layers, (stages, moments));
+        RankMemory { together, by_moment, timing, reserve, caches }
+    }
+}
+
+/// Timing of a plan's tensors by moment.
+fn timing(costs: &Costs, plan: &Plan) -> Timing {
+    costs.timing(&Plan { zero: ZeroStage::Three, ..plan.clone() })
+}
+
+/// The first of two ranks with the most memory.
+fn more(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
+    if b.0 > a.0 { b } else { a }
+}
+
+/// Bytes of each class of ranks beside their states: of the rank that needs the most at once, and by moment of every rank that no
+/// other covers.
+fn held(
+    costs: &Costs,
+    plan: &Plan,
+    layers: &Layers,
+    (stages, moments): (&Stages, &Moments),
+) -> (Vec<Held>, Vec<Vec<Held>>) {
+    let on_device = 1.0 - plan.offload.activations;
+    let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
+    let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
+    let of = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
+        let largest = |of_choice: &[Bytes]| {
+            moment.holds.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
+        };
+        let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
+        let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
+        let backward = largest(if is_by_moment { &layers.bytes.backward } else { &layers.bytes.recomputed });
+        let needs = Needs {
+            activations: activations - freed * moment.stages,
+            layer: largest(&layers.bytes.kept) * on_device,
+            temporary: Temporary {
+                loss: layers.end_bytes(hold.is_last, is_by_moment),
+                backward,
+                ..Temporary::default()
+            },
+        };
+        Held { rank: moment.rank, needs }
+    };
+    let classes = || stages.holds.iter().zip(moments.iter());
+    let together = |(hold, moments): (&Hold, &Vec<Moment>)| {
+        let bytes = |held: &Held| held.needs.activations + held.needs.temporary.loss + held.needs.temporary.backward;
+        let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
+        let all = moments.iter().map(|moment| of(hold, moment, false));
+        all.reduce(most).expect("each class has a rank, and each rank a moment")
+    };
+    let by_moment = |(hold, moments): (&Hold, &Vec<Moment>)| {
+        let mut kept: Vec<Held> = Vec::new();
+        for held in moments.iter().map(|moment| of(hold, moment, true)) {
+            if !kept.iter().any(|known| held.needs.within(&known.needs)) {
+                kept.retain(|known| !known.needs.within(&held.needs));
+                kept.push(held);
+            }
+        }
+        kept
+    };
+    let by_moment = if costs.has_moments() { classes().map(by_moment).collect() } else { Vec::new() };
+    (classes().map(together).collect(), by_moment)
+}
