@@ -221,6 +221,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// ZeRO 0   ar(P·g)                      ZeRO 1, 2   rs(P·g) + ag(P·w) over the shard group, ar(P·g/K) across groups
+    ///                                       or ar(P·g) + ag(P·w) and copies, where the stack scatters no gradients
     /// ```
     ///
     /// Source: specification §3.9.

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::likelihood::{Group, stack_posterior};
 use super::stalls::stalls;
 use super::timed::TimedPlan;
-use meshwright_planner::discrepancy::{DiscrepancyTable, StackCoefficients, TRAITS, TraitSpread};
+use meshwright_planner::discrepancy::{DiscrepancyTable, StackCoefficients, Stalls, TRAITS, TraitSpread};
 
 /// Plans predicted to take over so many times the fastest of their choice do not count: nobody would try them.
 const RELEVANT: f64 = 4.0;
@@ -130,7 +130,7 @@ pub fn fit(plans: &[&TimedPlan], name: &str, date: &str, constants: &str) -> Dis
             name: (*stack).to_owned(),
             runs: of.iter().map(|group| group.len() as u32).sum(),
             scale: *scale,
-            stalls: stalls.get(*stack).map(|of| of.law.clone()),
+            stalls: stalls.get(*stack).map(|of| written(&of.law)),
             mean: posterior.mean.iter().map(|value| rounded(*value)).collect(),
             covariance: posterior
                 .covariance
@@ -146,6 +146,11 @@ pub fn fit(plans: &[&TimedPlan], name: &str, date: &str, constants: &str) -> Dis
 /// Value to seven significant digits, as it is written.
 fn rounded(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
+}
+
+/// Law of stalls as it is written.
+fn written(law: &Stalls) -> Stalls {
+    Stalls { rate: law.rate.map(rounded), seconds: law.seconds.map(rounded), spread: rounded(law.spread) }
 }
 
 /// Multiplies and divides one parameter after another while that lowers the objective.

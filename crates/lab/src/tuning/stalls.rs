@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::timed::TimedPlan;
 use meshwright_planner::discrepancy::{CLASSES, StalledRun, Stalls, normal_density};
 
-/// Iterations of the fit; the likelihood changes by less than 0.01 after half of them.
+/// Iterations of the fit; after half of them the law of nanotron's sweep is that of the end to four digits.
 const ITERATIONS: usize = 60;
 /// Fewest stalled runs that a law rests on.
 const FEWEST: f64 = 10.0;
@@ -43,10 +43,41 @@ impl FittedStalls {
         Explained { run, share: with / likelihood, likelihood }
     }
 
+    /// Parameters of greatest likelihood, given how probably each run stalled by these; `None` where too few did.
+    fn improved(&self, plans: &[(&TimedPlan, f64)]) -> Option<Self> {
+        let explained: Vec<Explained> = plans.iter().map(|(plan, measured)| self.explain(plan, *measured)).collect();
+        if explained.iter().map(|run| run.share).sum::<f64>() < FEWEST {
+            return None;
+        }
+        let runs = || plans.iter().zip(&explained);
+        let quiet = moments(runs().map(|((plan, measured), run)| (1.0 - run.share, error(plan, *measured))));
+        let mut law = self.law.clone();
+        let (mut square, mut weight) = (0.0, 0.0);
+        for class in 0..CLASSES {
+            let of: Vec<_> = runs().filter(|((plan, _), _)| Stalls::class(&plan.traits) == class).collect();
+            law.rate[class] =
+                rate(&of.iter().map(|((plan, _), run)| (f64::from(plan.gpus), run.share)).collect::<Vec<_>>());
+            let lost = || of.iter().filter_map(|(_, run)| run.run.map(|stalled| (run.share, stalled.error)));
+            let stalled: f64 = lost().map(|(share, _)| share).sum();
+            let shift = lost().map(|(share, error)| share * error.0).sum::<f64>() / (stalled + 1e-9);
+            law.seconds[class] *= shift.exp();
+            square +=
+                lost().map(|(share, error)| share * (error.1 - 2.0 * shift * error.0 + shift * shift)).sum::<f64>();
+            weight += stalled;
+        }
+        law.spread = (square / weight).sqrt().max(LEAST);
+        Some(Self { law, mean: quiet.0, spread: quiet.1.max(LEAST) })
+    }
+
     /// Whether a run stalled rather than not.
     pub fn is_stalled(&self, plan: &TimedPlan) -> bool {
         plan.measured.is_some_and(|measured| self.explain(plan, measured).share > 0.5)
     }
+}
+
+/// ln(measured/predicted) of a run.
+fn error(plan: &TimedPlan, measured: f64) -> f64 {
+    (measured / plan.predicted).ln()
 }
 
 /// Weighted mean and standard deviation of values.
@@ -71,37 +102,13 @@ fn rate(runs: &[(f64, f64)]) -> f64 {
 
 /// Stalls of one stack by its timed plans; `None` where the Bayesian information criterion prefers a normal law [schwarz-1978].
 fn of_stack(plans: &[(&TimedPlan, f64)]) -> Option<FittedStalls> {
-    let errors = |plan: &TimedPlan, measured: f64| (measured / plan.predicted).ln();
-    let (mean, spread) = moments(plans.iter().map(|(plan, measured)| (1.0, errors(plan, *measured))));
-    let plain: f64 = plans
-        .iter()
-        .map(|(plan, measured)| normal_density(errors(plan, *measured), mean, spread.max(LEAST)).ln())
-        .sum();
+    let (mean, spread) = moments(plans.iter().map(|(plan, measured)| (1.0, error(plan, *measured))));
+    let plain: f64 =
+        plans.iter().map(|(plan, measured)| normal_density(error(plan, *measured), mean, spread.max(LEAST)).ln()).sum();
     let law = Stalls { rate: [0.001; CLASSES], seconds: [1.0; CLASSES], spread: 0.5 };
     let mut fitted = FittedStalls { law, mean: 0.0, spread: 0.15 };
     for _ in 0..ITERATIONS {
-        let explained: Vec<Explained> = plans.iter().map(|(plan, measured)| fitted.explain(plan, *measured)).collect();
-        if explained.iter().map(|run| run.share).sum::<f64>() < FEWEST {
-            return None;
-        }
-        let runs = || plans.iter().zip(&explained);
-        let quiet = moments(runs().map(|((plan, measured), run)| (1.0 - run.share, errors(plan, *measured))));
-        let mut law = fitted.law.clone();
-        let (mut square, mut weight) = (0.0, 0.0);
-        for class in 0..CLASSES {
-            let of: Vec<_> = runs().filter(|((plan, _), _)| Stalls::class(&plan.traits) == class).collect();
-            law.rate[class] =
-                rate(&of.iter().map(|((plan, _), run)| (f64::from(plan.gpus), run.share)).collect::<Vec<_>>());
-            let lost = || of.iter().filter_map(|(_, run)| run.run.map(|stalled| (run.share, stalled.error)));
-            let stalled: f64 = lost().map(|(share, _)| share).sum();
-            let shift = lost().map(|(share, error)| share * error.0).sum::<f64>() / (stalled + 1e-9);
-            law.seconds[class] *= shift.exp();
-            square +=
-                lost().map(|(share, error)| share * (error.1 - 2.0 * shift * error.0 + shift * shift)).sum::<f64>();
-            weight += stalled;
-        }
-        law.spread = (square / weight).sqrt().max(LEAST);
-        fitted = FittedStalls { law, mean: quiet.0, spread: quiet.1.max(LEAST) };
+        fitted = fitted.improved(plans)?;
     }
     let likelihood: f64 = plans.iter().map(|(plan, measured)| fitted.explain(plan, *measured).likelihood.ln()).sum();
     let worth = 2.0 * (likelihood - plain) - PARAMETERS * (plans.len() as f64).ln();
@@ -117,4 +124,49 @@ pub(super) fn stalls(plans: &[&TimedPlan]) -> BTreeMap<String, FittedStalls> {
         }
     }
     stacks.into_iter().filter_map(|(stack, plans)| Some((stack.to_owned(), of_stack(&plans)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meshwright_engine::stack::Family;
+    use meshwright_planner::discrepancy::Traits;
+
+    /// Runs of four stages on 64 GPUs, 8 micro-batches each, whose errors alternate by 4 %; the first `stalled` lose 1 s, by 10 % more
+    /// or less, in each.
+    fn runs(stalled: u32) -> Vec<TimedPlan> {
+        let run = |at: u32| {
+            let sign = if at.is_multiple_of(2) { 1.0 } else { -1.0_f64 };
+            let lost = if at < stalled { 8.0 * (0.1 * if at % 4 < 2 { 1.0 } else { -1.0_f64 }).exp() } else { 0.0 };
+            TimedPlan {
+                id: at.to_string(),
+                problem: "p".into(),
+                model: "m".into(),
+                billions: None,
+                set: "s".into(),
+                stack: "stack".into(),
+                gpus: 64,
+                batch: 256,
+                plan: at.to_string(),
+                traits: Traits { linear: [0.0; 13], coordinates: [0.0; 6], gpus: 6.0, micro_batches: 8.0, stages: 4 },
+                predicted: 4.0,
+                measured: Some(4.0 * (0.04 * sign).exp() + lost),
+                room: 1.0,
+                peak: None,
+                family: Family::Nanotron,
+            }
+        };
+        (0..80).map(run).collect()
+    }
+
+    #[test]
+    fn stalls_are_found_where_runs_have_them() {
+        let plans = runs(40);
+        let found = &stalls(&plans.iter().collect::<Vec<_>>())["stack"];
+        // half of the runs on 64 GPUs: 1 − exp(−64·rate) = ½
+        assert!((found.law.rate[2] - std::f64::consts::LN_2 / 64.0).abs() < 2e-4, "{found:?}");
+        assert!((found.law.seconds[2] - 1.0).abs() < 0.03 && (found.law.spread - 0.1).abs() < 0.03, "{found:?}");
+        assert!(plans.iter().enumerate().all(|(at, plan)| found.is_stalled(plan) == (at < 40)));
+        assert!(stalls(&runs(0).iter().collect::<Vec<_>>()).is_empty(), "noise is no stall");
+    }
 }

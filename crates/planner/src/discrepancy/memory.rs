@@ -1,7 +1,6 @@
 //! Probability that a plan runs, from what earlier trials say about the memory error.
 
-use std::f64::consts::SQRT_2;
-
+use super::normal::below;
 use super::table::DiscrepancyTable;
 use crate::confidence;
 use meshwright_engine::stack::Family;
@@ -39,10 +38,6 @@ pub const NINETY: f64 = 1.644_853_626_951_472_2;
 /// Number of grid points on either side of the median, and standard deviations that they span.
 const SIDE: i32 = 60;
 const SPAN: f64 = 4.0;
-
-fn below(z: f64) -> f64 {
-    0.5 * libm::erfc(-z / SQRT_2)
-}
 
 impl MemoryBelief {
     /// Law before any trial: median and standard deviation of the memory error, the share of its variance that plans of a

@@ -19,6 +19,7 @@
 
 mod belief;
 mod memory;
+mod normal;
 mod outlook;
 mod stalls;
 mod table;
@@ -26,7 +27,8 @@ mod traits;
 
 pub use belief::{Belief, BeliefPoint, covariance};
 pub use memory::{MemoryBelief, MemoryEvidence, NINETY};
+pub use normal::normal_density;
 pub use outlook::{Outlook, Prospect, Tried};
-pub use stalls::{CLASSES, StalledRun, Stalls, StallsOfPlan, normal_density};
+pub use stalls::{CLASSES, StalledRun, Stalls, StallsOfPlan};
 pub use table::{DiscrepancyTable, StackCoefficients, TraitSpread, built_in};
 pub use traits::{TRAITS, Traits};

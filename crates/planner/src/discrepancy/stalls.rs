@@ -1,9 +1,8 @@
 //! Stalls: runs that lose a fixed time in each micro-batch, which no layout explains.
 
-use std::f64::consts::{PI, SQRT_2};
-
 use serde::{Deserialize, Serialize};
 
+use super::normal::{below, nodes, normal_density};
 use super::traits::Traits;
 
 /// Classes of plans by their stages: one, two, where a stage has one neighbour, and more, where it has two.
@@ -34,30 +33,6 @@ pub struct StalledRun {
     pub without: (f64, f64),
     /// First and second moment of ln(seconds lost/their median).
     pub error: (f64, f64),
-}
-
-/// Nodes of the quadrature over a normal law, and half their range in standard deviations.
-const NODES: u32 = 61;
-const SPAN: f64 = 4.0;
-
-/// Density of a normal law.
-pub fn normal_density(value: f64, mean: f64, deviation: f64) -> f64 {
-    let z = (value - mean) / deviation;
-    libm::exp(-0.5 * z * z) / (deviation * (2.0 * PI).sqrt())
-}
-
-/// Share of a normal law below a value.
-fn normal_below(value: f64, mean: f64, deviation: f64) -> f64 {
-    0.5 * libm::erfc((mean - value) / (deviation * SQRT_2))
-}
-
-/// Nodes of a normal law with their weights, which sum to one.
-fn nodes(mean: f64, deviation: f64) -> impl Iterator<Item = (f64, f64)> {
-    let step = 2.0 * SPAN / f64::from(NODES - 1);
-    (0..NODES).map(move |node| {
-        let z = f64::from(node).mul_add(step, -SPAN);
-        (mean + z * deviation, step * normal_density(z, 0.0, 1.0))
-    })
 }
 
 impl Stalls {
@@ -118,7 +93,7 @@ impl StallsOfPlan {
     /// Probability that a stalled run takes less than exp(`time`).
     fn below(&self, time: f64, mean: f64, deviation: f64) -> f64 {
         let total = libm::exp(time);
-        let share = |without: f64| normal_below(libm::log(total - libm::exp(without)), self.lost, self.spread);
+        let share = |without: f64| below((libm::log(total - libm::exp(without)) - self.lost) / self.spread);
         nodes(mean, deviation)
             .filter(|(without, _)| *without < time)
             .map(|(without, weight)| weight * share(without))
@@ -126,7 +101,8 @@ impl StallsOfPlan {
     }
 }
 
-/// Standard deviation of the logarithm of a cluster's rate of stalls against the stack's: a factor of two.
+/// Standard deviation of the logarithm of a cluster's rate of stalls against the stack's: a factor of two, assumed, since one
+/// cluster has been measured.
 const RATE_SPREAD: f64 = std::f64::consts::LN_2;
 
 /// Probability of each plan that it stalls, over relative rates with their weights.
@@ -214,14 +190,14 @@ impl StallBelief {
             return time;
         }
         let (chance, of) = (self.chances[point], self.points[point]);
-        let (deviation, share) = (deviation.max(1e-6), normal_below(z, 0.0, 1.0));
-        let below =
-            |time: f64| chance * of.below(time, mean, deviation) + (1.0 - chance) * normal_below(time, mean, deviation);
+        let (deviation, share) = (deviation.max(1e-6), below(z));
+        let so_far =
+            |time: f64| chance * of.below(time, mean, deviation) + (1.0 - chance) * below((time - mean) / deviation);
         let mut low = mean - 6.0 * deviation;
         let mut high = (mean + 6.0 * deviation).max(of.lost + 6.0 * of.spread) + 1.0;
         while high - low > 1e-6 {
             let middle = f64::midpoint(low, high);
-            if below(middle) < share { low = middle } else { high = middle }
+            if so_far(middle) < share { low = middle } else { high = middle }
         }
         f64::midpoint(low, high)
     }
