@@ -129,7 +129,7 @@ pub struct Quirks {
     /// Host synchronisation per layer and micro-batch with dropless routing and without CUDA graphs: the host reads the
     /// token counts back.
     pub moe_sync_per_layer: Seconds,
-    /// Floor of a layer's four tensor-parallel collectives when pp > 1, per doubling of tp (nanotron).
+    /// Floor of a layer's four tensor-parallel collectives with stages on several domains, per doubling of tp (nanotron).
     pub tp_floor: Seconds,
     /// Extra latency of a tensor-parallel collective per scale-up domain it spans (nanotron).
     pub cross_domain_tp_latency: Seconds,

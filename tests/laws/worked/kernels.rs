@@ -177,3 +177,23 @@ fn additions_2_9_the_host_needs_84_5_ms_for_24_recomputed_layers() {
     let layers = work.forward() + work.backward() - shape.ends.embedding.sum() - shape.ends.head.sum();
     close(layers.get(), 84.5e-3, 0.01);
 }
+
+#[test]
+fn a_floor_of_tensor_parallel_collectives_holds_where_stages_lie_on_several_nodes() {
+    let forward = |gpus: u32, layout: &str| {
+        let stack = catalog::stack("nanotron-2025", &super::Overrides::specification()).unwrap();
+        let problem = problem(gpt(24, 256, 4), cluster("dgx-h100-1k").resized(gpus), stack, 8, 128);
+        let plan = parse_plan(layout, &problem).unwrap();
+        let costs = Costs::new(&problem);
+        costs.rank_works(&plan, &costs.shape(&plan))[0].forward().get()
+    };
+    // 12 layers · 4 collectives · 0.98 ms · log2 4
+    let floor = 12.0 * 4.0 * 0.98e-3 * 2.0;
+    assert!(
+        (floor..1.1 * floor).contains(&forward(16, "tp=4 pp=2 split=even")),
+        "{}",
+        forward(16, "tp=4 pp=2 split=even")
+    );
+    assert!(forward(8, "tp=4 pp=2 split=even") < 0.1 * floor, "{}", forward(8, "tp=4 pp=2 split=even"));
+    assert!(forward(16, "tp=4 pp=1") < 0.2 * floor, "{}", forward(16, "tp=4 pp=1"));
+}

@@ -161,19 +161,31 @@ impl Costs<'_> {
             link: Pair::default(),
         };
         work.host = self.host_wait(kind, cost, &work, plan);
-        if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
-            let across = if plan.layout.tp > self.fabric.domain() { FLOOR_ACROSS } else { 1.0 };
-            let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
-            let floor = stack.quirks.tp_floor * (LAYER_COLLECTIVES * libm::log2(f64::from(plan.layout.tp)) * across);
-            work.tp.forward += waits(floor, work.forward());
-            work.tp.backward += waits(floor, work.backward());
-        }
+        let floor = self.tensor_parallel_floor(plan);
+        work.tp.forward += (floor - work.forward()).or_zero();
+        work.tp.backward += (floor - work.backward()).or_zero();
         if beside {
             work.ep_exposed = self.exposed_beside(&work);
         } else {
             work.ep = cost.ep;
         }
         work
+    }
+
+    /// Least time of a layer and pass with tensor parallelism where stages lie on several domains, a quirk of one framework.
+    ///
+    /// ```text
+    /// 4·τ·log2 t·[1.5 where the group spans several domains]
+    /// ```
+    ///
+    /// Source: run mapping §3 (nanotron).
+    fn tensor_parallel_floor(&self, plan: &Plan) -> Seconds {
+        let (tp, domain) = (plan.layout.tp, self.fabric.domain());
+        if tp == 1 || plan.layout.pp == 1 || self.problem.cluster().gpus <= domain {
+            return Seconds::ZERO;
+        }
+        let across = if tp > domain { FLOOR_ACROSS } else { 1.0 };
+        self.device.stack.quirks.tp_floor * (LAYER_COLLECTIVES * libm::log2(f64::from(tp)) * across)
     }
 
     /// Work of one layer under a choice; `base` is its cost without recomputation.
