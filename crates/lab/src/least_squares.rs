@@ -110,6 +110,16 @@ pub(crate) fn softened(residual: f64, scale: f64) -> f64 {
     residual.signum() * scale * (2.0 * loss).sqrt()
 }
 
+/// Residual whose square is Cauchy's loss: unchanged where small relative to the scale, and hardly growing where large, so
+/// that outliers have no pull.
+///
+/// ```text
+/// r' = sign(r)·δ·√(ln(1 + (r/δ)²))          r' → r for r ≪ δ
+/// ```
+pub(crate) fn cauchy(residual: f64, scale: f64) -> f64 {
+    residual.signum() * scale * (residual / scale).powi(2).ln_1p().sqrt()
+}
+
 /// Parameters near one of `starts` that minimise the soft L1 loss, with the loss that remains.
 ///
 /// There must be at least as many residuals as parameters; with fewer, or if no start gives finite residuals, the result is
@@ -159,5 +169,17 @@ mod tests {
         let residuals = |at: &[f64]| measured.iter().map(|value| softened(at[0] - value, 0.05)).collect();
         let found = descend(&Function(residuals), &[2.0], Stop::EXACT);
         assert!((found[0] - 1.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn outliers_have_hardly_any_pull_under_cauchys_loss() {
+        let measured = [1.0, 1.02, 0.98, 1.01, 0.99, 3.0, 3.2, 2.8];
+        let fitted = |loss: fn(f64, f64) -> f64| {
+            let residuals = |at: &[f64]| measured.iter().map(|value| loss(at[0] - value, 0.05)).collect();
+            descend(&Function(residuals), &[1.2], Stop::EXACT)[0]
+        };
+        assert!((fitted(cauchy) - 1.0).abs() < 0.005, "{}", fitted(cauchy));
+        assert!(fitted(softened) - 1.0 > 0.01, "{}", fitted(softened));
+        assert!((cauchy(-1e-4, 0.05) + 1e-4).abs() < 1e-9, "small residuals stay");
     }
 }

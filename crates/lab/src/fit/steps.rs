@@ -1,7 +1,8 @@
 //! Constants of whole steps, fitted to published runs.
 //!
 //! ```text
-//! minimise  Σ w·ρ(ln(predicted/measured))/s²             step times; ρ soft L1: square near 0, absolute far away
+//! minimise  Σ w·ρ(ln(predicted/measured))/s²             step times; ρ soft L1: square near 0, absolute far away; Cauchy's
+//!                                                         for a source over a twentieth of whose runs others contradict
 //!         + M · the same over peak memory
 //!         + R · the same over groups of plans, of the regret of a soft choice
 //!         + Σ ((x − x₀)/σ)²                               prior: of a child about its parent, else about what is stated

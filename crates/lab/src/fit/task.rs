@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::free::PlacedConstant;
-use crate::least_squares::softened;
+use crate::least_squares::{cauchy, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
-use crate::validate::anomaly::anomalies;
+use crate::validate::anomaly::{anomalies, contradicted};
 use crate::validate::sample::{PredictedRun, config_group, outcome, samples, set};
 use crate::validate::{choice, cross};
 use meshwright_planner::catalog::Overrides;
@@ -18,6 +18,8 @@ const DELTA: f64 = 0.06;
 const SPREAD: f64 = 0.08;
 /// Exponent of a configuration's weight in its number of measurements, since the errors of its rows are correlated.
 const OF_CONFIGURATION: f64 = 0.75;
+/// Share of a source's runs that others contradict above which its times hold outliers, and their loss is Cauchy's.
+const CONTRADICTED: f64 = 0.05;
 /// Relative difference of predicted times at which the soft choice distinguishes plans.
 const SOFTNESS: f64 = 0.03;
 
@@ -55,6 +57,8 @@ pub(super) struct Target {
     seconds: Option<f64>,
     gib: Option<f64>,
     pub(super) weight: f64,
+    /// Whether the run's source holds outliers.
+    has_outliers: bool,
 }
 
 /// Predicted seconds and GiB of a row.
@@ -74,9 +78,10 @@ impl<'a> Task<'a> {
         counts: &dyn Fn(&PredictedRun) -> bool,
     ) -> Self {
         let predictions = predict_all_with(rows, sets);
+        let predictions_of_witnesses = predict_all_with(witnesses, sets);
+        let witnessed = ended(&samples(witnesses, &predictions_of_witnesses));
         let samples = samples(rows, &predictions);
-        let ran: Vec<PredictedRun> =
-            samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
+        let ran: Vec<PredictedRun> = ended(&samples).into_iter().filter(counts).collect();
         let flagged: Vec<String> = anomalies(&ran, witnesses).into_iter().map(|anomaly| anomaly.id).collect();
         let admitted = |sample: &PredictedRun| {
             outcome(sample.row) == "ok"
@@ -85,6 +90,10 @@ impl<'a> Task<'a> {
         };
         let mut targets: Vec<Target> =
             samples.iter().map(|sample| if admitted(sample) { target(sample) } else { Target::default() }).collect();
+        let share = contradicted(&[ran, witnessed].concat());
+        for (row, target) in rows.iter().zip(&mut targets) {
+            target.has_outliers = share.get(set(row)).is_some_and(|share| *share > CONTRADICTED);
+        }
         let mut configurations: BTreeMap<String, f64> = BTreeMap::new();
         for (row, target) in rows.iter().zip(&targets) {
             *configurations.entry(config_group(row)).or_default() += target.weight;
@@ -154,18 +163,19 @@ impl<'a> Task<'a> {
     /// Residuals: one for each time, peak and group of plans of the scored rows.
     pub(super) fn residuals(&self, figures: &[Figures], counted: &[usize]) -> Vec<f64> {
         let Weights { memory, regret } = self.weights;
-        let scaled = |error: f64, weight: f64| weight.sqrt() * softened(error, DELTA) / SPREAD;
-        let of = |predicted: Option<f64>, measured: Option<f64>, weight: f64| match (predicted, measured) {
-            (Some(predicted), Some(measured)) => scaled((predicted / measured).ln(), weight),
+        let scaled = |loss: fn(f64, f64) -> f64, error: f64, weight: f64| weight.sqrt() * loss(error, DELTA) / SPREAD;
+        let of = |loss, predicted: Option<f64>, measured: Option<f64>, weight: f64| match (predicted, measured) {
+            (Some(predicted), Some(measured)) => scaled(loss, (predicted / measured).ln(), weight),
             _ => 0.0,
         };
         let mut all = Vec::with_capacity(2 * counted.len() + self.groups.len());
         for &at in counted {
             let ((seconds, gib), target) = (figures[at], &self.targets[at]);
-            all.push(of(seconds, target.seconds, target.weight));
-            all.push(of(gib, target.gib, memory * target.weight));
+            let loss = if target.has_outliers { cauchy } else { softened };
+            all.push(of(loss, seconds, target.seconds, target.weight));
+            all.push(of(softened, gib, target.gib, memory * target.weight));
         }
-        all.extend(self.groups.iter().map(|group| scaled(self.soft_regret(group, figures, counted), regret)));
+        all.extend(self.groups.iter().map(|group| scaled(softened, self.soft_regret(group, figures, counted), regret)));
         all
     }
 
@@ -192,7 +202,12 @@ fn target(sample: &PredictedRun) -> Target {
     let gib = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0);
     let seconds = sample.measured();
     let weight = if seconds.is_some() || gib.is_some() { sample.weight } else { 0.0 };
-    Target { seconds, gib, weight }
+    Target { seconds, gib, weight, has_outliers: false }
+}
+
+/// Runs that ended well.
+fn ended<'a>(samples: &[PredictedRun<'a>]) -> Vec<PredictedRun<'a>> {
+    samples.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect()
 }
 
 /// Overrides with further constants appended to their fit; later values override earlier ones.

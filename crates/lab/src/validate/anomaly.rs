@@ -1,6 +1,6 @@
 //! Contradictions between measurements; predictions are not used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -85,6 +85,18 @@ pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
         }
     }
     found.into_values().collect()
+}
+
+/// Share of the runs of each source that others contradict.
+pub(crate) fn contradicted(ran: &[PredictedRun]) -> BTreeMap<String, f64> {
+    let flagged: BTreeSet<String> = anomalies(ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
+    let mut counts: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for sample in ran {
+        let (all, some) = counts.entry(set(sample.row).to_owned()).or_default();
+        *all += 1.0;
+        *some += f64::from(sample.row.id.as_ref().is_some_and(|id| flagged.contains(id)));
+    }
+    counts.into_iter().map(|(source, (all, some))| (source, some / all)).collect()
 }
 
 /// Rule by which `slow` should take no longer than `fast`; both rows have one layout.
@@ -172,6 +184,19 @@ mod tests {
         let samples = super::super::sample::samples(&rows[1..], &predictions);
         let found = anomalies(&samples, &rows[..1]);
         assert_eq!((found[0].id.as_str(), found[0].against.as_str()), ("runs-2", "runs-1"));
+    }
+
+    #[test]
+    fn the_share_of_contradicted_runs_is_by_source() {
+        let rows = [
+            row("runs-1", 8.0, 64.0, 1.0, 1.0),
+            row("runs-2", 8.0, 64.0, 2.0, 2.5),
+            row("others-1", 8.0, 64.0, 1.0, 1.0),
+            row("others-2", 8.0, 64.0, 2.0, 1.1),
+        ];
+        let predictions: Vec<Prediction> = rows.iter().map(predict).collect();
+        let share = contradicted(&super::super::sample::samples(&rows, &predictions));
+        assert_eq!(share.into_iter().collect::<Vec<_>>(), [("others".into(), 0.0), ("runs".into(), 0.5)]);
     }
 
     #[test]
