@@ -101,7 +101,7 @@ fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
             let prospect = posterior.of(next).prospect;
             let worth = match outlook.leader {
                 Some(_) => format!("timing it gains {} in the mean", percent(prospect.gain)),
-                None => format!("it is the best with {}", percent(prospect.best)),
+                None => format!("in the mean it reaches {} of the fastest's speed", percent(prospect.gain)),
             };
             writeln!(
                 text,

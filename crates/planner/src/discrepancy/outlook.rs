@@ -20,7 +20,8 @@ pub struct Prospect {
     pub best: f64,
     /// Probability that it runs.
     pub runs: f64,
-    /// Expected share of the best trial's step time that it saves if it is timed next; before any trial has run, its probability of being the best.
+    /// Expected share of the best trial's step time that it saves if it is timed next; before any trial has run, the share of the speed of
+    /// the fastest that it reaches in the mean.
     pub gain: f64,
 }
 
@@ -97,6 +98,7 @@ impl Outlook {
     ///
     /// ```text
     /// gain_i = E[max(0, 1 − t_i/t_leader) · (i runs)]      loss = E[t_leader/min_j t_j − 1]      over plans j that run
+    /// gain_i = E[min_j t_j/t_i · (i runs)]                 before any trial has run
     /// ```
     pub fn new(belief: &Belief, tried: &[Tried], runs: &[f64], tolerance: f64) -> Self {
         let n = tried.len();
@@ -104,7 +106,7 @@ impl Outlook {
         let leader = ran.min_by(|&a, &b| belief.median(a).total_cmp(&belief.median(b)));
         let lower = root(belief.covariance(), n);
         let mut draw = Normals(SEED);
-        let (mut gain, mut best) = (vec![0.0; n], vec![0.0; n]);
+        let (mut gain, mut speed, mut best) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
         let (mut loss, mut within) = (0.0, 0.0);
         for _ in 0..DRAWS {
             let z: Vec<f64> = (0..n).map(|_| draw.normal()).collect();
@@ -127,7 +129,12 @@ impl Outlook {
                 continue;
             };
             best[first] += 1.0;
-            let Some(leader) = leader else { continue };
+            let Some(leader) = leader else {
+                for at in 0..n {
+                    speed[at] += libm::exp(times[first] - times[at]);
+                }
+                continue;
+            };
             let lost = libm::expm1(times[leader] - times[first]);
             loss += lost;
             within += f64::from(u8::from(lost <= tolerance));
@@ -136,7 +143,7 @@ impl Outlook {
             }
         }
         let share = |sum: f64| sum / f64::from(DRAWS);
-        let worth = if leader.is_some() { &gain } else { &best };
+        let worth = if leader.is_some() { &gain } else { &speed };
         let prospects: Vec<Prospect> =
             (0..n).map(|at| Prospect { best: share(best[at]), runs: runs[at], gain: share(worth[at]) }).collect();
         let medians: Vec<f64> = (0..n).map(|at| belief.median(at)).collect();
@@ -226,7 +233,7 @@ mod tests {
         let covariance = vec![vec![0.04, 0.039, 0.0], vec![0.039, 0.04, 0.0], vec![0.0, 0.0, 0.04]];
         let belief = Belief::normal(vec![0.0, 0.01, 0.05], covariance);
         let chosen = Outlook::batch(&belief, &[Tried::Untried; 3], &[1.0; 3], 0.05, 2);
-        assert_eq!(chosen, [2, 0], "0 and 1 share their chance to be the best, and one of them is enough");
+        assert_eq!(chosen, [0, 2], "what 0 tells, it tells of 1 too");
         let failed = Outlook::new(&belief, &[Tried::Failed; 3], &[1.0; 3], 0.05);
         assert_eq!((failed.next, failed.leader), (None, None));
     }
