@@ -242,6 +242,16 @@ fn olmo_core_says_what_its_decoders_are() {
 
 /// Masks of flex attention are split in whole blocks of 128 queries: 1,152 tokens over 4 ranks are not.
 #[test]
+fn torchtitan_pipelines_have_the_micro_batches_that_torch_asks_for() {
+    let plan = |schedule: &str| {
+        emitted("torchtitan", "llama-3.1-8b", &format!("pp=4 dp=128 schedule={schedule} zero=3 mbs=2"))
+    };
+    assert!(plan("1f1b").contains("fewer micro-batches than its 4 stages"), "{}", plan("1f1b"));
+    assert!(plan("gpipe").contains("pipeline_parallel_schedule = \"GPipe\""), "torch's GPipe takes any number");
+    assert!(plan("zb-v").contains("ZBVZeroBubble"), "and so does its ZB-V");
+}
+
+#[test]
 fn torchtitan_splits_sequences_in_whole_blocks() {
     let of = |seq_len: &str| {
         let args =

@@ -193,6 +193,27 @@ fn torchtitan_pipelines_have_their_names() {
     assert!(other.findings.iter().any(|finding| finding.rule == "not-read"));
 }
 
+#[test]
+fn torchtitan_counts_the_micro_batches_that_pass_at_once() {
+    let of = |local: u32, more: &str| {
+        let text = format!(
+            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = {local}\n{more}\n[parallelism]\npipeline_parallel_degree = 4\n\
+             data_parallel_shard_degree = 2\npipeline_parallel_schedule = "
+        );
+        move |schedule: &str| {
+            let imported = read(&format!("{text}\"{schedule}\""), FileKind::Of(&frameworks::TORCHTITAN));
+            let found = imported.findings.iter().filter(|finding| finding.level != Severity::Note);
+            found.map(|finding| finding.rule).filter(|rule| *rule != "unresolved-world").collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(of(3, "")("1F1B"), ["few-micro-batches"]);
+    assert_eq!(of(3, "")("GPipe"), [""; 0], "which torch runs with any number");
+    assert_eq!(of(4, "")("1F1B"), [""; 0]);
+    assert_eq!(of(2, "global_batch_size = 16")("1F1B"), ["few-micro-batches", "not-modelled"]);
+    assert_eq!(of(4, "global_batch_size = 16")("1F1B"), ["not-modelled"], "it drains after every 4");
+    assert_eq!(of(4, "global_batch_size = 8")("1F1B"), [""; 0]);
+}
+
 const REGISTRY: &str = "
 from torchtitan.models.llama3 import model_registry
 

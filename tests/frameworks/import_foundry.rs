@@ -165,7 +165,12 @@ fn nothing_that_decides_is_guessed() {
     let auto = read(&changed("device_train_microbatch_size: 8", "device_train_microbatch_size: auto"));
     assert!(errors(&auto)[0].contains("the largest that fits"));
     let gone = read(&changed("device_train_microbatch_size: 8\n", ""));
-    assert!(errors(&gone)[0].contains("the largest that fits"), "`auto` is its default");
+    assert!(errors(&auto)[0].starts_with("`device_train_microbatch_size: auto` is"), "{:?}", auto.findings);
+    assert!(
+        errors(&gone)[0].contains("is not given: its default, `auto`, is the largest that fits"),
+        "{:?}",
+        gone.findings
+    );
     let slip = read(&changed("device_train_microbatch_size: 8", "device_train_microbatch_sizes: 8"));
     assert!(errors(&slip).iter().any(|message| message.contains("refuses keys that it does not know")));
     let slip = read(&changed("activation_checkpointing: true", "activation_checkpoint: true"));

@@ -479,3 +479,28 @@ fn stage_0_of_deepspeed_is_what_its_engine_does() {
         assert!(found[0]["expected"].as_str().unwrap().contains("stage"), "{found:?}");
     }
 }
+
+/// A torchtitan configuration of Llama 3 8B in a pipeline of four, by schedule and sequences of a replica.
+fn pipelined(name: &str, schedule: &str, local: u32) -> (Value, i32) {
+    let text = format!(
+        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = {local}\nseq_len = 8192\n[parallelism]\n\
+         pipeline_parallel_degree = 4\ndata_parallel_shard_degree = 8\npipeline_parallel_schedule = \"{schedule}\"\n\
+         [activation_checkpoint]\nmode = \"full\"\n"
+    );
+    let path = file(name, &text);
+    json(&path, &["--quick", "--gpus", "32", "--global-batch", &(local * 8).to_string()])
+}
+
+#[test]
+fn pipelines_of_torch_take_the_micro_batches_that_it_takes() {
+    let (few, code) = pipelined("few.toml", "1F1B", 3);
+    assert_eq!((code, findings(&few, "few-micro-batches").len()), (1, 1), "{few}");
+    let (gpipe, code) = pipelined("gpipe.toml", "GPipe", 3);
+    assert_eq!((code, findings(&gpipe, "few-micro-batches").len()), (0, 0), "{gpipe}");
+    // Two rounds of five: not Megatron's, and not priced, but torch runs it.
+    let (uneven, code) = pipelined("uneven.toml", "Interleaved1F1B", 10);
+    assert_eq!((code, findings(&uneven, "interleaved-batch").len()), (0, 0), "{uneven}");
+    assert!(findings(&uneven, "not-modelled")[0]["message"].as_str().unwrap().contains("rounds"), "{uneven}");
+    let (refused, code) = pipelined("refused.toml", "Interleaved1F1B", 11);
+    assert_eq!((code, findings(&refused, "interleaved-batch").len()), (1, 1), "{refused}");
+}

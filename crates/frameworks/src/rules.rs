@@ -4,6 +4,7 @@ use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 use meshwright_planner::limits::Obstacle;
@@ -149,6 +150,29 @@ pub(crate) fn recompute_all_or_none(_: &Problem, plan: &Plan) -> Option<Obstacle
         "it recomputes whole layers, all or none",
         Plan { recompute: Recompute::Full, ..plan.clone() },
     )
+}
+
+/// 1F1B of `torch.distributed.pipelining` has a micro-batch for each stage. GPipe, which then runs the same passes, asks for none.
+///
+/// Source: PyTorch 2.15, `distributed/pipelining/schedules.py` (`Schedule1F1B.__init__` raises a `ValueError`; `ScheduleGPipe`,
+/// `ScheduleLoopedBFS` and `ScheduleZBVZeroBubble` take any number). torchtitan 0.3.0 itself only warns of a bubble
+/// (`distributed/pipeline_parallel.py`, `_build_pipeline_schedule`).
+pub(crate) fn enough_micro_batches(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let pp = plan.layout.pp;
+    let few = plan.micro_batches(problem.workload().global_batch) < f64::from(pp);
+    if pp == 1 || plan.schedule != Schedule::OneFOneB || !few {
+        return None;
+    }
+    let why = format!("its 1F1B refuses fewer micro-batches than its {pp} stages");
+    Obstacle::of_plan("schedule=1f1b", why, Plan { schedule: Schedule::GPipe, ..plan.clone() })
+}
+
+/// Whether the interleaved schedule of `torch.distributed.pipelining` takes that many micro-batches: as many in each round.
+///
+/// Source: PyTorch 2.15, `distributed/pipelining/schedules.py` (`ScheduleInterleaved1F1B.__init__`: `max(1, n // pp)` rounds).
+pub(crate) const fn torch_interleaves(micro_batches: u32, pp: u32) -> bool {
+    let rounds = if micro_batches < pp { 1 } else { micro_batches / pp };
+    micro_batches.is_multiple_of(rounds)
 }
 
 /// Nothing waits on the host.

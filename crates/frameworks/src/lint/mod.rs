@@ -67,6 +67,9 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let rejections = space::check(&costs, plan);
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
     findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
+    if !findings.iter().any(|finding| finding.rule == "few-micro-batches") {
+        findings.extend(of_torch(problem, imported, plan));
+    }
     // Megatron-DeepSpeed has a flag for ZB-H1, which nobody plans with.
     let flagged = imported.family == Family::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
     if !imported.family.runs(plan.schedule) && plan.layout.pp > 1 && !flagged {
@@ -140,7 +143,27 @@ const GUESSED: [&str; 12] = [
     "wrong-value",
 ];
 
+/// A pipeline that other frameworks run and the 1F1B of `torch.distributed.pipelining` refuses.
+fn of_torch(problem: &Problem, imported: &Imported, plan: &Plan) -> Option<Finding> {
+    let obstacle =
+        crate::rules::enough_micro_batches(problem, plan).filter(|_| imported.family == Family::Torchtitan)?;
+    let place = ["batch", "mbs", "pp"].iter().find_map(|key| imported.places.get(*key));
+    let expected = "more micro-batches, fewer stages, or GPipe, which runs the same passes";
+    Some(Finding::error("few-micro-batches", obstacle.to_string()).at_maybe(place).expected(expected))
+}
+
 fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding {
+    if let Rejection::InterleavedBatch { micro_batches, pp } = *rejection
+        && imported.family == Family::Torchtitan
+        && crate::rules::torch_interleaves(micro_batches, pp)
+    {
+        let message =
+            format!("{rejection}: torch.distributed.pipelining walks rounds of other sizes, which are not priced");
+        let place = imported.places.get("batch");
+        return Finding::warning("not-modelled", message)
+            .at_maybe(place)
+            .expected("a batch of whole groups, to price it");
+    }
     let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));
     let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
     let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);

@@ -120,6 +120,11 @@ pub const RULES: &[LintRule] = &[
         "Interleaving walks whole groups of pp micro-batches.",
         "Megatron-LM, megatron/core/pipeline_parallel/schedules.py",
     ),
+    rule(
+        "few-micro-batches",
+        "1F1B of torch.distributed.pipelining has a micro-batch for each stage.",
+        "PyTorch, distributed/pipelining/schedules.py, Schedule1F1B",
+    ),
     rule("too-many-passes", "A step has few enough passes to be simulated.", MODEL),
     rule(
         "split",

@@ -277,9 +277,14 @@ fn batch(document: &Document, imported: &mut Imported) {
         document.note(finding.at_maybe(document.place(whole_path).as_ref()));
     }
     imported.work.global_batch = whole;
-    if document.peek(path).is_none_or(|word| word == "auto") {
+    let said = document.peek(path);
+    if said.is_none_or(|word| word == "auto") {
         let _ = document.word(path);
-        let message = format!("`{path}: auto` is the largest that fits, which is found while it trains; priced as 1");
+        let found = "the largest that fits, found while it trains, and priced as 1";
+        let message = match said {
+            Some(_) => format!("`{path}: auto` is {found}"),
+            None => format!("`{path}` is not given: its default, `auto`, is {found}"),
+        };
         let finding = Finding::error("unresolved-value", message).at_maybe(place.as_ref());
         document.note(finding.expected("a number of sequences"));
         return;

@@ -46,7 +46,7 @@ pub const LIMITS: Limits = Limits {
         fused_loss,
         recompute,
     ],
-    plan: &[tied_embeddings, schedule, enough, rules::no_offload],
+    plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
     sharding: &[sharding, shard_group, expert_grid, reshard, rules::pipeline_outermost],
 };
 
@@ -315,17 +315,6 @@ fn schedule(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         ),
     };
     Obstacle::of_plan(format!("schedule={}", plan.schedule.name()), why, Plan { schedule: near, ..plan.clone() })
-}
-
-/// 1F1B of `torch.distributed.pipelining` refuses fewer micro-batches than stages (`schedules.py`, PyTorch 2.15).
-fn enough(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let pp = plan.layout.pp;
-    let few = plan.micro_batches(problem.workload().global_batch) < f64::from(pp);
-    if pp == 1 || plan.schedule != Schedule::OneFOneB || !few {
-        return None;
-    }
-    let why = format!("its 1F1B refuses fewer micro-batches than its {pp} stages");
-    Obstacle::of_plan("schedule=1f1b", why, Plan { schedule: Schedule::GPipe, ..plan.clone() })
 }
 
 /// FSDP2 is ZeRO 3; DDP is for copies alone.

@@ -86,8 +86,9 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported.gpus_per_node = launched.gpus_per_node;
     imported.model = model(document);
     layout(document, &mut imported);
-    batch(document, &mut imported);
+    let local = batch(document, &mut imported);
     imported.plan.schedule = schedule(document, &imported);
+    pipeline_batch(document, &imported, local);
     let (pp, v) = (imported.plan.layout.pp, imported.plan.schedule.virtual_stages());
     if pp > 1 {
         let layers = imported.model.as_ref().map(Model::layers);
@@ -225,7 +226,8 @@ fn layout(document: &Document, imported: &mut Imported) {
     );
 }
 
-fn batch(document: &Document, imported: &mut Imported) {
+/// The batch; gives the sequences of a rank that pass the pipeline at once.
+fn batch(document: &Document, imported: &mut Imported) -> u32 {
     let local =
         document.size("training.local_batch_size").or_else(|| document.size("training.batch_size")).unwrap_or(8);
     let of_pipeline = match document.size("parallelism.num_pp_microbatches") {
@@ -239,6 +241,36 @@ fn batch(document: &Document, imported: &mut Imported) {
     imported.work.seq_len = document.size("training.seq_len").or_else(|| document.size("training.max_context_length"));
     if document.switch("training.enable_cpu_offload").unwrap_or(false) {
         plan.offload.optimizer = 1.0;
+    }
+    local
+}
+
+/// Micro-batches that pass the pipeline at once: whole ones, as many as 1F1B asks for, and all those of the step, or else the
+/// pipeline drains several times a step.
+///
+/// Source: [torchtitan] `trainer.py` (`gradient_accumulation_steps`), `distributed/pipeline_parallel.py`, release 0.3.0; PyTorch 2.15,
+/// `distributed/pipelining/schedules.py` (`Schedule1F1B`).
+fn pipeline_batch(document: &Document, imported: &Imported, local: u32) {
+    let Layout { pp, dp, .. } = imported.plan.layout;
+    let (micro, at_once) = (imported.plan.micro_batch, local / imported.plan.micro_batch.max(1));
+    if pp == 1 {
+        return;
+    }
+    let place = document.place("training.local_batch_size").or_else(|| document.place("parallelism"));
+    if !local.is_multiple_of(micro.max(1)) {
+        let message = format!("micro-batches of {micro} do not divide the {local} sequences of a rank");
+        document.note(Finding::error("does-not-divide", message).at_maybe(place.as_ref()));
+    } else if imported.plan.schedule == Schedule::OneFOneB && at_once < pp {
+        let message = format!("its 1F1B refuses {at_once} micro-batches at once, fewer than its {pp} stages");
+        let expected = "a larger local_batch_size, fewer stages, or GPipe, which runs the same passes";
+        document.note(Finding::error("few-micro-batches", message).at_maybe(place.as_ref()).expected(expected));
+    }
+    let steps = imported.work.global_batch.map_or(1, |whole| whole / local.saturating_mul(dp).max(1));
+    if steps > 1 {
+        let message =
+            format!("the pipeline fills and drains {steps} times a step, {at_once} micro-batches each; priced as once");
+        let expected = format!("local_batch_size = {}", local.saturating_mul(steps));
+        document.note(Finding::warning("not-modelled", message).at_maybe(place.as_ref()).expected(expected));
     }
 }
 

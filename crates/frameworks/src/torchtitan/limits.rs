@@ -23,7 +23,7 @@ pub const LIMITS: Limits = Limits {
     own_split: None,
     problem,
     shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],
-    plan: &[tied_embeddings, schedule, rules::no_offload],
+    plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
 };
 
