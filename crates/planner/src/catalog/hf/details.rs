@@ -96,6 +96,31 @@ fn is_usual_scale(name: &str, value: f64, head_dim: Option<u32>) -> bool {
     }
 }
 
+/// Families whose settings of attention are in a part of their own, and of experts in another.
+///
+/// Source: [transformers] `configuration_{dbrx,mpt}.py`.
+const IN_PARTS: &[&str] = &["dbrx", "mpt"];
+
+/// Adds what the parts of such a family say: DBRX divides the chosen scores by their sum, and its experts have `SiLU`.
+fn from_parts(fields: &Fields, model_type: &str, details: &mut Details) -> Result<(), HfError> {
+    if !IN_PARTS.contains(&model_type) {
+        return Ok(());
+    }
+    if fields.has("attn_config") {
+        let attention = fields.part("attn_config", "attn_config.")?;
+        details.rope_theta = attention.real("rope_theta")?.or(details.rope_theta);
+        let cap = attention.real("clip_qkv")?.filter(|cap| *cap > 0.0);
+        details.others.extend(cap.map(|cap| ("clip_qkv".to_owned(), cap)));
+    }
+    if model_type == "dbrx" {
+        let experts = fields.part("ffn_config", "ffn_config.")?;
+        details.activation = Some(Activation::Silu);
+        details.router.normalized = Some(true);
+        details.router.aux_loss = experts.real("moe_loss_weight")?;
+    }
+    Ok(())
+}
+
 /// The settings of a configuration of this type, which is read as `model`.
 pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Details, HfError> {
     let dim = head_dim(model);
@@ -112,7 +137,7 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
     let rotary_dim =
         fields.given_size(&["rotary_dim"])?.zip(dim).map(|(rotary, dim)| f64::from(rotary) / f64::from(dim));
     let share = first(fields, &["partial_rotary_factor", "rotary_pct"])?.or(rotary_dim);
-    Ok(Details {
+    let mut details = Details {
         rope_theta: first(fields, &["rope_theta", "rotary_emb_base"])?.or(from_rope("rope_theta")?),
         rope_local_theta: first(fields, &["rope_local_base_freq", "swa_rope_theta"])?.or(local_theta(fields)?),
         rotary_share: share.or(from_rope("partial_rotary_factor")?).filter(|share| *share < 1.0),
@@ -125,7 +150,9 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
         norms_after: NORMS_AFTER.contains(&model_type),
         router: router(fields, model_type)?,
         others: others.collect::<Result<_, _>>()?,
-    })
+    };
+    from_parts(fields, model_type, &mut details)?;
+    Ok(details)
 }
 
 /// The first of several names that has a number.
