@@ -43,6 +43,22 @@ fn gpt_neox_is_read_as_itself() {
     assert!(imported.without_effect.contains(&"gradient_clipping".to_owned()));
 }
 
+/// Its experts have neither gates nor biases, whatever the activation, and the first layer has some.
+#[test]
+fn gpt_neox_spreads_experts_over_tensor_parallelism() {
+    let experts = "\"moe_num_experts\": 8, \"moe_top_k\": 2, \"moe_expert_interval\": 3, \"activation\": \"swiglu\",";
+    let text = NEOX.replace("\"num_layers\": 44,", &format!("\"num_layers\": 44, {experts}"));
+    let imported = read(&text, import::kind_of("dmoe.yml", &text).unwrap());
+    let model = imported.model.as_ref().unwrap();
+    let moe: Vec<_> = model.order.iter().map(|&kind| model.kinds[kind].moe()).collect();
+    assert_eq!(moe.iter().enumerate().filter_map(|(at, moe)| moe.map(|_| at)).take(3).collect::<Vec<_>>(), [0, 3, 6]);
+    let first = moe[0].unwrap();
+    assert_eq!((first.experts, first.top_k, first.intermediate), (8, 2, 4 * 6144));
+    assert!(!first.gated && !first.bias && !first.router_bias, "{first:?}");
+    let spread: Vec<_> = imported.findings.iter().filter(|finding| finding.rule == "not-modelled").collect();
+    assert!(spread.len() == 1 && spread[0].message.contains("spread over the ranks"), "{spread:?}");
+}
+
 #[test]
 fn gpt_neox_has_gated_widths_and_dashes() {
     let llama = "pipe-parallel-size: 0\nmodel-parallel-size: 1\nnum-layers: 32\nhidden-size: 4096\nnum-attention-heads: 32\n\

@@ -160,7 +160,14 @@ fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Import
         window: neox.number("sliding_window_width"),
         plain_norm: neox.word("norm").is_some_and(|norm| norm == "non_parametric_layernorm"),
         parallel: neox.is("gpt_j_residual", false),
+        expert_width: neox.number("intermediate_size").unwrap_or_else(|| {
+            let hidden = neox.number("hidden_size").unwrap_or(0);
+            hidden.saturating_mul(4).div_ceil(EXPERT_MULTIPLE).saturating_mul(EXPERT_MULTIPLE)
+        }),
+        expert_interval: neox.number("moe_expert_interval").unwrap_or(1).max(1),
     };
+    let spread = neox.number("moe_num_experts").is_some_and(|experts| experts > 1)
+        && neox.number("model_parallel_size").is_some_and(|tp| tp > 1);
     let on_host = neox.is("checkpoint_activations", false) && neox.is("checkpoint_in_cpu", false);
     let own_method = neox.word("pipe_partition_method").is_none_or(|method| method.starts_with("type:"));
     if !own_method && pp > 1 {
@@ -173,6 +180,12 @@ fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Import
     let mut imported = megatron::settle(list, &launched);
     imported.kind = KIND;
     imported.accumulation = steps;
+    imported.findings.retain(|finding| !finding.message.contains("--moe-token-dispatcher-type")); // it has one way
+    if spread {
+        let message = "whole experts are spread over the ranks of tensor parallelism: priced as split by it";
+        let place = document.place("moe_num_experts").unwrap_or_else(|| document.start());
+        imported.findings.push(Finding::warning("not-modelled", message).at(&place));
+    }
     imported.model = imported.model.map(|model| extras.of(model));
     let own = imported.model.as_ref().filter(|_| pp > 1 && own_method).and_then(|model| own_split(model, pp));
     imported.plan.split = own.unwrap_or(imported.plan.split);
@@ -319,7 +332,16 @@ struct Extras {
     plain_norm: bool,
     /// Whether attention and MLP are added to one input.
     parallel: bool,
+    /// Width of an expert, which has no gate, whatever the activation.
+    expert_width: u32,
+    /// Layers from one with experts to the next; the first has them.
+    expert_interval: u32,
 }
+
+/// Width of an expert is a multiple of this where the file says none.
+///
+/// Source: [gpt-neox] `megatron/model/moe_mlp.py` (`ParallelGroupedMLP`), commit ea7aefd8.
+const EXPERT_MULTIPLE: u32 = 256;
 
 impl Extras {
     /// The model with them.
@@ -332,9 +354,17 @@ impl Extras {
             }
             match &mut kind.ffn {
                 Ffn::Dense(mlp) => mlp.bias = of_mlp,
-                Ffn::Moe(moe) => moe.bias = of_mlp,
+                Ffn::Moe(moe) => {
+                    (moe.gated, moe.bias, moe.router_bias) = (false, false, false);
+                    moe.intermediate = self.expert_width;
+                }
                 Ffn::None => {}
             }
+        }
+        let of = |has: bool| model.kinds.iter().position(|kind| kind.moe().is_some() == has);
+        if let (Some(experts), Some(dense)) = (of(true), of(false)) {
+            let interval = self.expert_interval as usize;
+            model.order = (0..model.order.len()).map(|at| if at % interval == 0 { experts } else { dense }).collect();
         }
         if self.plain_norm {
             model.norm = Norm::LayerPlain;
