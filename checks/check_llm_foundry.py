@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Does llm-foundry itself accept this emitted YAML?   (CPU only; marks of what the user sets are filled in)
 
-  check_llm_foundry.py llm_foundry.yaml --llm-foundry-path CHECKOUT --composer-path CHECKOUT [--world-size N] [--parameters N]
+  check_llm_foundry.py llm_foundry.yaml --llm-foundry-path CHECKOUT --composer-path CHECKOUT --megablocks-path CHECKOUT [--world-size N] [--parameters N]
 
 Levels: parse   make_dataclass_and_log_config() with the transform that counts the batch, on N ranks: TrainConfig refuses unknown keys;
                 validate_config() and process_init_device() of the training command
         engine  Composer's FSDPConfig, whose fields each key must be, its mesh on a torch "fake" process group, its strategies and formats
         launch  the script's line by the parser of Composer's launcher
-        model   MPTConfig, and the number of parameters
-Neither package is installed (they ask for MLflow, streaming and their own torch): modules are taken from their source without the rest.
+        model   MPTConfig, and the number of parameters; of experts MegaBlocks' Arguments, and llm-foundry's mesh for them
+No package is installed (they ask for MLflow, streaming, their own torch and compiled kernels): modules are taken from their source without the rest.
 """
 import argparse, ast, io, json, logging, os, subprocess, sys, tempfile, traceback, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 warnings.filterwarnings("ignore")
 ap = argparse.ArgumentParser()
-ap.add_argument("file"); ap.add_argument("--llm-foundry-path", required=True); ap.add_argument("--composer-path", required=True)
+ap.add_argument("file"); ap.add_argument("--llm-foundry-path", required=True); ap.add_argument("--composer-path", required=True); ap.add_argument("--megablocks-path", required=True)
 ap.add_argument("--world-size", type=int, default=8); ap.add_argument("--parameters", type=int, help="how many the model must have"); ap.add_argument("--verbose", action="store_true")
 o = ap.parse_args()
 out = {"framework": "llm-foundry", "levels": {}}
@@ -75,6 +75,32 @@ def stand_ins():
     package("llmfoundry", foundry); package("llmfoundry.registry", config_transforms=Registry("")); package("llmfoundry.utils", os.path.join(foundry, "utils"))
     for name in ("models", "models.layers", "models.mpt"):
         package(f"llmfoundry.{name}", os.path.join(foundry, *name.split(".")))
+    package("megablocks", os.path.join(o.megablocks_path, "megablocks"), grouped_gemm_util=package("megablocks.grouped_gemm_util", assert_grouped_gemm_is_available=lambda: None))
+    package("megablocks.layers", os.path.join(o.megablocks_path, "megablocks", "layers"))
+    import megablocks.layers.arguments
+
+
+def experts(d_model, expansion_ratio, ffn_hidden_size=None, ffn_act_fn=None, device=None, bias=True, args=None, **kwargs):
+    """MegaBlocks' experts by its arguments; their parameters are those of llm-foundry's own layer, which needs no kernels."""
+    from llmfoundry.models.layers.dmoe import dMoE
+    return dMoE(torch.device("meta"), d_model, ffn_hidden_size, args.moe_num_experts, args.moe_top_k, args.mlp_type, moe_normalize_expert_weights=args.moe_normalize_expert_weights, bias=bias)
+
+
+def arguments(wanted):
+    """`ffn_config` with MegaBlocks' arguments, as MPTModel makes it; keys that it would drop in silence are refused."""
+    import inspect
+    from llmfoundry.models.utils.config_moe_args import config_moe_args
+    from megablocks.layers import mpu
+    from megablocks.layers.arguments import Arguments
+    import torch.distributed._tensor.device_mesh as meshes
+    unknown = set(wanted["ffn_config"]) - set(inspect.signature(Arguments).parameters) - {"ffn_type", "fc_type", "ffn_act_fn", "moe_world_size", "device_mesh"}
+    if unknown: raise ValueError(f"keys that MegaBlocks does not have: {sorted(unknown)}")
+    made = meshes.init_device_mesh
+    meshes.init_device_mesh = lambda device, *rest, **more: made("cpu", *rest, **more)
+    ffn_config = config_moe_args({**wanted["ffn_config"], "device": "meta"}, wanted["d_model"], wanted["expansion_ratio"], wanted["n_layers"])
+    args = ffn_config["args"]
+    out["experts"] = {"ep": mpu.get_expert_parallel_world_size(args), "on_a_rank": mpu.experts_per_rank(args) * mpu.features_per_rank(args) / args.ffn_hidden_size}
+    return ffn_config
 
 
 def functions(path, names, **space):
@@ -95,6 +121,7 @@ try:
     stand_ins()
     from llmfoundry.utils import config_utils
     config_utils.config_transforms.register("update_batch_size_info", func=config_utils.update_batch_size_info)
+    sys.modules["llmfoundry.layers_registry"].ffns_with_megablocks.register("mb_dmoe", func=experts)
     logging.disable(logging.WARNING)
     text = open(o.file).read()
     for mark, value in FILLED.items():
@@ -138,7 +165,7 @@ try:
         if fsdp.state_dict_type not in ("full", "sharded"): raise ValueError("state_dict_type")
     if config.device_train_microbatch_size * config.device_train_grad_accum * world != config.global_train_batch_size: raise ValueError("micro-batches do not make the batch")
     fsdp_config = config.fsdp_config or {}
-    out["sizes"] = {"tp": 1, "cp": 1, "pp": 1, "dp": config.n_gpus, "micro_batch": config.device_train_microbatch_size, "global_batch": config.global_train_batch_size,
+    out["sizes"] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1, "dp": config.n_gpus, "micro_batch": config.device_train_microbatch_size, "global_batch": config.global_train_batch_size,
                     "zero_stage": stage, "shard": shard, "reshard": "on" if reshard else "off", "seq": config.train_loader["dataset"]["max_seq_len"],
                     "half": precision.value, "reduced": str(reduced), "recompute": "full" if fsdp_config.get("activation_checkpointing") else "none"}
     out["levels"]["engine"] = "ok"
@@ -168,11 +195,15 @@ try:
     from llmfoundry.models.layers import attention, blocks, ffn, norm, fc as _linear          # what they register
     from llmfoundry.models.mpt.configuration_mpt import MPTConfig
     layers = sys.modules["llmfoundry.layers_registry"]
+    layers.ffns_with_megablocks.register("mb_dmoe", func=experts)      # in place of its own, which builds MegaBlocks' layer
     for name, kind in (("multihead_attention", attention.MultiheadAttention), ("grouped_query_attention", attention.GroupedQueryAttention)):
         if name not in layers.attention_classes: raise ValueError(f"{name} is not registered")
     model = MPTConfig(**{key: value for key, value in config.model.items() if key != "name"})
+    wanted = {**model.to_dict(), "device": "meta"}
+    if model.ffn_config["ffn_type"] in layers.ffns_with_megablocks:
+        wanted["ffn_config"] = arguments(wanted)
+        out["sizes"]["ep"] = out["experts"]["ep"]
     with torch.device("meta"):
-        wanted = {**model.to_dict(), "device": "meta"}
         block = blocks.MPTBlock(**{key: wanted[key] for key in ("d_model", "n_heads", "head_dim", "expansion_ratio", "attn_config", "ffn_config", "resid_pdrop", "norm_type",
                                                                  "norm_eps", "device", "no_bias", "attention_bias", "use_pad_tok_in_ffn", "fc_type")})
         last = norm.norms.get(model.norm_type)(model.d_model, eps=model.norm_eps, device="meta")

@@ -72,7 +72,7 @@ def main():
     ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
     ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--ms-swift", help="checkout of ms-swift")
-    ap.add_argument("--llm-foundry", help="checkout of llm-foundry"); ap.add_argument("--composer", help="checkout of Composer")
+    ap.add_argument("--llm-foundry", help="checkout of llm-foundry"); ap.add_argument("--composer", help="checkout of Composer"); ap.add_argument("--megablocks", help="checkout of MegaBlocks")
     ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
@@ -130,7 +130,7 @@ def judged(o, framework, items):
     extra = extra.split() + (["--nanotron-path", o.nanotron] if framework == "nanotron" else [])
     extra += ["--gpt-neox-path", o.gpt_neox] if framework == "gpt-neox" else []
     extra += ["--ms-swift-path", o.ms_swift] if framework == "ms-swift" else []
-    extra += ["--llm-foundry-path", o.llm_foundry, "--composer-path", o.composer] if framework == "llm-foundry" else []
+    extra += ["--llm-foundry-path", o.llm_foundry, "--composer-path", o.composer, "--megablocks-path", o.megablocks] if framework == "llm-foundry" else []
     extra += ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs] if framework == "olmo-core" else []
     listed = []
     for case, keys, world, path in items:
@@ -175,6 +175,8 @@ def differences(framework, keys, answer):
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
     if framework in ("axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"):
         names |= {"dp": "dp", "zero": "zero_stage"}
+    if framework == "llm-foundry":
+        names |= {"ep": "ep"}
     if framework == "olmo-core":
         names |= {"ep": "ep", "vpp": "chunks"}
         said, plan = (sizes.get("shard"), sizes.get("recompute")), (int(keys.get("shard", int(keys["dp"]) * int(keys["cp"]))), keys["recompute"])

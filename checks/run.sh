@@ -48,7 +48,7 @@ if [ ! -d "$nanotron" ]; then
     fi
 fi
 # GPT-NeoX is no package, and ms-swift's and llm-foundry's ask for more than their arguments: their sources are asked, from $GPT_NEOX,
-# $MS_SWIFT, $LLM_FOUNDRY and $COMPOSER (checkouts) or from where they are kept. OLMo-core's asks for Beaker's client and others: its
+# $MS_SWIFT, $LLM_FOUNDRY, $COMPOSER and $MEGABLOCKS (checkouts) or from where they are kept. OLMo-core's asks for Beaker's client and others: its
 # source, from $OLMO_CORE, runs with two packages beside the others.
 fetched() { # owner, name, revision -> the folder
     local folder=$home/$2-$3
@@ -63,6 +63,7 @@ fetched() { # owner, name, revision -> the folder
 neox=${GPT_NEOX:-$(fetched EleutherAI gpt-neox ea7aefd8f8e183256992d9fede4d7c71a46d67a5)}
 foundry=${LLM_FOUNDRY:-$(fetched mosaicml llm-foundry 8c8dd48f72168c5d51e2f7b151595892a8fba43d)}
 composer=${COMPOSER:-$(fetched mosaicml composer 4bfb5fc44b8bbde26b035a43b9311003013a4252)}
+megablocks=${MEGABLOCKS:-$(fetched databricks megablocks 78eea65fda01e638af36ae38853bc51efb04a4b4)}
 olmo=${OLMO_CORE:-$(fetched allenai OLMo-core fa6c5014c9f6e9ee789da2d9c20d5126fee8df0d)}
 olmo_needs=$home/olmo-core-needs
 if [ -d "$olmo" ] && [ ! -d "$olmo_needs" ]; then
@@ -90,11 +91,11 @@ if [ -d "$swift" ]; then
 else
     echo "SKIPPED: ms-swift's source cannot be fetched; no file for ms-swift was judged by its own code"
 fi
-if [ -d "$foundry" ] && [ -d "$composer" ]; then
+if [ -d "$foundry" ] && [ -d "$composer" ] && [ -d "$megablocks" ]; then
     only=$only,llm-foundry
-    more+=(--llm-foundry "$foundry" --composer "$composer")
+    more+=(--llm-foundry "$foundry" --composer "$composer" --megablocks "$megablocks")
 else
-    echo "SKIPPED: llm-foundry's source or Composer's cannot be fetched; no file for llm-foundry was judged by its own code"
+    echo "SKIPPED: the source of llm-foundry, Composer or MegaBlocks cannot be fetched; no file for llm-foundry was judged by its own code"
 fi
 
 if [ -d "$olmo" ] && [ -d "$olmo_needs" ]; then

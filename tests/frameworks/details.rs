@@ -175,12 +175,24 @@ fn llm_foundry_says_what_an_mpt_is() {
     let qwen = emitted("llm-foundry", "qwen3-8b", "dp=512 zero=3 shard=8 reshard=off mbs=1");
     let norms = "qk_gn: true\n    norm_type: low_precision_rmsnorm\n    norm_eps: 0.000001";
     assert_all(&qwen, &[norms, "data_parallel_replicate_degree: 64\n  sharding_strategy: _HYBRID_SHARD_ZERO2"]);
+    let mixtral = emitted("llm-foundry", "mixtral-8x7b", "dp=512 ep=8 zero=3 mbs=1");
+    let wanted = [
+        "ffn_type: mb_dmoe\n    ffn_hidden_size: 14336\n    ffn_act_fn:\n      name: silu\n    mlp_type: glu",
+        "moe_num_experts: 8\n    moe_top_k: 2\n    moe_normalize_expert_weights: 1\n    moe_loss_weight: 0.02\n    moe_world_size: 8",
+    ];
+    assert_all(&mixtral, &wanted);
+    let dbrx = emitted("llm-foundry", "dbrx-132b", "dp=512 ep=16 zero=3 mbs=1 recompute=full");
+    assert_all(&dbrx, &["clip_qkv: 8.0", "rope_theta: 500000", "moe_loss_weight: 0.05", "no_bias: true"]);
     for (config, plan, why) in [
+        ("mixtral-8x7b", "dp=512 ep=8 zero=0 mbs=1", "DDP would average the experts of unlike ranks"),
+        ("mixtral-8x7b", "dp=512 ep=8 zero=3 shard=64 mbs=1", "beside copies are refused"),
+        ("gpt-oss-120b", "dp=512 zero=3 mbs=1", "biases of experts or of the router"),
+        ("qwen3-next-80b-a3b", "dp=512 zero=3 mbs=1", "linear-attention layers"),
         ("llama-3.1-8b", "tp=2 dp=256 zero=3 mbs=1", "splits MLPs alone"),
         ("llama-3.1-8b", "dp=512 zero=0 mbs=1 recompute=full", "only FSDP recomputes"),
         ("llama-3.1-8b", "dp=512 zero=2 mbs=1", "may keep them until backward"),
         ("llama-3.1-8b", "dp=512 zero=3 mbs=1 offload-optimizer=1", "refuses `cpu_offload`"),
-        ("minimax-m2", "dp=512 zero=3 mbs=1", "num_experts = 256"),
+        ("minimax-m2", "dp=512 zero=3 mbs=1", "by a sigmoid"),
         ("moonlight-16b-a3b", "dp=512 zero=3 mbs=1", "latent attention"),
         ("gpt-neox-20b", "dp=512 zero=3 mbs=1", "use_parallel_residual = 1"),
     ] {

@@ -174,14 +174,15 @@ fn axolotl_and_llama_factory_read_back() {
     }
 }
 
-/// FSDP with either format of reduced gradients, positions that are learned, and norms on queries and keys.
+/// FSDP with either format of reduced gradients, positions that are learned, norms on queries and keys, and experts.
 #[test]
 fn llm_foundry_reads_back() {
     let llama = spec("llama3-8b", "dgx-h100-64", "foundry-2023", 128, 8192);
     let narrow = llama.set("stack.reduce_bytes=2");
     let gpt = spec("gpt3-175b", "dgx-a100-1k", "foundry-2023", 1024, 2048);
     let qwen = spec("qwen3-8b", "dgx-h100-64", "foundry-2023", 128, 8192);
-    round_trip(&LLM_FOUNDRY, &[llama, narrow, gpt, qwen]);
+    let mixtral = spec("mixtral-8x7b", "dgx-h100-64", "foundry-2023", 128, 4096);
+    round_trip(&LLM_FOUNDRY, &[llama, narrow, gpt, qwen, mixtral]);
 }
 
 /// Eager and compiled, dense and with experts, with windows and with norms on queries and keys.

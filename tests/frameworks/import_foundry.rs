@@ -96,12 +96,37 @@ fn its_decoders_have_their_sizes() {
     let Mixer::Attention(attention) = &model.kinds[0].mixer else { panic!("attention") };
     assert_eq!((attention.kv_heads, attention.qk_norm, attention.rope), (8, QkNorm::PerHead, true));
     assert_eq!((attention.span, attention.qkv_bias, attention.out_bias), (Span::Window(1024), true, false));
-    let moe = changed("n_heads: 32", "n_heads: 32\n  ffn_config:\n    ffn_type: mb_dmoe\n    moe_num_experts: 4");
-    assert!(refused(&moe).contains("layers of `mb_dmoe` are not read"));
+    let own = changed("n_heads: 32", "n_heads: 32\n  ffn_config:\n    ffn_type: my_moe\n    moe_num_experts: 4");
+    assert!(refused(&own).contains("layers of `my_moe` are not read"));
     let whole = read(&changed("n_heads: 32", "n_heads: 32\n  block_overrides:\n    order: []"));
     assert!(errors(&whole)[0].contains("`block_overrides`"));
     let slip = read(&changed("n_layers: 32", "n_layers: 32\n  norm_type: other"));
     assert!(errors(&slip)[0].contains("norm_type"));
+}
+
+/// DBRX's own settings, and layers that drop tokens or walk experts one by one.
+#[test]
+fn its_experts_are_megablocks() {
+    let experts = |kind: &str, more: &str| {
+        let ffn = format!(
+            "n_heads: 32\n  no_bias: true\n  ffn_config:\n    ffn_type: {kind}\n    ffn_hidden_size: 10752\n    ffn_act_fn:\n      name: silu\n    \
+             mlp_type: glu\n    moe_num_experts: 16\n    moe_top_k: 4\n    moe_world_size: 8{more}"
+        );
+        read(&changed("n_heads: 32", &ffn))
+    };
+    let dbrx = experts("mb_dmoe", "\n    moe_normalize_expert_weights: 1\n    moe_loss_weight: 0.05");
+    assert_eq!(errors(&dbrx), [""; 0]);
+    let model = dbrx.model.as_ref().unwrap();
+    let moe = model.kinds[0].moe().unwrap();
+    assert_eq!((moe.experts, moe.top_k, moe.intermediate, moe.gated, moe.bias), (16, 4, 10752, true, false));
+    let router = &model.details.router;
+    assert_eq!((router.normalized, router.aux_loss, dbrx.work.drops_tokens), (Some(true), Some(0.05), false));
+    assert_eq!(dbrx.on(64).layout.ep, 8);
+    let plain = experts("mb_moe", "");
+    assert!(plain.work.drops_tokens, "`moe_capacity_factor` is 1 where nothing is said");
+    assert_eq!(plain.model.unwrap().details.router.normalized, Some(false));
+    let walked = experts("torch_dmoe", "");
+    assert!(walked.findings.iter().any(|finding| finding.message.contains("one by one")), "{:?}", walked.findings);
 }
 
 #[test]

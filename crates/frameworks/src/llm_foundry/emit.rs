@@ -3,7 +3,7 @@
 //! Keys: [llm-foundry-code] `utils/config_utils.py` (`TrainConfig`, which refuses others), `models/mpt/configuration_mpt.py`, commit 8c8dd48f;
 //! [composer] `utils/parallelism.py`, `cli/launcher.py`, release 0.32.1.
 
-use super::limits::LIMITS;
+use super::limits::{CAP, LIMITS};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
@@ -14,7 +14,7 @@ use crate::emit::text::Lines;
 use crate::rules::bytes_are;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::AttentionKernel;
-use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, RopeScaling, RopeScalingKind, Span};
+use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Span};
 use meshwright_engine::plan::{Recompute, ZeroStage};
 use meshwright_engine::workload::Half;
 use meshwright_planner::limits::Obstacle;
@@ -24,6 +24,9 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     let sizes = &Sizes::of(request.costs.problem.model())?;
     Ok(vec![script(request), config(request, sizes)])
 }
+
+/// Weight of the loss that balances experts where the model's source has none: MegaBlocks' own.
+const LOSS_WEIGHT: f64 = 0.1;
 
 /// Name of the YAML.
 const CONFIG: &str = "llm_foundry.yaml";
@@ -35,6 +38,11 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     notes.extend(unknown(model).map(|missing| {
         format!("the model's source does not say its {missing}: they are llm-foundry's defaults; set what it has")
     }));
+    if sizes.moe.is_some() && (model.details.router.normalized.is_none() || model.details.router.aux_loss.is_none()) {
+        notes.push(format!(
+            "the model's source does not say all of its router: scores are divided by their sum, and the loss weighs {LOSS_WEIGHT}"
+        ));
+    }
     if plan.zero == ZeroStage::Zero && plan.layout.dp > 1 && !bytes_are(problem.stack().reduce_bytes, 4.0) {
         notes.push("DDP reduces gradients in fp32, the plan is priced otherwise".into());
     }
@@ -97,7 +105,7 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
         let unfused = problem.stack().attention == AttentionKernel::Unfused;
         attention(model, of_model, sizes, unfused, text);
     }
-    feed_forward(model, sizes, text);
+    feed_forward(request, sizes, text);
 }
 
 fn norm(indent: &'static str, model: &Model, text: &mut Lines<Yaml>) {
@@ -118,6 +126,9 @@ fn attention(model: &Model, attention: &Attention, sizes: &Sizes, unfused: bool,
     }
     text.line(snippet!("    attn_impl: {}", if unfused { "torch" } else { "flash" }));
     text.line(snippet!("    attn_pdrop: {}", if model.dropout { 0.1 } else { 0.0 }));
+    if let Some((_, cap)) = model.details.others.iter().find(|(name, _)| name == CAP) {
+        text.line(snippet!("    clip_qkv: {}", *cap));
+    }
     match attention.qk_norm {
         QkNorm::None => {}
         QkNorm::PerHead => text.fixed("    qk_gn: true"),
@@ -158,16 +169,38 @@ fn frequencies(scaling: &RopeScaling, text: &mut Lines<Yaml>) {
     }
 }
 
-fn feed_forward(model: &Model, sizes: &Sizes, text: &mut Lines<Yaml>) {
-    let width = sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate);
-    let kind = if sizes.gated() { "mptglu" } else { "mptmlp" };
-    text.line(snippet!("  ffn_config:\n    ffn_type: {}\n    ffn_hidden_size: {}", kind, width));
+fn feed_forward(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
+    let model = request.costs.problem.model();
+    let kind = match (&sizes.moe, sizes.gated()) {
+        (Some(_), _) => "mb_dmoe",
+        (None, true) => "mptglu",
+        (None, false) => "mptmlp",
+    };
+    let width = sizes.moe.as_ref().map(|moe| moe.intermediate).or(sizes.dense.as_ref().map(|mlp| mlp.intermediate));
+    text.line(snippet!("  ffn_config:\n    ffn_type: {}\n    ffn_hidden_size: {}", kind, width.unwrap_or_default()));
     match &model.details.activation {
         _ if sizes.gated() => text.fixed("    ffn_act_fn:\n      name: silu"),
         Some(Activation::Silu) => text.fixed("    ffn_act_fn:\n      name: silu"),
         Some(Activation::GeluTanh) => text.fixed("    ffn_act_fn:\n      name: gelu\n      approximate: tanh"),
+        // MegaBlocks' own is by the hyperbolic tangent.
+        Some(Activation::Gelu) if sizes.moe.is_some() => text.fixed("    ffn_act_fn:\n      name: gelu"),
         _ => {}
     }
+    if let Some(moe) = &sizes.moe {
+        experts(request, moe, text);
+    }
+}
+
+/// Arguments of MegaBlocks, and how many ranks have experts of their own.
+fn experts(request: &Request, moe: &Moe, text: &mut Lines<Yaml>) {
+    let router = &request.costs.problem.model().details.router;
+    text.line(snippet!("    mlp_type: {}\n    mlp_impl: grouped", if moe.gated { "glu" } else { "mlp" }));
+    text.line(snippet!("    moe_num_experts: {}\n    moe_top_k: {}", moe.experts, moe.top_k));
+    if router.normalized != Some(false) {
+        text.fixed("    moe_normalize_expert_weights: 1"); // by their sum
+    }
+    text.line(snippet!("    moe_loss_weight: {}", router.aux_loss.unwrap_or(LOSS_WEIGHT)));
+    text.line(snippet!("    moe_world_size: {}", request.evaluation.plan.layout.ep));
 }
 
 /// Data, optimizer, steps and folders.

@@ -86,6 +86,7 @@ pub(crate) fn settle(mut document: Document, launched: &Launched) -> Result<Impo
         ("zero", "fsdp_config.sharding_strategy"),
         ("shard", "fsdp_config.data_parallel_shard_degree"),
         ("recompute", "fsdp_config.activation_checkpointing"),
+        ("ep", "model.ffn_config.moe_world_size"),
         ("heads", "model.n_heads"),
         ("layers", "model.n_layers"),
     ] {

@@ -6,7 +6,7 @@
 use crate::details::{Sayable, unsayable};
 use crate::rules::{self, bytes_are};
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Activation, Attention, Model, Norm, RopeScalingKind, Span};
+use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
@@ -19,13 +19,20 @@ pub const LIMITS: Limits = Limits {
     title: "llm-foundry",
     family: Family::Fsdp,
     also: &[],
-    values: |_| &["tp=1", "cp=1", "pp=1", "ep=1", "etp=1", "sp=off", "recompute=none,full", "zero=0,3"],
+    values: |_| &["tp=1", "cp=1", "pp=1", "etp=1", "sp=off", "dispatcher=alltoall", "recompute=none,full", "zero=0,3"],
     names_stages: false, // it has no pipeline
     own_split: None,
     problem,
-    shape: &[no_tensor, no_context, rules::no_experts, rules::recompute_all_or_none, recompute],
+    shape: &[
+        no_tensor,
+        no_context,
+        rules::no_expert_tensor,
+        rules::all_to_all_only,
+        rules::recompute_all_or_none,
+        recompute,
+    ],
     plan: &[offload],
-    sharding: &[rules::no_pipeline, sharding, shard_group],
+    sharding: &[rules::no_pipeline, sharding, shard_group, experts],
 };
 
 /// Keys of `MPTConfig` for settings of a model: scaling of frequencies is that of `rope_hf_config`.
@@ -41,8 +48,11 @@ const SAYABLE: Sayable = Sayable {
     plain: &[Activation::Gelu, Activation::GeluTanh, Activation::Silu],
     softmax_bias: false,
     raw_sigmoid: false,
-    balance_loss: false,
+    balance_loss: true, // MegaBlocks' `moe_loss_weight`
 };
+
+/// Field of Hugging Face's configuration that caps queries, keys and values, and key of `attn_config`.
+pub(super) const CAP: &str = "clip_qkv";
 
 fn problem(problem: &Problem) -> Vec<Obstacle> {
     let model = problem.model();
@@ -52,8 +62,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     };
     let mut found = Vec::new();
     if let Some(moe) = &sizes.moe {
-        let why = "its experts are MegaBlocks', which are not written";
-        found.push(lacks(model, &format!("num_experts = {}", moe.experts), why));
+        found.extend(of_experts(problem, &sizes, moe));
     }
     match &sizes.mixer {
         SharedMixer::Mla(_) => {
@@ -65,13 +74,46 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     if problem.workload().adaptation == Adaptation::Lora {
         found.push(lacks(model, "LoRA", "an MPT trains all weights"));
     }
-    found.extend(unsayable(model, &sizes, &SAYABLE));
+    let mut plain = model.clone();
+    plain.details.others.retain(|(name, _)| name != CAP);
+    found.extend(unsayable(&plain, &sizes, &SAYABLE));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
 }
 
 fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
     Obstacle::of_model(format!("{}: {what}", model.name), why)
+}
+
+/// MegaBlocks' experts that drop no token (`mb_dmoe`), in every block.
+///
+/// Source: [llm-foundry-code] `models/layers/ffn.py` (`build_mb_dmoe`), `models/utils/config_moe_args.py`; [megablocks]
+/// `layers/{arguments,router,mlp,glu}.py`, commit 78eea65f.
+fn of_experts(problem: &Problem, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
+    let model = problem.model();
+    let router = &model.details.router;
+    let scaled = router.scale.is_some_and(|scale| !bytes_are(scale, 1.0));
+    [
+        (sizes.dense.is_some(), "experts in some layers", "`ffn_config` is that of all layers here"),
+        (
+            moe.bias || moe.router_bias || router.bias == Some(true),
+            "biases of experts or of the router",
+            "its router has none, and its experts one for all of them",
+        ),
+        (
+            moe.shared_intermediate > 0 || moe.shared_gate || moe.dense_intermediate > 0,
+            "shared experts, or a dense part beside the experts",
+            "they are not written here",
+        ),
+        (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
+        (scaled, "scaled scores of experts", "its router does not scale them"),
+        (router.score == Some(RouterScore::Sigmoid), "scores of experts by a sigmoid", "its router has a softmax"),
+        (problem.workload().drops_tokens, "--drop-tokens", "experts are written without a capacity (`mb_dmoe`)"),
+    ]
+    .into_iter()
+    .filter(|(when, ..)| *when)
+    .map(|(_, what, why)| lacks(model, what, why))
+    .collect()
 }
 
 /// `models/layers/attention.py` (`GroupedQueryAttention`).
@@ -200,4 +242,22 @@ fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     Obstacle::of_plan("shard=1", "a group of one GPU shards nothing", Plan { shard_group: None, ..plan.clone() })
+}
+
+/// `moe_world_size`: experts over as many ranks, and each shard of FSDP over all ranks with the same ones.
+///
+/// Source: [llm-foundry-code] `models/utils/config_moe_args.py` (`get_megablocks_device_mesh`: "must be length 1"),
+/// `models/layers/ffn.py` (`set_ffn_device_mesh`: "HSDP + MoE is not supported").
+fn experts(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let what = || format!("ep={}", plan.layout.ep);
+    if plan.layout.ep == 1 {
+        return None;
+    }
+    if plan.zero != ZeroStage::Three {
+        let why = "DDP would average the experts of unlike ranks";
+        return Obstacle::of_plan(what(), why, Plan { zero: ZeroStage::Three, ..plan.clone() });
+    }
+    let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
+    let why = "experts over several ranks (`moe_world_size`) beside copies are refused";
+    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..plan.clone() })
 }

@@ -3,6 +3,7 @@
 //! Source: [llm-foundry-code] `models/mpt/configuration_mpt.py`, `models/utils/config_defaults.py`, `models/layers/{attention,ffn,norm}.py`,
 //! `models/hf/hf_causal_lm.py`, commit 8c8dd48f: names, defaults and shapes.
 
+use super::limits::CAP;
 use crate::hugging_face::import as hugging_face;
 use crate::import::adapters::{Adapting, other_adapters};
 use crate::import::context::ImportError;
@@ -11,19 +12,20 @@ use crate::import::imported::{Adapters, Imported};
 use crate::import::known;
 use crate::readers::document::Document;
 use meshwright_engine::model::{
-    Activation, Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Norm, QkNorm, RopeScaling, RopeScalingKind, Span,
+    Activation, Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind,
+    Router, RouterScore, Span,
 };
 use meshwright_engine::range::LAYERS;
 
 /// Sets the model, with the kernel of its attention.
 ///
 /// # Errors
-/// A model of another kind, and one with experts.
+/// A model of another kind.
 pub(super) fn read(document: &Document, imported: &mut Imported) -> Result<(), ImportError> {
     let name = document.word("model.name");
     match name.as_deref() {
         Some("mpt_causal_lm") => {
-            imported.model = of_mpt(document)?;
+            imported.model = of_mpt(document, imported)?;
             kernel(document, "model.attn_config.attn_impl", imported);
         }
         Some("hf_causal_lm") => of_hub(document, imported),
@@ -36,7 +38,7 @@ pub(super) fn read(document: &Document, imported: &mut Imported) -> Result<(), I
 
 fn refused(document: &Document, path: &str, why: String) -> ImportError {
     let Place { file, line } = document.place(path).unwrap_or_else(|| document.start());
-    ImportError { file, line, why, expected: "mpt_causal_lm without experts and hf_causal_lm are".into() }
+    ImportError { file, line, why, expected: "mpt_causal_lm and hf_causal_lm are".into() }
 }
 
 /// `attn_impl`, or `attn_implementation` of Hugging Face.
@@ -87,7 +89,7 @@ fn adapters(document: &Document, imported: &mut Imported) {
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// The decoder of an MPT; none where its sizes are impossible.
-fn of_mpt(document: &Document) -> Result<Option<Model>, ImportError> {
+fn of_mpt(document: &Document, imported: &mut Imported) -> Result<Option<Model>, ImportError> {
     let at = |key: &str| format!("model.{key}");
     let size = |key: &str, usual: u32| document.size(&at(key)).unwrap_or(usual);
     let on = |key: &str, usual: bool| document.switch(&at(key)).unwrap_or(usual);
@@ -113,7 +115,9 @@ fn of_mpt(document: &Document) -> Result<Option<Model>, ImportError> {
             return Ok(None);
         }
     };
-    let (ffn, activation) = feed_forward(document, hidden, bias)?;
+    let FeedForward { ffn, activation, router, ep, drops_tokens } = feed_forward(document, hidden, bias)?;
+    imported.plan.layout.ep = ep;
+    imported.work.drops_tokens = drops_tokens;
     let dropout = ["resid_pdrop", "emb_pdrop", "attn_config.attn_pdrop"];
     let dropout = dropout.iter().any(|key| document.real(&at(key)).is_some_and(|share| share > 0.0));
     let learned = on("learned_pos_emb", true) && positions == Positions::Learned;
@@ -123,6 +127,8 @@ fn of_mpt(document: &Document) -> Result<Option<Model>, ImportError> {
         rope_scaling: scaling(document).filter(|_| positions == Positions::Rotary),
         norm_epsilon: Some(document.real("model.norm_eps").unwrap_or(1e-5)),
         activation: Some(activation),
+        router,
+        others: document.real(&at("attn_config.clip_qkv")).map(|cap| (CAP.to_owned(), cap)).into_iter().collect(),
         ..Details::default()
     };
     let length = document.size("model.max_seq_len").unwrap_or(2048);
@@ -138,7 +144,7 @@ fn of_mpt(document: &Document) -> Result<Option<Model>, ImportError> {
         head_bias: false,
         norm,
         dropout,
-        kinds: vec![Layer { mixer: Mixer::Attention(attention), ffn: Ffn::Dense(ffn), norms: 2, extra_parameters: 0 }],
+        kinds: vec![Layer { mixer: Mixer::Attention(attention), ffn, norms: 2, extra_parameters: 0 }],
         order: vec![0; layers as usize],
         mtp_depth: 0,
         details,
@@ -217,22 +223,31 @@ fn scaling(document: &Document) -> Option<RopeScaling> {
     Some(RopeScaling { kind, factor: real("factor", 1.0), original_positions })
 }
 
-/// The MLP and its activation.
-fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<(Mlp, Activation), ImportError> {
+/// The MLP or the experts of every block, and their activation.
+struct FeedForward {
+    ffn: Ffn,
+    activation: Activation,
+    router: Router,
+    ep: u32,
+    drops_tokens: bool,
+}
+
+fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForward, ImportError> {
     let at = |key: &str| format!("model.ffn_config.{key}");
-    let kind = document.word(&at("ffn_type"));
-    let gated = match kind.as_deref() {
-        Some("mptglu") => true,
-        Some("mptmlp" | "te_ln_mlp") | None => false,
-        Some(other) => return Err(refused(document, &at("ffn_type"), format!("layers of `{other}` are not read"))),
+    let kind = document.word(&at("ffn_type")).unwrap_or_else(|| "mptmlp".into());
+    let (gated, mixture) = match kind.as_str() {
+        "mptglu" => (true, false),
+        "mptmlp" | "te_ln_mlp" => (false, false),
+        "mb_moe" | "mb_dmoe" | "torch_dmoe" => (document.word(&at("mlp_type")).is_some_and(|kind| kind == "glu"), true),
+        other => return Err(refused(document, &at("ffn_type"), format!("layers of `{other}` are not read"))),
     };
-    let name = document.word(&at("ffn_act_fn.name")).unwrap_or_else(|| "gelu".into());
-    let tanh = document.word(&at("ffn_act_fn.approximate")).is_some_and(|word| word == "tanh");
-    let activation = match name.as_str() {
-        "silu" => Activation::Silu,
-        "gelu" if tanh => Activation::GeluTanh,
-        "gelu" => Activation::Gelu,
-        other => Activation::Other(other.to_owned()),
+    let name = document.word(&at("ffn_act_fn.name"));
+    let tanh = document.word(&at("ffn_act_fn.approximate")).map_or(mixture && name.is_none(), |word| word == "tanh");
+    let activation = match name.as_deref() {
+        Some("silu") => Activation::Silu,
+        Some("gelu") | None if tanh => Activation::GeluTanh,
+        Some("gelu") | None => Activation::Gelu,
+        Some(other) => Activation::Other(other.to_owned()),
     };
     let ratio = document.real("model.expansion_ratio").unwrap_or(4.0);
     let width = f64::from(hidden) * ratio;
@@ -242,5 +257,52 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<(Mlp, Ac
         }
         width as u32
     });
-    Ok((Mlp { intermediate, gated, bias }, activation))
+    let mlp = Mlp { intermediate, gated, bias };
+    if !mixture {
+        let (router, ffn) = (Router::default(), Ffn::Dense(mlp));
+        return Ok(FeedForward { ffn, activation, router, ep: 1, drops_tokens: false });
+    }
+    Ok(experts(document, &kind, mlp, activation))
+}
+
+/// Experts of MegaBlocks, or those of its own, which it walks one by one.
+///
+/// Source: [llm-foundry-code] `models/layers/{ffn,dmoe}.py`, `models/utils/config_moe_args.py`; [megablocks] `layers/arguments.py`, commit 78eea65f.
+fn experts(document: &Document, kind: &str, expert: Mlp, activation: Activation) -> FeedForward {
+    let at = |key: &str| format!("model.ffn_config.{key}");
+    let size = |key: &str| document.size(&at(key)).unwrap_or(1);
+    let warn = |key: &str, message: String| {
+        document.note(Finding::warning("not-modelled", message).at_maybe(document.place(&at(key)).as_ref()));
+    };
+    let norm = document.real(&at("moe_normalize_expert_weights"));
+    if let Some(norm) = norm.filter(|norm| (norm - 1.0).abs() > 0.0) {
+        warn("moe_normalize_expert_weights", format!("scores are divided by their {norm}-norm, not by their sum"));
+    }
+    if kind == "torch_dmoe" {
+        warn("ffn_type", "`torch_dmoe` walks the experts one by one: priced as MegaBlocks'".into());
+    }
+    if expert.bias {
+        warn("ffn_type", "one bias behind all experts is priced as none".into());
+    }
+    let shared = document.switch(&at("shared_expert")).unwrap_or(false);
+    let width = document.size(&at("shared_expert_hidden_size")).unwrap_or(expert.intermediate);
+    let moe = Moe {
+        shared_intermediate: if shared { width } else { 0 },
+        gated: expert.gated,
+        ..Moe::gated(size("moe_num_experts"), size("moe_top_k"), expert.intermediate)
+    };
+    let aux_loss = (kind != "torch_dmoe").then(|| document.real(&at("moe_loss_weight")).unwrap_or(0.1));
+    FeedForward {
+        ffn: Ffn::Moe(moe),
+        activation,
+        router: Router {
+            score: Some(RouterScore::Softmax),
+            normalized: Some(norm.is_some()),
+            bias: Some(false),
+            scale: None,
+            aux_loss,
+        },
+        ep: document.degree(&at("moe_world_size")).unwrap_or(1),
+        drops_tokens: kind == "mb_moe",
+    }
 }
