@@ -21,7 +21,7 @@ PRELOADED = {
                          "torch.testing._internal.distributed.fake_pg"],
     "check_llama_factory.py": ["torch", "transformers", "accelerate", "deepspeed", "torch.testing._internal.distributed.fake_pg"],
     "check_gpt_neox.py": ["torch", "deepspeed", "deepspeed.launcher.runner", "torch.testing._internal.distributed.fake_pg"],
-    "check_ms_swift.py": ["torch", "transformers"],
+    "check_ms_swift.py": ["torch", "transformers.training_args_seq2seq", "transformers.integrations.deepspeed", "accelerate", "deepspeed", "torch.testing._internal.distributed.fake_pg"],
     "check_llm_foundry.py": ["torch", "transformers.modeling_utils", "transformers.models.llama.modeling_llama", "omegaconf", "torch.testing._internal.distributed.fake_pg"],
     "check_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp",
                            "torch.testing._internal.distributed.fake_pg"],

@@ -22,6 +22,7 @@ DEVICES = ("a100-40-sxm", "a100-80-sxm", "a100-80-pcie", "a800-sxm", "h100-sxm",
 RECOMPUTE = ("none", "none", "full", "full", "per-op", "every-other", "first-1", "first-3", "first-4", "first-9")
 MODULES = ("core_attn", "layernorm", "act", "mla_up_proj", "mlp", "moe")
 RECIPES = ("megatron", "megatron-bf16-grads", "deepspeed", "deepseek-v3", "fp8-primary", "adam8bit", "muon", "sgd", "2+4+4+2", "2+2+4+4")
+HYBRIDS = ("nemotron-h-56b", "tests/hf/bamba-9b.json", "tests/hf/granite-4.0-h-small.json", "tests/hf/qwen3-next-80b-a3b.json")
 FIXED = (("tp", (1, 2, 4, 8)), ("pp", (2, 4, 8)), ("cp", (2, 4)), ("ep", (2, 4, 8, 16)), ("zero", (0, 1, 2, 3)), ("vpp", (2, 3)),
          ("recompute", ("none", "full", "layernorm")), ("mbs", (1, 2)), ("order", ("tp-cp-ep-pp-dp",)), ("etp", (2,)),
          ("cp-kind", ("a2a", "allgather", "p2p")), ("dispatcher", ("deepep",)))
@@ -148,6 +149,8 @@ def drawn(chance, o, framework, models, at, scratch):
     """One case, or none where it has no plan that the framework can express; and what `emit` named that it refused."""
     clusters = {**CLUSTERS, **TPUS} if framework == "maxtext" else CLUSTERS
     model, cluster = chance.choice(models), chance.choice(sorted(clusters))
+    if framework == "ms-swift" and chance.random() < 0.2:
+        model = chance.choice(HYBRIDS)
     if framework == "maxtext" and chance.random() < 0.5:
         cluster = chance.choice(sorted(TPUS))
     gpus = chance.choice(clusters[cluster])
@@ -172,6 +175,8 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--optimizer", chance.choice(RECIPES)]
     if chance.random() < 0.2 and framework.startswith("megatron"):
         flags += ["--stack", chance.choice(("nemo-24", "nemo-26", "megatron-lm-2024", "deepseek-v3", "simumax-2025"))]
+    if framework == "ms-swift" and chance.random() < 0.5:           # its Trainer trains, not Megatron core
+        flags += ["--stack", chance.choice(("deepspeed-zero3-2022", "deepspeed-zero3-2022", "fsdp-eager-2023"))] + ["--lora"] * (chance.random() < 0.3)
     if framework in ("axolotl", "llama-factory") and chance.random() < 0.4:           # its engine is DeepSpeed there
         flags += ["--stack", "deepspeed-zero3-2022"]
     if framework in ("axolotl", "llama-factory") and chance.random() < 0.3:

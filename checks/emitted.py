@@ -136,6 +136,7 @@ def judged(o, framework, items):
     for case, keys, world, path in items:
         trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
         counted = ["--parameters", str(parameters(o.meshwright, case))] if framework in ("llm-foundry", "olmo-core") and "model." not in case["flags"] else []
+        counted += ["--heads", str(key_value_heads(o.meshwright, case))] if framework == "ms-swift" else []
         listed.append({"file": path, "world_size": None if trains else world, "ranks": TRAINED if trains else 1,
                        "options": ["--level", "train"] if trains else extra + counted + options(framework, case, keys).split()})
     plan = os.path.join(o.out, f"{framework}.json")
@@ -150,6 +151,12 @@ def judged(o, framework, items):
 def parameters(binary, case):
     """Parameters of a case's model."""
     return json.loads(subprocess.run([binary, "models", case["model"], "--format", "json"], capture_output=True, text=True).stdout)["parameters"]["total"]
+
+
+def key_value_heads(binary, case):
+    """Key-value heads of a case's first attention."""
+    model = json.loads(subprocess.run([binary, "models", case["model"], "--format", "json"], capture_output=True, text=True).stdout)["model"]
+    return next((kind["mixer"].get("kv_heads") or kind["mixer"]["heads"] for kind in model["kinds"] if kind["mixer"]["kind"] in ("attention", "mla")), 1)
 
 
 def options(framework, case, keys):
@@ -183,6 +190,10 @@ def differences(framework, keys, answer):
         wrong += [f"shard and recompute: the plan says {plan}, the framework {said}"] if said != plan else []
     if framework in ("megatron", "megatron-bridge", "ms-swift"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
+    if framework == "ms-swift" and "reshard" in sizes:               # by its Trainer
+        names |= {"zero": "zero_stage"}
+        plan = {"reshard": keys.get("reshard", "on") if keys["zero"] == "3" else "on", "recompute": keys["recompute"]}
+        wrong += [f"{name}: the plan says {plan[name]}, the framework {sizes[name]}" for name in plan if plan[name] != sizes[name]]
     if framework == "deepspeed":
         names = {"tp": "tp", "cp": "sp", "dp": "dp", "mbs": "micro_batch", "zero": "zero_stage"}
     for name, reported in names.items():

@@ -533,3 +533,43 @@ fn autotp_has_no_batch_that_deepspeed_refuses() {
     assert!(!emitted("tp=2 zero=2 sp=off").contains("\"train_batch_size\""));
     assert!(emitted("zero=2").contains("\"train_batch_size\": 64"));
 }
+
+/// ms-swift's engine is that of the stack: Megatron core, DeepSpeed or FSDP2.
+#[test]
+fn ms_swift_trains_by_the_engine_of_the_stack() {
+    let of = |stack: &str, plan: &str, more: &[&str]| {
+        let base = ["emit", "ms-swift", "llama3-8b", "dgx-h100-64", "--stack", stack, "--plan", plan];
+        let output = run(&[&base[..], more].concat());
+        if output.status.success() {
+            out(&output)
+        } else {
+            err(&output).split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    };
+    let core = of("nemo-25", "tp=2 dp=32 zero=1", &[]);
+    assert!(core.contains("megatron sft ") && !core.contains("swift sft "), "{core}");
+    let zero = of("deepspeed-zero3-2022", "cp=4 cp-kind=a2a dp=16 zero=3 recompute=full", &[]);
+    for part in ["swift sft ", "--sequence_parallel_size 4", "--deepspeed ds_config.json", "--tuner_type full"] {
+        assert!(zero.contains(part), "{part} in {zero}");
+    }
+    assert!(!zero.contains("train_batch_size\": 128"), "the Trainer counts 64 replicas: {zero}");
+    let lora = of("fsdp-eager-2023", "dp=64 zero=3 reshard=off recompute=full", &["--lora"]);
+    for part in [
+        "--fsdp fsdp_config.json",
+        "\"reshard_after_forward\": false",
+        "\"activation_checkpointing\": true",
+        "LORA_RANK",
+    ] {
+        assert!(lora.contains(part), "{part} in {lora}");
+    }
+    for (stack, plan, why) in [
+        ("fsdp-eager-2023", "dp=64 zero=0", "weights in 16 bits alone"),
+        ("fsdp-eager-2023", "cp=4 cp-kind=a2a dp=16 zero=3", "no example of sequence parallelism over FSDP2"),
+        ("deepspeed-zero3-2022", "cp=4 cp-kind=p2p dp=16 zero=3", "sequence parallelism is Ulysses"),
+        ("deepspeed-zero3-2022", "tp=2 dp=32 zero=1", "counts every rank as a replica"),
+        ("fsdp-eager-2023", "dp=64 zero=3 shard=8", "shards over all replicas"),
+    ] {
+        let refused = of(stack, plan, &[]);
+        assert!(refused.contains(why), "{stack} {plan}: {refused}");
+    }
+}

@@ -208,6 +208,15 @@ fn ms_swift_reads_back() {
     round_trip(&MS_SWIFT, &[dense.set("stack.attention=fa3"), dense, sparse]);
 }
 
+/// Its `Trainer` over DeepSpeed and over FSDP2, which also has adapters.
+#[test]
+fn ms_swifts_trainer_reads_back() {
+    let deepspeed = spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192);
+    let fsdp = spec("llama3-8b", "dgx-h100-64", "fsdp-eager-2023", 128, 8192);
+    let hybrid = spec("nemotron-h-56b", "dgx-h100-64", "fsdp-eager-2023", 128, 4096);
+    round_trip(&MS_SWIFT, &[deepspeed, fsdp, hybrid]);
+}
+
 /// In bf16 with 16-bit gradients and with wide ones, in fp16, and with layers that stages do not divide.
 #[test]
 fn gpt_neox_reads_back() {

@@ -5,7 +5,7 @@
 
 use crate::hugging_face::limits as hugging_face;
 use crate::rules;
-use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
+use meshwright_engine::plan::{CpKind, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
 use meshwright_engine::workload::Adaptation;
@@ -31,32 +31,19 @@ pub const LIMITS: Limits = Limits {
         adapters,
     ],
     plan: &[hugging_face::no_offload],
-    sharding: &[rules::no_pipeline, copies, hugging_face::sharding, hugging_face::shard_group, hugging_face::reshard],
+    sharding: &[
+        rules::no_pipeline,
+        hugging_face::copies,
+        hugging_face::sharding,
+        hugging_face::shard_group,
+        hugging_face::reshard,
+    ],
 };
 
 fn problem(problem: &Problem) -> Vec<Obstacle> {
     let mut found = rules::plain_mixed_precision(problem, &[2.0, 4.0]);
-    if problem.cluster().gpus == 1 && !keeps_copies(problem) {
-        found.push(Obstacle::of_model("one GPU", NO_MASTERS));
-    }
+    found.extend(hugging_face::one_gpu(problem));
     found
-}
-
-/// Reason why plain replicas do not train with fp32 states.
-const NO_MASTERS: &str =
-    "without FSDP it holds weights in 16 bits alone; DeepSpeed keeps fp32 copies: --stack deepspeed-zero3-2022";
-
-/// `loaders/model.py`: weights are loaded in the 16-bit type, and only FSDP2 and DeepSpeed make fp32 copies; adapters are fp32.
-fn keeps_copies(problem: &Problem) -> bool {
-    hugging_face::on_deepspeed(problem) || problem.workload().adaptation == Adaptation::Lora
-}
-
-/// Copies of 16-bit weights have no fp32 states.
-fn copies(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    if plan.zero != ZeroStage::Zero || keeps_copies(problem) || problem.cluster().gpus == 1 {
-        return None;
-    }
-    Obstacle::of_plan("zero=0", NO_MASTERS, Plan { zero: ZeroStage::Three, ..plan.clone() })
 }
 
 /// `ring_attn_func: varlen_llama3`, that of packed sequences, gathers keys and values.

@@ -32,7 +32,8 @@ pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {
     let (workload, Layout { tp, cp, pp, dp, ep, .. }) = (problem.workload(), plan.layout);
     let mut config = Map::new();
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
-    if tp == 1 {
+    // The `Trainer` counts ranks that share a sequence as replicas, and takes another batch for a mistake.
+    if tp == 1 && !(program == Program::Trainer && cp > 1) {
         // Beside AutoTP, DeepSpeed multiplies micro-batch and accumulation by all ranks, not by the replicas, and refuses
         // another batch: without one it takes that product.
         set("train_batch_size", workload.global_batch.into());
@@ -54,7 +55,7 @@ pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {
     if tp > 1 {
         set("tensor_parallel", json!({ "autotp_size": tp }));
     }
-    if cp > 1 {
+    if cp > 1 && program == Program::Own {
         set("sequence_parallel_size", cp.into());
         set("data_parallel_size", dp.into());
     }

@@ -5,9 +5,10 @@
 use crate::accelerate::limits as accelerate;
 use crate::deepspeed::limits as deepspeed;
 use crate::rules;
-use meshwright_engine::plan::{Layout, Offload, Plan};
+use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
+use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// Families beside that of FSDP whose engine is set up.
@@ -16,6 +17,31 @@ pub(crate) const ALSO: &[Family] = &[Family::Deepspeed];
 /// Whether DeepSpeed is set up in the place of FSDP2.
 pub(crate) fn on_deepspeed(problem: &Problem) -> bool {
     problem.stack().family == Family::Deepspeed
+}
+
+/// Reason why plain replicas do not train with fp32 states.
+const NO_MASTERS: &str =
+    "without FSDP it holds weights in 16 bits alone; DeepSpeed keeps fp32 copies: --stack deepspeed-zero3-2022";
+
+/// Whether weights that are loaded in a 16-bit type have fp32 copies: those of FSDP2 and DeepSpeed have, and adapters are fp32.
+///
+/// Source: [axolotl] `loaders/model.py`, release 0.19.0; [ms-swift] `swift/arguments/base_args/model_args.py` (`_init_torch_dtype`), commit
+/// 3602360a.
+fn keeps_copies(problem: &Problem) -> bool {
+    on_deepspeed(problem) || problem.workload().adaptation == Adaptation::Lora
+}
+
+/// One GPU, which is not sharded, has no fp32 states.
+pub(crate) fn one_gpu(problem: &Problem) -> Option<Obstacle> {
+    (problem.cluster().gpus == 1 && !keeps_copies(problem)).then(|| Obstacle::of_model("one GPU", NO_MASTERS))
+}
+
+/// Copies of 16-bit weights have no fp32 states.
+pub(crate) fn copies(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero != ZeroStage::Zero || keeps_copies(problem) || problem.cluster().gpus == 1 {
+        return None;
+    }
+    Obstacle::of_plan("zero=0", NO_MASTERS, Plan { zero: ZeroStage::Three, ..plan.clone() })
 }
 
 /// `integrations/deepspeed.py` (`trainer_config_process`): the batch of the JSON must be that of all ranks, so that ranks which share a

@@ -262,13 +262,13 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForw
         let (router, ffn) = (Router::default(), Ffn::Dense(mlp));
         return Ok(FeedForward { ffn, activation, router, ep: 1, drops_tokens: false });
     }
-    Ok(experts(document, &kind, mlp, activation))
+    Ok(experts(document, &kind, &mlp, activation))
 }
 
 /// Experts of MegaBlocks, or those of its own, which it walks one by one.
 ///
 /// Source: [llm-foundry-code] `models/layers/{ffn,dmoe}.py`, `models/utils/config_moe_args.py`; [megablocks] `layers/arguments.py`, commit 78eea65f.
-fn experts(document: &Document, kind: &str, expert: Mlp, activation: Activation) -> FeedForward {
+fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation) -> FeedForward {
     let at = |key: &str| format!("model.ffn_config.{key}");
     let size = |key: &str| document.size(&at(key)).unwrap_or(1);
     let warn = |key: &str, message: String| {

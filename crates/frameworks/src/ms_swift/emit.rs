@@ -1,13 +1,16 @@
-//! ms-swift on Megatron core: a script with `megatron sft` and every argument of the plan.
+//! ms-swift on Megatron core: a script with `megatron sft` and every argument of the plan. That of its `Trainer` is in `trainer.rs`.
 //!
 //! Names: [ms-swift] `swift/megatron/arguments/megatron_args.py`, commit 3602360a: Megatron's, with underscores, and a word behind
 //! every switch. The model is that of the hub or of a folder, whose own configuration says its sizes.
 
+use super::launch::{VARIABLES, processes};
 use super::limits::{LIMITS, narrow_gradients};
+use super::trainer::emit as trainer;
+use super::trainer::limits::trains;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, nodes_of, wanted};
+use crate::emit::launcher::wanted;
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -37,22 +40,17 @@ const OTHERS: &[(&str, &str)] = &[
 /// Groups of Megatron-LM's arguments that say the plan; the architecture is the model's own.
 const GROUPS: [&str; 5] = ["PARALLEL_ARGS", "BATCH_ARGS", "PRECISION_ARGS", "MEMORY_ARGS", "KERNEL_ARGS"];
 
-/// Variables of a run.
-const VARIABLES: &[Wanted] = &[
-    ("MODEL", "the model: its name in the hub, or a folder"),
-    ("DATASET", "a dataset of the hub, or a file"),
-    ("OUTPUT", "a folder for checkpoints"),
-];
-
-/// The launch script of a plan that Megatron-LM and ms-swift can express.
+/// The launch script of a plan for Megatron core, or that of its `Trainer` with the JSON of its engine.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    if trains(request.costs.problem) {
+        return Ok(trainer::files(request));
+    }
     let sizes = Sizes::of(request.costs.problem.model())?;
     Ok(vec![script(request, &ArgumentGroups::new(request, &sizes, None))])
 }
 
 fn script(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     let problem = request.costs.problem;
-    let (nodes, per_node) = nodes_of(request);
     let mut notes = arguments.notes.clone();
     notes.push(format!("the model is what MODEL names; the plan is for {}", problem.model().name));
     let stack = problem.stack();
@@ -68,16 +66,7 @@ fn script(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     ]);
     text.fixed("set -euo pipefail\n");
     wanted(&mut text, VARIABLES);
-    environment(&mut text, request);
-    text.comments(["From these its command starts torchrun."]);
-    text.line(snippet!("export NPROC_PER_NODE={}", per_node));
-    if nodes > 1 {
-        text.line(snippet!("export NNODES={}", nodes));
-        for (name, value) in [("NODE_RANK", NODE), ("MASTER_ADDR", FIRST), ("MASTER_PORT", PORT)] {
-            text.line(snippet!("export {}={}", Snippet::fixed(name), Snippet::fixed(value)));
-        }
-    }
-    text.fixed("");
+    processes(request, &mut text);
     text.array("PLAN_ARGS", settings(request, arguments));
     text.array("RUN_ARGS", run(request));
     text.fixed("\nmegatron sft \"${RUN_ARGS[@]}\" \"${PLAN_ARGS[@]}\" \"$@\"");

@@ -1,7 +1,9 @@
-//! Limits of ms-swift on Megatron core: those of Megatron-LM, and arguments that its command line lacks.
+//! Limits of ms-swift: on Megatron core those of Megatron-LM, and arguments that its command line lacks; on stacks of DeepSpeed or of
+//! FSDP those of its `Trainer` (`trainer/`).
 //!
 //! Source: [ms-swift] `swift/megatron/arguments/megatron_args.py`, commit 3602360a, which has no other names.
 
+use super::trainer::limits as trainer;
 use crate::megatron::hybrid::is_hybrid;
 use crate::megatron::limits::LIMITS as MEGATRON;
 use crate::rules::{self, FusedExchange, bytes_are};
@@ -9,24 +11,50 @@ use meshwright_engine::plan::{CpKind, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::{Dispatcher, Family};
 use meshwright_engine::workload::{Adaptation, Half};
-use meshwright_planner::limits::{Limits, Obstacle};
+use meshwright_planner::limits::{Limits, Obstacle, PlanRule};
 
-/// Limits of ms-swift on Megatron core.
+/// Limits of ms-swift.
 pub const LIMITS: Limits = Limits {
     name: "ms-swift",
     title: "ms-swift",
     family: Family::Megatron,
-    also: &[],
-    values: MEGATRON.values,
-    names_stages: true, // `pipeline_model_parallel_layout`
+    also: &[Family::Deepspeed, Family::Fsdp],
+    values: MEGATRON.values, // of which those of its `Trainer` are a part
+    names_stages: true,      // `pipeline_model_parallel_layout`
     own_split: None,
     problem,
-    shape: &[of_megatrons_shape, context_kind, dispatcher],
-    plan: &[of_megatrons_plan, offload],
-    sharding: &[of_megatrons_sharding, sharding, gradients, rules::no_shard_group, rules::pipeline_outermost],
+    shape: &[shape],
+    plan: &[plan],
+    sharding: &[sharding],
 };
 
+/// Rules of one engine.
+type Rules = [PlanRule];
+
+fn first(rules: &Rules, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    rules.iter().find_map(|rule| rule(problem, plan))
+}
+
+fn shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let of_megatron: &Rules = &[of_megatrons_shape, context_kind, dispatcher];
+    first(if trainer::trains(problem) { trainer::SHAPE } else { of_megatron }, problem, plan)
+}
+
+fn plan(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let of_megatron: &Rules = &[of_megatrons_plan, offload];
+    first(if trainer::trains(problem) { trainer::PLAN } else { of_megatron }, problem, plan)
+}
+
+fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let of_megatron: &Rules =
+        &[of_megatrons_sharding, optimizer_states, gradients, rules::no_shard_group, rules::pipeline_outermost];
+    first(if trainer::trains(problem) { trainer::SHARDING } else { of_megatron }, problem, plan)
+}
+
 fn problem(problem: &Problem) -> Vec<Obstacle> {
+    if trainer::trains(problem) {
+        return trainer::problem(problem);
+    }
     let mut found = (MEGATRON.problem)(problem);
     for obstacle in rules::plain_mixed_precision(problem, &[2.0, 4.0]) {
         if !found.contains(&obstacle) {
@@ -111,7 +139,7 @@ pub(super) fn narrow_gradients(problem: &Problem) -> bool {
 }
 
 /// `use_distributed_optimizer`; its Megatron-FSDP has no `ckpt_format`, and none of its examples trains with it.
-fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+fn optimizer_states(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.zero <= ZeroStage::One {
         return None;
     }

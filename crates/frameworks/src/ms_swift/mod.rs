@@ -1,8 +1,11 @@
-//! ms-swift: a script for its version on Megatron core; its command lines and YAML, for that and for `Trainer`, are read.
+//! ms-swift: a script for its version on Megatron core, or for its `Trainer` over DeepSpeed or FSDP2; its command lines and YAML for both
+//! are read.
 
 pub(crate) mod emit;
 pub(crate) mod import;
+mod launch;
 pub(crate) mod limits;
+mod trainer;
 
 use crate::framework::{Framework, SettingsReader, any_recipe};
 

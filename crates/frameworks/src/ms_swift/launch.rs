@@ -1,0 +1,29 @@
+//! Start of ms-swift's commands, which start `torchrun` themselves.
+
+use crate::emit::language::Shell;
+use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, nodes_of};
+use crate::emit::request::Request;
+use crate::emit::snippet::{Snippet, snippet};
+use crate::emit::text::Lines;
+
+/// Variables of a run.
+pub(crate) const VARIABLES: &[Wanted] = &[
+    ("MODEL", "the model: its name in the hub, or a folder"),
+    ("DATASET", "a dataset of the hub, or a file"),
+    ("OUTPUT", "a folder for checkpoints"),
+];
+
+/// The environment, and variables from which its commands start the processes.
+pub(crate) fn processes(request: &Request, text: &mut Lines<Shell>) {
+    let (nodes, per_node) = nodes_of(request);
+    environment(text, request);
+    text.comments(["From these its command starts torchrun."]);
+    text.line(snippet!("export NPROC_PER_NODE={}", per_node));
+    if nodes > 1 {
+        text.line(snippet!("export NNODES={}", nodes));
+        for (name, value) in [("NODE_RANK", NODE), ("MASTER_ADDR", FIRST), ("MASTER_PORT", PORT)] {
+            text.line(snippet!("export {}={}", Snippet::fixed(name), Snippet::fixed(value)));
+        }
+    }
+    text.fixed("");
+}
