@@ -175,6 +175,8 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--optimizer", chance.choice(RECIPES)]
     if chance.random() < 0.2 and framework.startswith("megatron"):
         flags += ["--stack", chance.choice(("nemo-24", "nemo-26", "megatron-lm-2024", "deepseek-v3", "simumax-2025"))]
+    if framework == "megatron-bridge" and chance.random() < 0.25:
+        flags += ["--lora"]
     if framework == "ms-swift" and chance.random() < 0.5:           # its Trainer trains, not Megatron core
         flags += ["--stack", chance.choice(("deepspeed-zero3-2022", "deepspeed-zero3-2022", "fsdp-eager-2023"))] + ["--lora"] * (chance.random() < 0.3)
     if framework in ("axolotl", "llama-factory") and chance.random() < 0.4:           # its engine is DeepSpeed there

@@ -106,7 +106,7 @@ def main():
             answer = answers.get(path, {"error": "no report"})
             reports.append({"case": case, "plan": keys, **answer})
             wrong = [] if answer.get("rc") == 0 else [str(answer.get("error"))]
-            wrong += differences(framework, keys, answer) if not wrong else []
+            wrong += differences(framework, case, keys, answer) if not wrong else []
             head = f"{framework} {case['model']} x{world} {case['flags']} {case['plan']}"
             if wrong:
                 failed += 1
@@ -174,7 +174,7 @@ def options(framework, case, keys):
     return ""
 
 
-def differences(framework, keys, answer):
+def differences(framework, case, keys, answer):
     """Sizes that the framework resolved to something else than the plan says."""
     sizes = answer.get("sizes") or answer.get("resolved") or {}
     wrong = []
@@ -190,6 +190,9 @@ def differences(framework, keys, answer):
         wrong += [f"shard and recompute: the plan says {plan}, the framework {said}"] if said != plan else []
     if framework in ("megatron", "megatron-bridge", "ms-swift"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
+    if framework == "megatron-bridge":
+        said, plan = sizes.get("adapters"), "LoRA" if "--lora" in case["flags"].split() else None
+        wrong += [f"adapters: the plan says {plan}, the framework {said}"] if said != plan else []
     if framework == "ms-swift" and "reshard" in sizes:               # by its Trainer
         names |= {"zero": "zero_stage"}
         plan = {"reshard": keys.get("reshard", "on") if keys["zero"] == "3" else "on", "recompute": keys["recompute"]}
