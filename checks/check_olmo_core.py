@@ -14,7 +14,7 @@ for what is compiled for GPUs. Weights are not made, and no optimizer is.
 """
 import argparse, importlib.util, io, json, logging, os, subprocess, sys, tempfile, traceback, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import fmt_common as fc
+import fmt_common as fc, olmo_core_stubs
 warnings.filterwarnings("ignore")
 ap = argparse.ArgumentParser()
 ap.add_argument("file"); ap.add_argument("--olmo-core-path", required=True); ap.add_argument("--needs", required=True)
@@ -36,25 +36,8 @@ def fail(level, e):
     fc.report(False, out)
 
 
-def stand_in(name, **names):
-    """A module with these names."""
-    module = types.ModuleType(name)
-    module.__dict__.update(names)
-    module.__spec__ = importlib.util.spec_from_loader(name, None)
-    module.__path__ = []
-    sys.modules[name] = module
-    parent, _, last = name.rpartition(".")
-    if parent in sys.modules: setattr(sys.modules[parent], last, module)
-    return module
-
-
 def stand_ins():
-    for name, names in {"cached_path": {"cached_path": None}, "cached_path.schemes": {"S3Client": type("S3Client", (), {"recoverable_errors": ()}), "SchemeClient": object, "add_scheme_client": lambda client: None}, "bettermap": {"ordered_map_per_process": None, "ordered_map_per_thread": None},
-                        "importlib_resources": {"files": None}, "flash_attn": {"__version__": "2.7.4"}, "ring_flash_attn": {}, "hopper": {}}.items():
-        try:
-            if importlib.util.find_spec(name): continue
-        except ValueError: pass
-        stand_in(name, **names)
+    olmo_core_stubs.modules()
     from olmo_core.nn.attention import flash_attn_api, te_attn_api, backend
     for name in ("has_flash_attn_2", "has_flash_attn_3", "has_ring_flash_attn", "has_te_attn"):
         for module in (flash_attn_api, te_attn_api, backend):

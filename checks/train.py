@@ -19,7 +19,10 @@ CLUSTERS = ("dgx-h100-8", "dgx-h100-1k", "a100-40-64", "h200-1k", "hgx-b200-512"
 RANKS = (2, 4, 4, 8)
 MOST_STAGES = 12                       # virtual stages of a model: a layer or two each
 SEQUENCE = 128                         # tokens; of the real model's plan too where its own is left out
-FILE = {"megatron": "megatron.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "torchtitan": "torchtitan_plan.py"}
+FILE = {"megatron": "megatron.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "torchtitan": "torchtitan_plan.py",
+        "olmo-core": "olmo_core_plan.py"}
+# Sources that a framework is run from.
+SOURCES = {"olmo-core": lambda o: [o.olmo_core, o.olmo_core_needs]}
 # Offload, which is taken out of a plan: there is no device to move states from.
 LEFT_OUT = ("offload-optimizer", "offload-activations", "dp")
 
@@ -33,9 +36,15 @@ def not_here(framework, plan):
         return "experts are in the program's model"
     if framework == "accelerate" and plan.get("tp", "1") != "1":
         return "Accelerate 1.15 imports ReplicateParallel, which transformers 5.23 has not: its own fault, whatever the plan"
+    if framework == "olmo-core" and plan.get("cp", "1") != "1":
+        return "context parallelism is in flash-attn's kernels"
     if framework == "torchtitan" and plan.get("dispatcher") == "deepep":
         return "DeepEP is built for a GPU, and torchtitan asks for it"
     return None
+
+
+# Frameworks whose experts are kernels of a GPU: OLMo-core sorts tokens by expert in one of Triton's.
+DENSE = ("olmo-core",)
 
 
 def models():
@@ -60,7 +69,9 @@ def emitted(o, framework, model, cluster, flags, plan, folder):
 
 def drawn(chance, o, framework, catalogue, folder):
     """A case: what it is called, its file, its plan, its batch; none where the draw is of no plan of this framework."""
-    name, cluster, gpus = chance.choice(sorted(catalogue)), chance.choice(CLUSTERS), chance.choice(RANKS)
+    has_experts = lambda model: any(layer["ffn"]["kind"] == "moe" for layer in model["layer"].values())
+    names = [name for name, model in sorted(catalogue.items()) if framework not in DENSE or not has_experts(model)]
+    name, cluster, gpus = chance.choice(names), chance.choice(CLUSTERS), chance.choice(RANKS)
     batch = gpus * chance.choice((1, 2, 3, 4))
     flags = ["--gpus", str(gpus), "--global-batch", str(batch)]
     is_searched = chance.random() < 0.5
@@ -132,7 +143,8 @@ def run(o, framework, cases):
     """Reports by file."""
     listed = os.path.join(o.out, f"{framework}.json")
     words = lambda case: ["--plan", " ".join(f"{name}={value}" for name, value in case["plan"].items()), "--batch", str(case["batch"])]
-    more = {"deepspeed": words, "accelerate": words}.get(framework, lambda _: [])
+    of_olmo = lambda case: ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs]
+    more = {"deepspeed": words, "accelerate": words, "olmo-core": of_olmo}.get(framework, lambda _: [])
     with open(listed, "w") as file:
         json.dump([{"file": case["file"], "ranks": case["ranks"], "options": more(case)} for case in cases], file)
     command = [sys.executable, "-W", "ignore", os.path.join(HERE, "check_many.py"), "--checker", f"training/on_{framework.replace('-', '_')}.py",
@@ -145,13 +157,17 @@ def run(o, framework, cases):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1); ap.add_argument("--out", default="target/trained")
-    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8")
+    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6")
     ap.add_argument("--reports", help="write every report here")
+    ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     o = ap.parse_args()
     o.out, o.not_tried = os.path.abspath(o.out), collections.Counter()
     print(f"seed {o.seed}")
     catalogue, counts, reports = models(), collections.Counter(), []
     for framework, wanted in (item.split("=") for item in o.each.split(",")):
+        if missing := [path for path in SOURCES.get(framework, lambda o: [])(o) if not os.path.isdir(path or "")]:
+            print(f"SKIPPED: {framework}'s source cannot be had ({', '.join(map(str, missing))}); none of its plans was trained")
+            continue
         chance, cases, since = random.Random(f"{o.seed} {framework}"), [], time.time()
         for at in range(150 * int(wanted)):
             if len(cases) == int(wanted):

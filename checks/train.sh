@@ -21,4 +21,6 @@ export ONEDNN_MAX_CPU_ISA=AVX2
 if [ "${1:-}" = slurm ]; then
     exec "$home/bin/python" -W ignore checks/slurm.py --meshwright "$binary" ${2:+--only "$2"}
 fi
-exec "$home/bin/python" -W ignore checks/train.py --meshwright "$binary" --seed "${SEED:-$(date +%Y%m%d)}" ${1:+--each "$1"}
+. checks/sources.sh # what is not there is said by train.py
+exec "$home/bin/python" -W ignore checks/train.py --meshwright "$binary" --seed "${SEED:-$(date +%Y%m%d)}" ${1:+--each "$1"} \
+    --olmo-core "$olmo" --olmo-core-needs "$olmo_needs"

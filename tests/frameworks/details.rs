@@ -239,6 +239,11 @@ fn olmo_core_says_what_its_decoders_are() {
             "in pipelines it recomputes all blocks, or MLPs",
         ),
         ("llama-3.1-8b", "pp=4 dp=128 schedule=1f1b zero=3 reshard=off mbs=2", "fewer micro-batches than its 4 stages"),
+        (
+            "llama-3.1-8b",
+            "tp=2 pp=2 dp=128 schedule=1f1b zero=3 reshard=off mbs=1",
+            "stop at what tensor parallelism splits",
+        ),
         ("qwen3-30b-a3b", "tp=2 ep=8 dp=256 zero=3 mbs=1", "`ep_config` beside `tp_config` is refused"),
         ("qwen3-30b-a3b", "dp=512 ep=8 zero=3 mbs=1", "`ep_config.degree` is HSDP's `shard_degree`"),
         ("qwen3-30b-a3b", "dp=512 zero=3 mbs=1 recompute=full", "does not recompute blocks with experts"),

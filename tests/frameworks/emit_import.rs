@@ -102,8 +102,9 @@ fn stages_that_are_spelled_out_read_back() {
     for framework in [&MEGATRON, &MEGATRON_BRIDGE] {
         splits_round_trip(framework, &[dense.clone(), predicting.clone()]);
     }
+    let titan = |model, batch, seq_len| spec(model, "dgx-h100-64", "torchtitan-2024", batch, seq_len);
     for framework in [&TORCHTITAN, &OLMO_CORE] {
-        splits_round_trip(framework, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
+        splits_round_trip(framework, &[titan("llama3-8b", 128, 8192), titan("llama2-13b", 256, 4096)]);
     }
 }
 

@@ -47,7 +47,7 @@ pub const LIMITS: Limits = Limits {
         recompute,
     ],
     plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
-    sharding: &[sharding, shard_group, expert_grid, reshard, rules::pipeline_outermost],
+    sharding: &[tensor_in_pipeline, sharding, shard_group, expert_grid, reshard, rules::pipeline_outermost],
 };
 
 /// Its fields for settings of a model. Its stepwise scaling of frequencies gives the factors of Llama 3 as shares of the spectrum.
@@ -315,6 +315,20 @@ fn schedule(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         ),
     };
     Obstacle::of_plan(format!("schedule={}", plan.schedule.name()), why, Plan { schedule: near, ..plan.clone() })
+}
+
+/// Pipelines of PyTorch 2.15 ask for the mesh of tensors that stages send, which tensor parallelism splits; `PipelineStage` is made
+/// without, and stops before the first step. It has no example and no test of the two together.
+///
+/// Source: [olmo-core] `train/train_module/transformer/config.py` (`split_model`), release 2.5.0; PyTorch 2.15,
+/// `distributed/pipelining/_utils.py` (`get_mesh`).
+fn tensor_in_pipeline(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, pp, .. } = plan.layout;
+    if tp == 1 || pp == 1 {
+        return None;
+    }
+    let why = "its pipelines stop at what tensor parallelism splits, with PyTorch 2.15";
+    Obstacle::of_plan(format!("tp={tp} pp={pp}"), why, rules::without_pipeline(plan))
 }
 
 /// FSDP2 is ZeRO 3; DDP is for copies alone.
