@@ -20,7 +20,8 @@ RANKS = (2, 4, 4, 8)
 MOST_STAGES = 12                       # virtual stages of a model: a layer or two each
 SEQUENCE = 128                         # tokens; of the real model's plan too where its own is left out
 FILE = {"megatron": "megatron.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "torchtitan": "torchtitan_plan.py",
-        "olmo-core": "olmo_core_plan.py"}
+        "olmo-core": "olmo_core_plan.py", "llama-factory": "llama_factory.yaml"}
+OF_TRAINER = ("llama-factory",)        # over FSDP2 or DeepSpeed, by the stack
 # Sources that a framework is run from.
 SOURCES = {"olmo-core": lambda o: [o.olmo_core, o.olmo_core_needs]}
 # Offload, which is taken out of a plan: there is no device to move states from.
@@ -74,6 +75,8 @@ def drawn(chance, o, framework, catalogue, folder):
     name, cluster, gpus = chance.choice(names), chance.choice(CLUSTERS), chance.choice(RANKS)
     batch = gpus * chance.choice((1, 2, 3, 4))
     flags = ["--gpus", str(gpus), "--global-batch", str(batch)]
+    if framework in OF_TRAINER:
+        flags += ["--stack", "deepspeed-zero3-2022"] * (chance.random() < 0.5) + ["--lora"] * (chance.random() < 0.3)
     is_searched = chance.random() < 0.5
     whole = [name, cluster, *flags]
     plan = draw.searched(chance, o.meshwright, framework, whole) if is_searched else draw.written(chance, framework, None)
@@ -96,7 +99,8 @@ def drawn(chance, o, framework, catalogue, folder):
                 o.not_tried[framework, why] += 1
                 return None
             if resolved:
-                head = f"{framework} {name} x{gpus} batch {batch}, {layers} layers: {'search' if is_searched else 'drawn'} {plan}"
+                more = " ".join(flags[4:])
+                head = f"{framework} {name} x{gpus} batch {batch}, {more + ', ' if more else ''}{layers} layers: {'search' if is_searched else 'drawn'} {plan}"
                 return {"head": head, "file": os.path.join(folder, FILE[framework]), "plan": resolved, "batch": batch, "ranks": gpus}
             near = None if is_searched else draw.nearest(refused)
             if near is None:
@@ -157,7 +161,7 @@ def run(o, framework, cases):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1); ap.add_argument("--out", default="target/trained")
-    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6")
+    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6,llama-factory=6")
     ap.add_argument("--reports", help="write every report here")
     ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     o = ap.parse_args()
