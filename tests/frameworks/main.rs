@@ -16,6 +16,7 @@ mod import_foundry;
 mod import_nemo;
 mod import_neox;
 mod import_olmo;
+mod import_olmo_built;
 mod import_refused;
 mod import_scripts;
 mod import_splits;
