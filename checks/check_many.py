@@ -36,6 +36,8 @@ PRELOADED = {
     "on_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp"],
     "on_llama_factory.py": ["torch", "transformers", "accelerate", "accelerate.commands.launch", "deepspeed", "datasets", "peft", "transformers.trainer",
                             "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto", "pandas"],
+    "on_axolotl.py": ["torch", "transformers", "accelerate", "accelerate.commands.launch", "deepspeed", "datasets", "peft", "transformers.trainer",
+                      "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto", "pandas"],
     "on_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "deepspeed.pipe", "transformers.models.llama.modeling_llama"],
     "on_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
                          "torch.distributed.fsdp", "deepspeed"],

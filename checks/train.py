@@ -6,7 +6,8 @@
 A plan for 2, 4 or 8 GPUs is drawn: the search's own for a model of the catalogue, or one written at random. The same plan is emitted
 for the model with few and narrow layers, and that file, as it is, is run by training/on_FRAMEWORK.py, one process a rank. Judged are:
 two optimizer steps, finite losses, weights that move, micro-batches a step as the plan says, and process groups of the plan's sizes
-that every member knows alike. nanotron and Megatron-Bridge, whose attention is a GPU's, are not trained. Prints a line for each and counts by framework; exits 1 where one fails.
+that every member knows alike. nanotron and Megatron-Bridge, whose attention is a GPU's, are not trained; docs/emit.md
+says why others are not. Prints a line for each and counts by framework; exits 1 where one fails.
 """
 import argparse, collections, glob, json, math, os, random, subprocess, sys, time, tomllib
 
@@ -20,8 +21,8 @@ RANKS = (2, 4, 4, 8)
 MOST_STAGES = 12                       # virtual stages of a model: a layer or two each
 SEQUENCE = 128                         # tokens; of the real model's plan too where its own is left out
 FILE = {"megatron": "megatron.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "torchtitan": "torchtitan_plan.py",
-        "olmo-core": "olmo_core_plan.py", "llama-factory": "llama_factory.yaml"}
-OF_TRAINER = ("llama-factory",)        # over FSDP2 or DeepSpeed, by the stack
+        "olmo-core": "olmo_core_plan.py", "llama-factory": "llama_factory.yaml", "axolotl": "axolotl.yaml"}
+OF_TRAINER = ("llama-factory", "axolotl")        # over FSDP2 or DeepSpeed, by the stack
 # Sources that a framework is run from.
 SOURCES = {"olmo-core": lambda o: [o.olmo_core, o.olmo_core_needs]}
 # Offload, which is taken out of a plan: there is no device to move states from.
@@ -35,7 +36,9 @@ def not_here(framework, plan):
         return "context parallelism is in the program's attention, whose kernels need a GPU"
     if of_program and plan.get("ep", "1") != "1":
         return "experts are in the program's model"
-    if framework == "accelerate" and plan.get("tp", "1") != "1":
+    if framework == "axolotl" and plan.get("cp", "1") != "1":
+        return "context parallelism is in ring-flash-attn's kernels"
+    if framework in ("accelerate", "axolotl") and plan.get("tp", "1") != "1":
         return "Accelerate 1.15 imports ReplicateParallel, which transformers 5.23 has not: its own fault, whatever the plan"
     if framework == "olmo-core" and plan.get("cp", "1") != "1":
         return "context parallelism is in flash-attn's kernels"
@@ -161,7 +164,7 @@ def run(o, framework, cases):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1); ap.add_argument("--out", default="target/trained")
-    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6,llama-factory=6")
+    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6,llama-factory=6,axolotl=6")
     ap.add_argument("--reports", help="write every report here")
     ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     o = ap.parse_args()

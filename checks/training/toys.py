@@ -8,19 +8,28 @@ import torch.distributed as dist
 WIDTH = 64
 
 
+class Empty(type):
+    """Of a class that stands in: constants are empty words, other names classes."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return "" if name.isupper() else Empty(name, (torch.nn.Module,), {})
+
+
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Packages that a training imports and does not use: each name in them is a class."""
 
     def __init__(self, names):
-        self.names = [name for name in names if importlib.machinery.PathFinder.find_spec(name) is None]
+        self.names = [name for name in names if "." in name or importlib.machinery.PathFinder.find_spec(name) is None]
         sys.meta_path.append(self)
 
     def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] in self.names else None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if any(name == own or name.startswith(own + ".") for own in self.names) else None
 
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
-        module.__getattr__ = lambda name: type(name, (torch.nn.Module,), {}) if not name.startswith("__") else (_ for _ in ()).throw(AttributeError(name))
+        module.__getattr__ = lambda name: getattr(Empty("module", (), {}), name)
         return module
 
     def exec_module(self, module):

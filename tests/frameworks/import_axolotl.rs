@@ -54,6 +54,8 @@ fn files_that_it_ships_are_known_by_name_and_others_are_wanted() {
     let text = format!("{HEAD}deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\nmicro_batch_size: 1\n");
     let imported = read(&text, &[]);
     assert_eq!((imported.plan.zero, imported.plan.offload.optimizer), (ZeroStage::Three, 1.0));
+    let second = read(&text.replace("zero3_bf16_cpuoffload_all", "zero2"), &[]);
+    assert_eq!(second.settings.items(), ["stack.overlap.dp=true"], "its files overlap, at each stage");
     let own = text.replace("zero3_bf16_cpuoffload_all", "mine");
     let error = import::read(&own, import::kind_of("x.yaml", &own).unwrap(), &Context::alone("x.yaml")).unwrap_err();
     assert!(error.to_string().contains("`deepspeed_configs/mine.json`, DeepSpeed's JSON, was not found"), "{error}");

@@ -1,4 +1,4 @@
-//! OLMo-core's programs: a function that gives the whole, experiments that are put together from functions, and launch lines.
+//! OLMo-core's programs: the configuration, degrees, experts, recomputation and formats of one.
 
 use meshwright::frameworks::OLMO_CORE;
 use meshwright::gpu::Format;

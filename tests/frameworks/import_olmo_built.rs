@@ -1,4 +1,4 @@
-//! What OLMo-core's programs put together: models by name, blocks with changes, experiments, and launch lines over them.
+//! Models by name, blocks with changes, experiments and launch lines, of which OLMo-core's programs are put together.
 
 use super::import_olmo::{changed, errors, model, read};
 use meshwright::gpu::Format;

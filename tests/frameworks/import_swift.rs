@@ -30,6 +30,7 @@ fn its_trainer_has_defaults_of_its_own() {
         "NPROC_PER_NODE=8 NNODES=4 swift pt --model Qwen/Qwen3-8B --per_device_train_batch_size 2 --deepspeed zero3 \
          --gradient_checkpointing false --torch_dtype float16",
     );
+    assert_eq!(wide.settings.items(), [""; 0], "its `zero3` has `overlap_comm: false`");
     assert_eq!(
         (wide.family, wide.plan.zero, wide.plan.recompute),
         (Family::Deepspeed, ZeroStage::Three, Recompute::None)

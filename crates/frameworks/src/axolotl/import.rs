@@ -31,7 +31,7 @@ const SHIPPED: &[Shipped] = &[
 ];
 
 const fn shipped(name: &'static str, stage: u8, optimizer_on_host: bool, weights_on_host: bool) -> Shipped {
-    Shipped { name, stage, optimizer_on_host, weights_on_host }
+    Shipped { name, stage, overlaps: true, optimizer_on_host, weights_on_host }
 }
 
 /// Keys that decide the step, of which a slip is told.

@@ -22,10 +22,12 @@ pub(crate) struct Trainer {
     pub half: Option<Half>,
 }
 
-/// A JSON that a framework ships, by the name of its file: its stage, and what it puts on the host.
+/// A JSON that a framework ships, by the name of its file: its stage, what it overlaps, and what it puts on the host.
 pub(crate) struct Shipped {
     pub name: &'static str,
     pub stage: u8,
+    /// Its `overlap_comm`, which all files of a framework have alike.
+    pub overlaps: bool,
     pub optimizer_on_host: bool,
     pub weights_on_host: bool,
 }
@@ -110,6 +112,7 @@ pub(crate) fn json_of(
     let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: 1 };
     let mut json = Document::new(empty, name);
     json.put("zero_optimization.stage", &known.stage.to_string(), 1);
+    json.put("zero_optimization.overlap_comm", if known.overlaps { "true" } else { "false" }, 1);
     for (part, on_host) in [("offload_optimizer", known.optimizer_on_host), ("offload_param", known.weights_on_host)] {
         if on_host {
             json.put(&format!("zero_optimization.{part}.device"), "cpu", 1);

@@ -26,7 +26,7 @@ const SHIPPED: &[Shipped] = &[
 ];
 
 const fn shipped(name: &'static str, stage: u8, on_host: bool) -> Shipped {
-    Shipped { name, stage, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
+    Shipped { name, stage, overlaps: false, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
 }
 
 /// Keys that decide the step, of which a slip is told.
