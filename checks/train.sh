@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains emitted plans on gloo ranks of this machine (checks/train.py), or starts emitted Slurm jobs under a stand-in (checks/slurm.py).
 #
-#   SEED=7 bash checks/train.sh                                   40 plans, ten minutes on two cores
+#   SEED=7 bash checks/train.sh                                   58 plans, a quarter of an hour on two cores
 #   SEED=7 bash checks/train.sh megatron=2,torchtitan=1           of these frameworks so many
 #   bash checks/train.sh slurm [megatron,deepspeed]               launch.sbatch of every framework, or of these, on two nodes
 #

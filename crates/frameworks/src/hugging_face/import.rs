@@ -26,7 +26,7 @@ pub(crate) struct Trainer {
 pub(crate) struct Shipped {
     pub name: &'static str,
     pub stage: u8,
-    /// Its `overlap_comm`, which all files of a framework have alike.
+    /// Its `overlap_comm`, the same in all files of a framework.
     pub overlaps: bool,
     pub optimizer_on_host: bool,
     pub weights_on_host: bool,
