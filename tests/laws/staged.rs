@@ -3,10 +3,10 @@
 use crate::random::{Numbers, plan_of, specs, wide_plan};
 use meshwright::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, layer_bound,
-    least_states, least_time_of_flow,
+    least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
-use meshwright::plan::{Offload, Plan, ZeroStage};
+use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright::space::{Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
@@ -168,6 +168,17 @@ fn bounds_never_exceed_the_played_time() {
                 "{plan}: {before} before the flow is priced, {flow_alone} after"
             );
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
+            let light = Plan { recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
+            let bare = block.layers(costs, &light);
+            let its_stages = stages_of(costs, &light, &bare);
+            if its_stages.last_chunk() == stages.last_chunk() {
+                let light = Pipeline::new(costs, &light, &bare, &its_stages);
+                let least = light.least_time(least_flow_of_passes(costs, plan, &layers, &stages));
+                at_most(
+                    (least + sharding.least_time(costs, plan)).get(),
+                    "bound from the pipeline without recomputation",
+                );
+            }
         }
         if loaded.pipeline.is_simulated() && plan.zero != ZeroStage::Three {
             // A replay adds one pass after another, and each addition rounds: what goes in is compared, and what comes of one replay.
@@ -190,6 +201,14 @@ fn bounds_never_exceed_the_played_time() {
         let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).0.get();
         let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).0.get();
         assert!(lean <= memory && without <= memory, "{plan}: {lean} and {without} over {memory}");
+        if !matches!(plan.recompute, Recompute::FirstLayers(_)) {
+            let others = [Recompute::None, Recompute::Full].map(|recompute| Plan { recompute, ..plan.clone() });
+            let group = others.iter().fold(layers.clone(), |least, other| least.lesser(&block.layers(costs, other)));
+            let of_group = RankMemory::new(costs, &others[0], &group, &stages).least(&states).0.get();
+            assert!(of_group <= memory, "{plan}: {of_group} of a group over {memory}");
+            let [own, least] = [&layers, &group].map(|layers| least_flow_of_passes(costs, plan, layers, &stages));
+            assert!(least <= own, "{plan}: flow {least:?} of a group over {own:?}");
+        }
         let unsharded = Parameters::new(costs, plan, &stages).least_states(costs, plan);
         assert!(
             unsharded.iter().zip(&states).all(|(least, own)| least.within(own)),

@@ -5,23 +5,29 @@ use std::sync::Arc;
 
 use super::certificate::Counts;
 use super::flow::{Flow, KnownFlow};
+use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
 use super::menus::{Fit, Menu, PlanMenu, ShardingList};
 use super::pipelines::{BoundedPipe, Pipelines, Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Recomputes, Tables};
+use super::verdict::Verdict;
 use crate::space::{Rejection, Space, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, UnsharedMemory, least_time_of_flow,
+    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, UnsharedMemory, least_flow_of_passes,
+    least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
 /// long as the bounds of so many.
-const MENU_COST: u64 = 32;
+const MENU_COST: u64 = 8;
+
+/// Recomputations of a pipeline up to which each is bounded alone.
+const FEW: usize = 8;
 
 /// Branch-and-bound search of the plans of one shape.
 pub(super) struct Explorer<'e> {
@@ -64,8 +70,9 @@ impl Explorer<'_> {
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
-        if let Some(states) = self.pipelines.too_large_states(bounded, layers) {
-            self.pipelines.reject_states(bounded, layers, states, &mut found.counts);
+        let splits = self.pipelines.splits(bounded, layers);
+        if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
+            self.pipelines.reject_states(bounded, layers, (splits, states), &mut found.counts);
             return;
         }
         let bare = layers.at(at);
@@ -76,7 +83,7 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let floors = self.pipelines.floors(bounded, layers);
+        let floors = self.pipelines.floors(bounded, layers, splits);
         if let Some(reason) = self.pipelines.too_large(&floors) {
             found.counts.reject(&reason, all);
             return;
@@ -93,9 +100,10 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let edges = |floor: &SplitFloor| {
-            let made = slow_gathered && pipe.below > MENU_COST;
-            if made { floor.edges(&self.pipelines, plan).unwrap_or_default() } else { Seconds::ZERO }
+        // Where only whole weights on each replica are fast enough and the menu is made, plans are bounded by what makes them fit.
+        let is_bounded = slow_gathered && pipe.below > MENU_COST;
+        let edges = |split: &SplitFloor| {
+            if is_bounded { split.edges(&self.pipelines, plan).unwrap_or_default() } else { Seconds::ZERO }
         };
         let is_one = bounded.has_one_split() && slow_gathered;
         if is_one && hopeless(pipeline.least_time(flow) + edges(&floors[0]), found) {
@@ -103,6 +111,18 @@ impl Explorer<'_> {
             return;
         }
         let (place, mut enough_recomputed) = ((self.rank, bounded.place), false);
+        let is_grouped = pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
+        let mut groups = is_grouped.then(|| {
+            let flow = slow_gathered.then_some(flow);
+            let (edges, most_offloaded) = (is_bounded.then(|| edges(&floors[0])), pipe.most_offloaded);
+            let (costs, tables, split) = (self.costs, self.tables, &floors[0]);
+            GroupBounds::new(
+                layers.groups(),
+                (costs, tables),
+                (&pipeline, stages, split),
+                (flow, edges, most_offloaded),
+            )
+        });
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let below = shardings * shares.len() as u64;
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
@@ -110,26 +130,34 @@ impl Explorer<'_> {
                 found.counts.flow += below;
                 continue;
             }
-            let layers = layers.at(*at);
-            let plan = Plan { recompute: *recompute, ..plan.clone() };
+            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best));
+            if verdict.excludes(below, &mut found.counts) {
+                continue;
+            }
             let light_layers = stages.last_chunk();
-            let stages = self.tables.stages(&plan, pipe, layers);
+            let stages = self.tables.stages(plan, pipe, *recompute, layers.head(*at));
+            let layers = layers.at(*at);
             let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
             if let Some(reason) = self.pipelines.too_large(slice::from_ref(floor)) {
                 found.counts.reject(&reason, below);
                 continue;
             }
             let least = if stages.last_chunk() == light_layers {
-                pipeline.least_time(flow)
+                pipeline.least_time(flow.max(least_flow_of_passes(self.costs, plan, layers, stages)))
             } else {
-                least_time_of_flow(self.costs, &plan, layers, stages)
+                least_time_of_flow(self.costs, plan, layers, stages)
             };
-            if !bounded.has_one_split() && !engines.gathered && hopeless(least + edges(floor), found) {
+            if slow_gathered && hopeless(least + edges(floor), found) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
             }
-            let variant = Variant { light: &pipeline, plan, layers, stages, menu: &floor.menu, shardings, place };
+            let of_stages =
+                if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
+            let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
+            let plan = Plan { recompute: *recompute, ..plan.clone() };
+            let (menu, least) = (&floor.menu, is_bounded.then_some(least));
+            let variant = Variant { light: &pipeline, plan, layers, stages, memory, menu, least, shardings, place };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -137,13 +165,12 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, menu, shardings, place: _ } = variant;
+        let Variant { light, plan, layers, stages, memory: all, menu, least, shardings, place: _ } = variant;
         let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
-        let all = UnsharedMemory::new(self.costs, plan, layers, stages);
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
-            let memory = all.of(self.costs, &plan);
+            let memory = all.of(self.costs, &plan, layers);
             let (needed, rank) = memory.least(&menu.least);
             if needed > budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
@@ -152,6 +179,14 @@ impl Explorer<'_> {
             if found.best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory: needed }) {
                 found.counts.flow += shardings;
                 continue;
+            }
+            if let Some(least) = *least {
+                let (menu, fit) = (self.tables.menu(&plan, menu), Fit { beside: &memory, budget });
+                let too_slow = found.best.too_slow(&plan.layout);
+                let is_slow = |edges: Seconds| too_slow(least + edges);
+                if menu.verdict(self.costs, &plan, &fit, is_slow).excludes(*shardings, &mut found.counts) {
+                    continue;
+                }
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
@@ -318,7 +353,11 @@ struct Variant<'v> {
     plan: Plan,
     layers: &'v Layers,
     stages: &'v Stages,
+    memory: &'v UnsharedMemory<'v>,
     menu: &'v PlanMenu,
+    /// Lower bound of its step time but for the ends, where only whole weights on each replica are fast enough and the menu is
+    /// worth making for it.
+    least: Option<Seconds>,
     /// Number of shardings of its layout.
     shardings: u64,
     place: Place,

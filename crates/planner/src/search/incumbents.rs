@@ -6,7 +6,7 @@ use super::options::{Goal, Objective, SearchOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
-use meshwright_engine::units::Bytes;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// SearchLimits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +112,19 @@ impl Incumbents {
         };
         let least = objective.of(bound, layout.world_size());
         least > self.last || self.by_layout.get(layout).is_some_and(|known| least > measure(known, objective))
+    }
+
+    /// Test of whether no plan of this layout that takes at least a time can enter the answer, for many times.
+    pub fn too_slow(&self, layout: &Layout) -> impl Fn(Seconds) -> bool + use<> {
+        let objective = self.objective();
+        let limit = match objective {
+            Some(objective @ (Objective::StepTime | Objective::GpuTime)) => {
+                self.by_layout.get(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
+            }
+            Some(Objective::Memory) | None => f64::INFINITY,
+        };
+        let gpus = if objective == Some(Objective::GpuTime) { f64::from(layout.world_size()) } else { 1.0 };
+        move |time: Seconds| time.get() * gpus > limit
     }
 
     /// Memory beyond which no plan can enter the answer, of a search for the least whatever the budget; none of others.

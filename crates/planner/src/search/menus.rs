@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::sync::{Arc, OnceLock, RwLock};
 
+use super::verdict::Verdict;
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
@@ -55,6 +56,26 @@ impl HostShares {
         self.each.get_or_init(|| self.shares.iter().map(of).collect())
     }
 
+    /// Lower bound of the time at both ends of a step of each sharding.
+    fn edges(&self, costs: &Costs, plan: &Plan, each: &[Sharding]) -> &[Seconds] {
+        self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect())
+    }
+
+    /// Whether one of the shardings fits and is not too slow.
+    fn any_fits(
+        &self,
+        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
+        fit: &Fit,
+        is_slow: impl Fn(Seconds) -> bool,
+    ) -> bool {
+        if !fit.holds(&self.floor) {
+            return false;
+        }
+        let each = self.each(costs, plan, parameters);
+        let mut timed = each.iter().zip(self.edges(costs, plan, each));
+        timed.any(|(sharding, edges)| !is_slow(*edges) && fit.holds(sharding))
+    }
+
     /// The lesser of `known` and the lower bounds of the time at both ends of a step of the shardings that fit.
     fn edges_within(
         &self,
@@ -66,7 +87,7 @@ impl HostShares {
             return known;
         }
         let each = self.each(costs, plan, parameters);
-        let edges = self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect());
+        let edges = self.edges(costs, plan, each);
         let shorter = |least: Option<Seconds>, (sharding, edges): (&Sharding, &Seconds)| {
             let goes = least.is_some_and(|least| least <= *edges) || !fit.holds(sharding);
             if goes { least } else { Some(*edges) }
@@ -244,6 +265,27 @@ impl Menu {
             least = own.edges_within((costs, plan, &self.parameters), fit, least);
         }
         least
+    }
+
+    /// Whether a sharding under ZeRO 0 to 2 fits with which a plan is not too slow, by lower bounds of the time at both ends of a
+    /// step.
+    pub fn verdict(&self, costs: &Costs, plan: &Plan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> Verdict {
+        if self.any_fits(costs, plan, fit, is_slow) {
+            Verdict::Open
+        } else if self.any_fits(costs, plan, fit, |_| false) {
+            Verdict::Slow
+        } else {
+            Verdict::TooLarge
+        }
+    }
+
+    /// Whether a sharding under ZeRO 0 to 2 fits and is not too slow. Where none leaves optimizer states on the host, the fastest
+    /// stands for all, whether it fits or not.
+    fn any_fits(&self, costs: &Costs, plan: &Plan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> bool {
+        let Some(by_edges) = &self.by_edges else { return !is_slow(self.edges) };
+        let own = |&(group, at): &(u32, u32)| &self.replicated.groups[group as usize].shardings[at as usize];
+        let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
+        fast.any(|own| own.any_fits((costs, plan, &self.parameters), fit, &is_slow))
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shapes by ascending layer bound  →  by the least flow bound of their pipelines that fit  →  pipelines by ascending flow
-//! bound  →  shardings, cut by their bound
+//! bound  →  groups of recomputations, cut by the least time and memory of each  →  shardings, cut by their bound
 //! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
@@ -17,6 +17,8 @@ mod driver;
 mod explore;
 mod flow;
 mod frontier;
+mod group_bounds;
+mod groups;
 mod incumbents;
 mod menus;
 mod neighbours;
@@ -26,6 +28,7 @@ mod ranking;
 mod state;
 mod stop;
 mod tables;
+mod verdict;
 mod whatif;
 
 pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};

@@ -7,12 +7,14 @@ use itertools::Itertools as _;
 use smallvec::SmallVec;
 
 use super::certificate::Counts;
+use super::groups::Groups;
 use super::menus::{Fit, PlanMenu};
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, least_memory_of_layers, least_time_of_flow,
+    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_memory_of_layers,
+    least_time_of_flow,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::split::LayerSplit;
@@ -24,13 +26,18 @@ pub(super) struct Recomputed<'r> {
     shape: &'r Plan,
     block: Block,
     known: Vec<(Recompute, OnceCell<Layers>)>,
+    /// Layers that the head weighs in a pipeline under each recomputation.
+    heads: Vec<OnceCell<f64>>,
     floor: OnceCell<Layers>,
+    groups: OnceCell<Groups>,
 }
 
 impl<'r> Recomputed<'r> {
     pub fn new(costs: &'r Costs<'r>, tables: &Tables, shape: &'r Plan, (mixing, feeding): (&Mixing, &Feeding)) -> Self {
-        let known = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
-        Self { costs, shape, block: Block::new(costs, shape, mixing, feeding), known, floor: OnceCell::new() }
+        let known: Vec<_> = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
+        let heads = vec![OnceCell::new(); known.len()];
+        let block = Block::new(costs, shape, mixing, feeding);
+        Self { costs, shape, block, known, heads, floor: OnceCell::new(), groups: OnceCell::new() }
     }
 
     /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
@@ -38,9 +45,21 @@ impl<'r> Recomputed<'r> {
         self.floor.get_or_init(|| self.at(0).floor())
     }
 
+    /// Groups of recomputations that take about as long.
+    pub fn groups(&self) -> &Groups {
+        let priced = || (0..self.known.len()).map(|place| (self.known[place].0, self.at(place)));
+        self.groups.get_or_init(|| Groups::new(priced()))
+    }
+
     pub fn at(&self, place: usize) -> &Layers {
         let (recompute, cell) = &self.known[place];
         cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
+    }
+
+    /// Layers that the head weighs in a pipeline.
+    pub fn head(&self, place: usize) -> f64 {
+        let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
+        *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
     }
 }
 
@@ -74,10 +93,15 @@ impl BoundedPipe<'_> {
     }
 }
 
+/// Classes of the ranks of a pipeline with each split, and their menus.
+pub(super) type Splits<'p> = SmallVec<[(&'p Stages, Arc<PlanMenu>); 2]>;
+
 /// Plans of a pipeline with one split, with the least activations of any recomputation.
-pub(super) struct SplitFloor {
+pub(super) struct SplitFloor<'p> {
     /// Layers of its last virtual stage, by which it is known.
     pub last_chunk: u32,
+    /// Memory of its ranks before recomputation.
+    pub unshared: UnsharedMemory<'p>,
     /// Memory of its ranks.
     memory: RankMemory,
     /// Lower bound of the memory of its plans, and the rank that needs it.
@@ -87,7 +111,7 @@ pub(super) struct SplitFloor {
     edges: OnceCell<Option<Seconds>>,
 }
 
-impl SplitFloor {
+impl SplitFloor<'_> {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that may fit; `None` if none does.
     pub fn edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
         *self.edges.get_or_init(|| {
@@ -165,7 +189,7 @@ impl<'e> Pipelines<'e> {
         let (lightest, at) =
             if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
         let (light, bare) = (Plan { recompute: lightest, ..plan.clone() }, layers.at(at));
-        let stages = self.tables.stages(&light, pipe, bare);
+        let stages = self.tables.stages(&light, pipe, lightest, layers.head(at));
         let bound = least_time_of_flow(self.costs, &light, bare, stages);
         let engines = self.tables.engines(plan.layout.pp);
         let bound = if engines.gathered || plan.schedule.is_bidirectional() {
@@ -179,16 +203,26 @@ impl<'e> Pipelines<'e> {
         BoundedPipe { plan, light, at, pipe, shardings, stages, bound, place }
     }
 
-    /// Classes of the ranks of a pipeline, one for each split that its recomputations lead to: what is recomputed weighs on a
-    /// cost-balanced one.
-    fn splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[&'e Stages; 4]> {
+    /// Splits that the recomputations of a pipeline lead to: what is recomputed weighs on a cost-balanced one.
+    pub fn splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> Splits<'e> {
+        let stages = self.stages_of_splits(bounded, layers);
+        stages.into_iter().map(|stages| (stages, self.tables.plan_menu(&bounded.plan, stages))).collect()
+    }
+
+    /// Classes of the ranks of a pipeline, one for each split.
+    fn stages_of_splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[&'e Stages; 4]> {
         let mut all: SmallVec<[&Stages; 4]> = SmallVec::new();
         if bounded.has_one_split() {
             all.push(bounded.stages);
             return all;
         }
-        for Recomputes { at, .. } in bounded.pipe.recomputes.iter().dedup_by(|a, b| a.at == b.at) {
-            let stages = self.tables.stages(&bounded.plan, bounded.pipe, layers.at(*at));
+        // The last chunk is the shorter, the more the head weighs: if both extremes lead to one split, all between do.
+        let heads = || bounded.pipe.recomputes.iter().map(|choice| layers.head(choice.at));
+        let last = |head: f64| Stages::last_chunk_of(self.costs, &bounded.plan, head);
+        let (least, most) = heads().fold((f64::INFINITY, 0.0_f64), |(a, b), head| (a.min(head), b.max(head)));
+        let few = if last(least) == last(most) { 1 } else { usize::MAX };
+        for Recomputes { at, .. } in bounded.pipe.recomputes.iter().dedup_by(|a, b| a.at == b.at).take(few) {
+            let stages = self.tables.stages(&bounded.plan, bounded.pipe, Recompute::None, layers.head(*at));
             if all.iter().all(|known| known.last_chunk() != stages.last_chunk()) {
                 all.push(stages);
             }
@@ -197,27 +231,36 @@ impl<'e> Pipelines<'e> {
     }
 
     /// Rejection of a pipeline whose states exceed the budget in all its plans, whatever the activations.
-    pub fn too_large_states(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> Option<Rejection> {
-        let of_split = |stages: &Stages| {
-            let states = RankMemory::without_activations(self.costs, &bounded.plan, layers.at(bounded.at), stages);
-            states.least(&self.tables.plan_menu(&bounded.plan, stages).least)
-        };
-        self.over_budget(self.splits(bounded, layers).into_iter().map(of_split))
+    pub fn too_large_states(
+        &self,
+        bounded: &BoundedPipe<'e>,
+        layers: &Recomputed,
+        splits: &Splits,
+    ) -> Option<Rejection> {
+        self.over_budget(splits.iter().map(|(stages, menu)| {
+            let bare = layers.at(bounded.at);
+            RankMemory::without_activations(self.costs, &bounded.plan, bare, stages).least(&menu.least)
+        }))
     }
 
     /// Splits of a pipeline with lower bounds of their memory.
-    pub fn floors(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[SplitFloor; 2]> {
+    pub fn floors(
+        &self,
+        bounded: &BoundedPipe<'e>,
+        layers: &Recomputed,
+        splits: Splits<'e>,
+    ) -> SmallVec<[SplitFloor<'e>; 2]> {
         let BoundedPipe { ref plan, pipe, .. } = *bounded;
         let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
         let offloading = Plan { offload, ..plan.clone() };
-        let of_split = |stages: &Stages| {
-            let memory = RankMemory::new(self.costs, &offloading, layers.floor(), stages);
-            let menu = self.tables.plan_menu(plan, stages);
+        let of_split = |(stages, menu): (&'e Stages, Arc<PlanMenu>)| {
+            let unshared = UnsharedMemory::new(self.costs, plan, stages);
+            let memory = unshared.of(self.costs, &offloading, layers.floor());
             let (needed, rank) = memory.least(&menu.least);
             let edges = OnceCell::new();
-            SplitFloor { last_chunk: stages.last_chunk(), memory, needed, rank, menu, edges }
+            SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, rank, menu, edges }
         };
-        self.splits(bounded, layers).into_iter().map(of_split).collect()
+        splits.into_iter().map(of_split).collect()
     }
 
     /// Rejection of a pipeline none of whose plans fits, by the lower bounds of its splits.
@@ -259,11 +302,11 @@ impl<'e> Pipelines<'e> {
         &self,
         bounded: &BoundedPipe<'e>,
         layers: &Recomputed,
-        states: Rejection,
+        (splits, states): (Splits<'e>, Rejection),
         counts: &mut Counts,
     ) {
         if !counts.reject_more(Rejection::OUT_OF_MEMORY, bounded.plans()) {
-            counts.reject(&self.too_large(&self.floors(bounded, layers)).unwrap_or(states), bounded.plans());
+            counts.reject(&self.too_large(&self.floors(bounded, layers, splits)).unwrap_or(states), bounded.plans());
         }
     }
 
@@ -284,14 +327,15 @@ impl<'e> Pipelines<'e> {
         let (all, left_out) = self.of_shape(shape, &layers, most, counts);
         counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
         for (too_large, bounded) in all.iter().enumerate() {
-            let Some(states) = self.too_large_states(bounded, &layers) else {
+            let splits = self.splits(bounded, &layers);
+            let Some(states) = self.too_large_states(bounded, &layers, &splits) else {
                 let left = all[too_large..].iter().map(BoundedPipe::plans).sum();
                 return Some(ShapeBound { bound: bounded.bound.max(least), too_large, left });
             };
             if has_example {
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, bounded.plans());
             } else {
-                self.reject_states(bounded, &layers, states, counts);
+                self.reject_states(bounded, &layers, (splits, states), counts);
             }
         }
         None

@@ -10,7 +10,7 @@ use super::cache::{CostCache, FeedingKey, SimulatorKey};
 use super::menus::{Menu, Menus, PlanMenu};
 use crate::space::Space;
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Stages};
+use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::replay::StageTime;
@@ -230,15 +230,15 @@ impl<'t> Tables<'t> {
         self.parts.simulator(key)
     }
 
-    /// Classes of the ranks of a pipeline. A cost-balanced split is known by its last virtual stage, which is no longer than an
-    /// even one.
-    pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
-        let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
+    /// Classes of the ranks of a pipeline under a recomputation, whose head weighs as many layers as `head`. A cost-balanced split
+    /// is known by its last virtual stage, which is no longer than an even one.
+    pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, recompute: Recompute, head: f64) -> &'p Stages {
+        let first = if let Recompute::FirstLayers(n) = recompute { n } else { 0 };
         let is_weighed = plan.split == LayerSplit::CostBalanced;
-        let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
+        let last = if is_weighed { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
         pipe.stages[last as usize * pipe.row + first as usize].get_or_init(|| {
             self.parts.stages((plan.layout.pp, plan.schedule, plan.split.clone(), last, first), || {
-                Stages::new(self.costs, plan, &layers.of_chunks(self.costs, plan))
+                Stages::weighed(self.costs, &Plan { recompute, ..plan.clone() }, head)
             })
         })
     }

@@ -7,7 +7,6 @@ use crate::cost::layer::LayerCost;
 use crate::cost::memory::LayerBytes;
 use crate::cost::stage::{self, ShapeCost, Work};
 use crate::plan::{Layout, Offload, Plan, Recompute};
-use crate::split::layers as split;
 use crate::units::{Bytes, Seconds};
 
 /// The token-mixing part of every kind of layer, and the two ends: tp, sp, cp and its kind, micro-batch.
@@ -107,6 +106,13 @@ impl Block {
         Self::new(costs, plan, &Mixing::new(costs, plan), &Feeding::new(costs, plan))
     }
 
+    /// Layers that the head weighs in a pipeline under a plan's recomputation, by which a cost-balanced split is known.
+    pub fn head_in_pipeline(&self, costs: &Costs, plan: &Plan) -> f64 {
+        let plan = &Plan { layout: Layout { pp: 2, ..plan.layout }, offload: Offload::NONE, ..plan.clone() };
+        let choice = costs.choices(plan)[costs.problem.model().last_kind()];
+        costs.head_in_layers(&costs.work_of(plan, &self.plain.layers[choice.kind], &choice), &self.plain.ends)
+    }
+
     /// The layers under a plan's recomputation; of its pipeline nothing is read.
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
         let plan = &Plan { offload: Offload::NONE, ..plan.clone() };
@@ -185,6 +191,15 @@ pub(super) struct Works {
     pub passes: Vec<(Seconds, Seconds)>,
 }
 
+impl Works {
+    /// Takes the lesser of each pass and that of another.
+    fn shorten_passes(&mut self, other: &Self) {
+        for ((forward, backward), (its_forward, its_backward)) in self.passes.iter_mut().zip(&other.passes) {
+            (*forward, *backward) = (forward.min(*its_forward), backward.min(*its_backward));
+        }
+    }
+}
+
 impl Layers {
     pub(super) const fn works(&self, pp: u32) -> &Works {
         if pp == 1 { &self.without_pipeline } else { &self.in_pipeline }
@@ -201,6 +216,29 @@ impl Layers {
         Self { bytes: LayerBytes { kept, recomputed, backward }, ..self.clone() }
     }
 
+    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term by term. Of
+    /// their other work nothing is a bound.
+    #[must_use]
+    pub fn lesser(mut self, other: &Self) -> Self {
+        let least = |own: &mut [Bytes], other: &[Bytes]| {
+            own.iter_mut().zip(other).for_each(|(own, other)| *own = own.min(*other));
+        };
+        least(&mut self.bytes.kept, &other.bytes.kept);
+        least(&mut self.bytes.recomputed, &other.bytes.recomputed);
+        least(&mut self.bytes.backward, &other.bytes.backward);
+        self.without_pipeline.shorten_passes(&other.without_pipeline);
+        self.in_pipeline.shorten_passes(&other.in_pipeline);
+        let ((own, own_last), (its, its_last)) = (self.working_set, other.working_set);
+        self.working_set = (own.min(its), own_last.min(its_last));
+        self.loss = self.loss.min(other.loss);
+        self
+    }
+
+    /// Time of a micro-batch in one layer of each choice, in a pipeline.
+    pub fn time(&self) -> Seconds {
+        self.in_pipeline.passes.iter().map(|&(forward, backward)| forward + backward).sum()
+    }
+
     /// Working set of a rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`].
     pub(super) fn end_bytes(&self, is_last: bool, is_by_moment: bool) -> Bytes {
         match (is_by_moment, is_last) {
@@ -209,12 +247,6 @@ impl Layers {
             (true, false) => Bytes::ZERO,
             (true, true) => self.loss,
         }
-    }
-
-    /// Layers of the last chunk of a plan's pipeline, which identify a cost-balanced split.
-    pub fn of_last_chunk(&self, costs: &Costs, plan: &Plan) -> u32 {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        split::last_of_cost_balanced(costs.problem.model().layers(), chunks, self.works(plan.layout.pp).head)
     }
 
     /// Layers of each chunk of a plan's pipeline.

@@ -16,6 +16,13 @@ use crate::units::{Bytes, Seconds};
 /// overlapped expert traffic, and with the path to a rank only if the schedule is simulated. Zero for bidirectional
 /// schedules.
 pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
+    let flow = least_flow_of_passes(costs, plan, layers, stages);
+    flow * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING)
+}
+
+/// Lower bound on the time that the micro-batches of a plan take through its pipeline, as [`least_time_of_flow`] has it before
+/// stragglers.
+pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
     if plan.schedule.is_bidirectional() {
         return Seconds::ZERO;
     }
@@ -40,8 +47,7 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
         }
         own * micro_batches + if back.is_some() { before } else { Seconds::ZERO }
     };
-    let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
-    most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
+    stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max) * ROUNDING
 }
 
 /// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the mean over

@@ -1,5 +1,7 @@
 //! Memory of the ranks of a pipeline beside their states, ready for shardings.
 
+use smallvec::SmallVec;
+
 use super::block::{Layers, ROUNDING};
 use super::sharding::{LeastStates, Sharding, StateBytes};
 use super::stages::{Hold, Moment, Moments, Stages};
@@ -13,7 +15,7 @@ use crate::units::Bytes;
 #[derive(Clone, Debug)]
 pub struct RankMemory {
     /// Of each class of ranks where all is held together.
-    together: Vec<Held>,
+    together: SmallVec<[Held; 4]>,
     /// Of each class of ranks by moment: of every rank that no other covers; empty where the stack does not ask.
     by_moment: Vec<Vec<Held>>,
     /// Timing by moment.
@@ -23,10 +25,10 @@ pub struct RankMemory {
     caches: Bytes,
 }
 
-/// Memory of the ranks of a pipeline before it is known which share of the activations is on the host.
+/// Memory of the ranks of a pipeline before it is known which layers they recompute and which share of the activations is on the
+/// host.
 #[derive(Debug)]
 pub struct UnsharedMemory<'l> {
-    layers: &'l Layers,
     stages: &'l Stages,
     moments: Moments,
     timing: Timing,
@@ -44,7 +46,7 @@ struct Held {
 impl RankMemory {
     /// Sizes the layers of a plan on a pipeline; its sharding is not read.
     pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        UnsharedMemory::new(costs, plan, layers, stages).of(costs, plan)
+        UnsharedMemory::new(costs, plan, stages).of(costs, plan, layers)
     }
 
     /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
@@ -122,16 +124,21 @@ impl RankMemory {
 }
 
 impl<'l> UnsharedMemory<'l> {
-    /// Of a plan's layers on a pipeline; its sharding and offload are not read.
-    pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
+    /// Of a plan's pipeline; its recomputation, sharding and offload are not read.
+    pub fn new(costs: &Costs, plan: &Plan, stages: &'l Stages) -> Self {
         let moments = stages.moments(costs, plan);
         let (timing, reserve, caches) = (timing(costs, plan), costs.reserve(plan), costs.caches(plan));
-        Self { layers, stages, moments, timing, reserve, caches }
+        Self { stages, moments, timing, reserve, caches }
     }
 
-    /// With the share of the activations that a plan leaves on the host.
-    pub fn of(&self, costs: &Costs, plan: &Plan) -> RankMemory {
-        let Self { layers, stages, ref moments, timing, reserve, caches } = *self;
+    /// Whether it is of these classes of ranks.
+    pub fn is_of(&self, stages: &Stages) -> bool {
+        std::ptr::eq(self.stages, stages)
+    }
+
+    /// With a plan's layers and the share of their activations that it leaves on the host.
+    pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
+        let Self { stages, ref moments, timing, reserve, caches } = *self;
         let (together, by_moment) = held(costs, plan, layers, (stages, moments));
         RankMemory { together, by_moment, timing, reserve, caches }
     }
@@ -154,7 +161,7 @@ fn held(
     plan: &Plan,
     layers: &Layers,
     (stages, moments): (&Stages, &Moments),
-) -> (Vec<Held>, Vec<Vec<Held>>) {
+) -> (SmallVec<[Held; 4]>, Vec<Vec<Held>>) {
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
     let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };

@@ -11,6 +11,7 @@ use crate::cost::counts::PerKind;
 use crate::cost::counts::{StageCounts, peaks_by_chunk};
 use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
+use crate::split::layers as split;
 
 /// Ranks that do the same.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +78,17 @@ impl Stages {
             last_chunk: layers.last().copied().unwrap_or_default(),
             moments: RwLock::default(),
         }
+    }
+
+    /// The classes of a plan's pipeline, whose head weighs as many layers as `head`.
+    pub fn weighed(costs: &Costs, plan: &Plan, head: f64) -> Self {
+        Self::new(costs, plan, &costs.split_layers(plan, head))
+    }
+
+    /// Layers of the last chunk of a plan's pipeline, which identify a cost-balanced split.
+    pub fn last_chunk_of(costs: &Costs, plan: &Plan, head: f64) -> u32 {
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        split::last_of_cost_balanced(costs.problem.model().layers(), chunks, head)
     }
 
     /// Decoder layers of the last virtual stage.
