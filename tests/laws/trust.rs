@@ -3,15 +3,19 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use crate::random::{Numbers, Spec, plans, spec, wide_plan};
 use meshwright::advice::{Prudence, advise, recommend_from};
 use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::frameworks::FRAMEWORKS;
-use meshwright::search::{Goal, SearchOptions, SearchProof, search, search_for};
+use meshwright::search::{Goal, Replays, SearchOptions, SearchProof, search, search_for};
 use meshwright::space::{Restrictions, parse_plan};
 use proptest::prelude::*;
+
+/// Schedules that all searches from candidates share.
+static READY: LazyLock<Arc<Replays>> = LazyLock::new(Arc::default);
 
 /// Plans of each pair of a model and a stack.
 const EACH: usize = 6;
@@ -120,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn candidates_of_another_question_change_no_plan(pick in 0_usize..4, other in 0_usize..4) {
+    fn candidates_and_schedules_of_another_question_change_no_plan(pick in 0_usize..4, other in 0_usize..4) {
         let (problem, prudence) = (question(pick).problem(), Prudence::default());
         let go_on = |_, _| ControlFlow::Continue(());
         // Winners at any risk, of which some are faster than what keeps the accepted one.
@@ -128,7 +132,7 @@ proptest! {
         let seeds: Vec<_> = advise(&question(other).problem(), &options(None), bold, &go_on).ranking.evaluations;
         let seeds: Vec<_> = seeds.iter().filter_map(|plan| parse_plan(&plan.plan.to_string(), &problem).ok()).collect();
         let whole = advise(&problem, &options(None), prudence, &go_on);
-        let quick = recommend_from(&seeds, &problem, &options(None), prudence, &go_on);
+        let quick = recommend_from((&seeds, &READY), &problem, &options(None), prudence, &go_on);
         let plans = |advice: &meshwright::advice::Advice| {
             advice.ranking.evaluations.iter().map(|plan| plan.plan.to_string()).collect::<Vec<_>>()
         };

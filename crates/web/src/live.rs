@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use meshwright::advice::{Advice, Prudence, recommend_from};
 use meshwright::plan::Plan;
@@ -11,7 +12,7 @@ use meshwright::question::{
     EconomyOptions, Found, Minimised, Noted, PlaceOptions, PlanAnswer, PlanOptions, PlanQuestion, QuestionError,
     RefineOptions, Subject,
 };
-use meshwright::search::SearchOptions;
+use meshwright::search::{Replays, SearchOptions};
 use meshwright::space::parse_plan;
 
 /// Most answers that are kept.
@@ -20,6 +21,8 @@ const MOST_KEPT: usize = 16;
 thread_local! {
     /// Answers to the last questions, newest first. Prices, tokens and terms make other bills of the same plans.
     static KEPT: RefCell<VecDeque<(String, Advice)>> = const { RefCell::new(VecDeque::new()) };
+    /// Schedules that earlier searches made ready.
+    static REPLAYS: RefCell<Arc<Replays>> = RefCell::default();
 }
 
 /// Kept answer to a question, or the one that `search` finds.
@@ -34,6 +37,19 @@ fn kept(question: &PlanQuestion, search: impl FnOnce() -> Advice) -> Advice {
             kept.push_front((key, advice.clone()));
         });
         advice
+    })
+}
+
+/// Most operations of schedules that are kept for the next question, at 30 bytes each.
+const MOST_OPERATIONS: usize = 1 << 21;
+
+/// Schedules that earlier searches made ready; none where they have become too many.
+fn replays() -> Arc<Replays> {
+    REPLAYS.with_borrow_mut(|replays| {
+        if replays.operations() > MOST_OPERATIONS {
+            *replays = Arc::default();
+        }
+        Arc::clone(replays)
     })
 }
 
@@ -80,7 +96,7 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(String, Ve
     let prudence = Prudence { risk, exotic: plans.exotic };
     let advice = kept(&bare, || {
         let seeds = candidates(winners, &problem);
-        recommend_from(&seeds, &problem, &options, prudence, &|_, _| ControlFlow::Continue(()))
+        recommend_from((&seeds, &replays()), &problem, &options, prudence, &|_, _| ControlFlow::Continue(()))
     });
     let found = Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
     let (refined, placed) = (Vec::new(), Vec::new());
@@ -90,4 +106,57 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(String, Ve
 
 fn split(noted: Noted<Subject>, searched_here: bool) -> (Subject, Vec<String>, bool) {
     (noted.value, noted.notes, searched_here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Documents of several questions in turn, each with the winners of those before, but for the counts of the certificate.
+    fn session(questions: &[PlanQuestion]) -> Vec<serde_json::Value> {
+        let mut winners: Vec<String> = Vec::new();
+        let mut documents = Vec::new();
+        for question in questions {
+            let (text, _) = answer(question, &winners).unwrap();
+            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let plans = document["plans"].as_array().unwrap().iter();
+            winners.extend(plans.map(|plan| plan["plan"].as_str().unwrap().to_owned()));
+            for counts in ["evaluated", "rejected", "certificate"] {
+                document.as_object_mut().unwrap().remove(counts);
+            }
+            documents.push(document);
+        }
+        documents
+    }
+
+    #[test]
+    fn a_session_answers_as_fresh_engines_do() {
+        let mut seed = 11_u64;
+        let mut one_of = |values: &[u32]| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            values[(seed >> 33) as usize % values.len()]
+        };
+        for model in ["llama3-8b", "mixtral-8x7b"] {
+            let (mut gpus, mut batch, mut hbm, mut nic) = (16, 64, 80, 400);
+            let mut questions: Vec<PlanQuestion> = Vec::new();
+            for _ in 0..6 {
+                match one_of(&[0, 1, 2, 3]) {
+                    0 => gpus = one_of(&[8, 16, 32, 64]),
+                    1 => batch = one_of(&[32, 64, 128, 256]),
+                    2 => hbm = one_of(&[24, 40, 80, 141]),
+                    _ => nic = one_of(&[100, 400, 1600]),
+                }
+                let sets = [format!("gpu.hbm={hbm} GB"), format!("cluster.nic={nic} Gb/s")];
+                let options = serde_json::json!({ "gpus": gpus, "global_batch": batch, "set": sets });
+                let problem = serde_json::json!({ "model": model, "cluster": "dgx-h100-64", "options": options });
+                questions.push(serde_json::from_value(serde_json::json!({ "problem": problem, "plans": {} })).unwrap());
+            }
+            let kept = session(&questions);
+            for (at, kept) in kept.iter().enumerate() {
+                let alone = questions[at..=at].to_vec();
+                let fresh = std::thread::spawn(move || session(&alone)).join().unwrap();
+                assert_eq!(*kept, fresh[0], "{:?}", questions[at]);
+            }
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Schedule simulator that is prepared once and run with many stage times.
 
+use std::cell::RefCell;
+
 use super::Schedule;
 use super::ops::ops;
 use super::paths::{Pairing, Path};
@@ -121,18 +123,18 @@ impl Simulator {
 
     /// Step time from the first forward to the last gradient.
     pub fn makespan(&self, stages: &[StageTime]) -> Seconds {
-        Seconds::new(self.ends(stages).into_iter().fold(0.0, greater))
+        self.simulated(stages, |_, makespan| Seconds::new(makespan))
     }
 
     /// Step time and the critical path of a step.
     pub fn play(&self, stages: &[StageTime]) -> (Seconds, CriticalPath) {
-        let ends = self.ends(stages);
-        let later = |last: (usize, f64), (at, &end): (usize, &f64)| if end >= last.1 { (at, end) } else { last };
-        let (last, makespan) = ends.iter().enumerate().fold((0, 0.0), later);
-        let mut counts = vec![0; self.chunks * KINDS];
-        self.walk_back(&ends, last, |placed| counts[placed.place as usize] += 1);
-        let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
-        (Seconds::new(makespan), CriticalPath { visits })
+        self.simulated(stages, |ends, makespan| {
+            let last = ends.iter().rposition(|end| *end >= makespan).unwrap_or_default();
+            let mut counts = vec![0; self.chunks * KINDS];
+            self.walk_back(ends, last, |placed| counts[placed.place as usize] += 1);
+            let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
+            (Seconds::new(makespan), CriticalPath { visits })
+        })
     }
 
     /// Calls `visit` with each operation of the longest path to the operation `last`, from the last.
@@ -150,44 +152,60 @@ impl Simulator {
         &self.waits[self.placed[at].from as usize..to]
     }
 
-    /// End time of each operation.
-    fn ends(&self, stages: &[StageTime]) -> Vec<f64> {
+    /// Reads the end time of each operation, and the last of them. The times of long schedules are many pages, which each thread
+    /// asks for once.
+    fn simulated<T>(&self, stages: &[StageTime], read: impl FnOnce(&[f64], f64) -> T) -> T {
+        thread_local!(static ENDS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) });
+        let mut ends = ENDS.take();
+        if ends.len() < self.placed.len() {
+            ends.resize(self.placed.len(), 0.0);
+        }
+        let makespan = self.end(stages, &mut ends[..self.placed.len()]);
+        let read = read(&ends[..self.placed.len()], makespan);
+        ENDS.set(ends);
+        read
+    }
+
+    /// Writes the end time of each operation, and returns the last of them.
+    fn end(&self, stages: &[StageTime], ends: &mut [f64]) -> f64 {
         let of_stage = |time: &StageTime| {
             let StageTime { forward, backward, wgrad, paired } = *time;
             [forward, backward, backward - wgrad, wgrad, paired].map(Seconds::get)
         };
         let times: Vec<f64> = stages.iter().flat_map(of_stage).collect();
-        let mut ends: Vec<f64> = Vec::with_capacity(self.placed.len());
-        let mut from = 0;
+        let (mut from, mut last) = (0, 0.0);
         for (at, placed) in self.placed.iter().enumerate() {
             let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
             let mut start = 0.0_f64;
             for &before in &self.waits[from..to] {
                 start = greater(start, ends[before as usize]);
             }
-            ends.push(start + times[placed.place as usize]);
+            let end = start + times[placed.place as usize];
+            ends[at] = end;
+            last = greater(last, end);
             from = to;
         }
-        ends
+        last
     }
 
     /// Critical path of a step: a lower bound of the step time for any other stage times. A pair consists of a stage and
     /// its mirror image, and counts with its lower bound.
     pub fn critical_path(&self, stages: &[StageTime], pairing: Pairing) -> Option<Path> {
-        let ends = self.ends(stages);
-        let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
-        let mut path = Path::empty(self.placed[last].rank, self.chunks);
-        self.walk_back(&ends, last, |placed| {
-            let stage = placed.place as usize / KINDS;
-            match TAKES[placed.place as usize % KINDS] {
-                Takes::Forward => path.visit(Pass::Forward, stage),
-                Takes::Backward => path.visit(Pass::Backward, stage),
-                Takes::Input => path.visit(Pass::Input, stage),
-                Takes::Wgrad => path.visit(Pass::Wgrad, stage),
-                Takes::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
-            }
-        });
-        Some(path)
+        self.simulated(stages, |ends, _| {
+            let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
+            let mut path = Path::empty(self.placed[last].rank, self.chunks);
+            self.walk_back(ends, last, |placed| {
+                let stage = placed.place as usize / KINDS;
+                match TAKES[placed.place as usize % KINDS] {
+                    Takes::Forward => path.visit(Pass::Forward, stage),
+                    Takes::Backward => path.visit(Pass::Backward, stage),
+                    Takes::Input => path.visit(Pass::Input, stage),
+                    Takes::Wgrad => path.visit(Pass::Wgrad, stage),
+                    Takes::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
+                }
+            });
+            Some(path)
+        })
     }
 }
 

@@ -18,9 +18,11 @@ mod measured;
 mod plainness;
 mod published;
 
+use std::sync::Arc;
+
 use crate::confidence::{Confidence, ceiling};
 use crate::search::{
-    Control, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
+    Control, LimitedSearches, Ranking, Replays, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
 };
 use crate::space::{Restrictions, Space, Unproven, check, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -180,20 +182,21 @@ pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, c
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
 pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
-    advised(&[], problem, options, (prudence, FirstChoice::Sought), control)
+    advised((&[], &Arc::default()), problem, options, (prudence, FirstChoice::Sought), control)
 }
 
-/// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem, for answers
-/// while a control moves: without the model's own first choice beyond the limits of prudence, which is a second search. The
-/// plans are those of [`advise`]; only the counts of the certificate depend on the candidates.
+/// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem, and with the
+/// schedules that such answers made ready, for answers while a control moves: without the model's own first choice beyond the
+/// limits of prudence, which is a second search. The plans are those of [`advise`]; only the counts of the certificate depend on
+/// the candidates.
 pub fn recommend_from(
-    seeds: &[Plan],
+    earlier: (&[Plan], &Arc<Replays>),
     problem: &Problem,
     options: &SearchOptions,
     prudence: Prudence,
     control: &Control,
 ) -> Advice {
-    advised(seeds, problem, options, (prudence, FirstChoice::LeftOut), control)
+    advised(earlier, problem, options, (prudence, FirstChoice::LeftOut), control)
 }
 
 /// Whether the model's own first choice is looked for beside the plan to launch.
@@ -204,7 +207,7 @@ enum FirstChoice {
 }
 
 fn advised(
-    seeds: &[Plan],
+    (seeds, replays): (&[Plan], &Arc<Replays>),
     problem: &Problem,
     options: &SearchOptions,
     (prudence, first_choice): (Prudence, FirstChoice),
@@ -215,7 +218,7 @@ fn advised(
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
     let within = Costs::new(&limited);
     let seeds: Vec<Plan> = seeds.iter().filter(|plan| check(&within, plan).is_empty()).cloned().collect();
-    let searches = LimitedSearches::new(&costs).starting_from(&seeds);
+    let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(&seeds);
     let found = search_prudently(&searches, problem, (options, RIVALS), prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cache::SimulatorKey;
+use super::replays::SimulatorKey;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::schedule::simulator::CriticalPath;
 use meshwright_engine::units::Seconds;

@@ -1,6 +1,7 @@
 //! Branch and bound over the shapes of a space.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -12,6 +13,7 @@ use super::incumbents::{Incumbents, SearchTarget, TieLimits};
 use super::options::{Goal, Objective, SearchOptions};
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
+use super::replays::Replays;
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
@@ -107,6 +109,12 @@ impl<'c> LimitedSearches<'c> {
     /// Starts with a cost model that is prepared.
     pub fn new(costs: &'c Costs<'c>) -> Self {
         Self { costs, parts: CostCache::default(), seeds: Vec::new() }
+    }
+
+    /// Takes the schedules that searches of other problems made ready, and keeps those of its own there.
+    #[must_use]
+    pub fn replaying(self, replays: &Arc<Replays>) -> Self {
+        Self { parts: CostCache::replaying(Arc::clone(replays)), ..self }
     }
 
     /// Adds candidate incumbents, such as the answers to a similar problem. They change no answer, only the number of plans

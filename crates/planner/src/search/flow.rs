@@ -1,6 +1,6 @@
 //! Time of the micro-batches of a pipeline under evaluation, as far as it is known.
 
-use super::cache::SimulatorKey;
+use super::replays::SimulatorKey;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Loaded, Sharding};
 use meshwright_engine::schedule::replay::StageTime;

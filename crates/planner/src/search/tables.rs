@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock, RwLock};
 use itertools::Itertools as _;
 use rayon::prelude::*;
 
-use super::cache::{CostCache, FeedingKey, SimulatorKey};
+use super::cache::{CostCache, FeedingKey};
 use super::menus::{Menu, Menus, PlanMenu};
+use super::replays::SimulatorKey;
 use crate::space::Space;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
@@ -215,7 +216,7 @@ impl<'t> Tables<'t> {
         }
         let busiest =
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
-        let paths = self.parts.paths((schedule, pp, micro_batches, busiest));
+        let paths = self.parts.replays.paths((schedule, pp, micro_batches, busiest));
         paths.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
@@ -227,7 +228,7 @@ impl<'t> Tables<'t> {
 
     /// Simulator of a schedule; `None` if it does not run.
     pub fn simulator(&self, key: SimulatorKey) -> Option<Arc<Simulator>> {
-        self.parts.simulator(key)
+        self.parts.replays.simulator(key)
     }
 
     /// Classes of the ranks of a pipeline under a recomputation, whose head weighs as many layers as `head`. A cost-balanced split

@@ -1,0 +1,68 @@
+//! Schedules that are ready to be simulated, for searches of any problem.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::schedule::ops::passes;
+use meshwright_engine::schedule::paths::{Path, paths_through};
+use meshwright_engine::schedule::simulator::Simulator;
+
+/// Most operations of the simulators that are kept, at 30 bytes each; further ones are made anew for each use.
+const MOST_OPERATIONS: usize = 1 << 24;
+/// Passes from which on a simulator is made alone: it asks for some tens of MiB while it is made.
+const LARGE_SIMULATOR: u64 = 1 << 18;
+
+/// Key of critical paths: schedule, pp, micro-batches, rank.
+type ChainsKey = (Schedule, u32, u32, u32);
+
+/// Key of simulators: schedule, pp, micro-batches.
+pub(super) type SimulatorKey = (Schedule, u32, u32);
+
+/// Paths and simulators of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
+/// several problems may share them.
+#[derive(Debug, Default)]
+pub struct Replays {
+    paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
+    simulators: RwLock<BTreeMap<SimulatorKey, Option<Arc<Simulator>>>>,
+    /// Operations of the simulators that are kept.
+    operations: AtomicUsize,
+    /// Held while a large simulator is made, so that one at a time asks for memory.
+    large: Mutex<()>,
+}
+
+impl Replays {
+    /// Operations of the simulators that are kept, at 30 bytes each.
+    pub fn operations(&self) -> usize {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Paths through one rank of a pipeline.
+    pub fn paths(&self, key: ChainsKey) -> Arc<[Path]> {
+        if let Some(known) = self.paths.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let (schedule, pp, micro_batches, rank) = key;
+        let paths = paths_through(schedule, pp, micro_batches, rank).into();
+        Arc::clone(self.paths.write().expect("no writer panics").entry(key).or_insert(paths))
+    }
+
+    /// Simulator of a schedule; `None` if it does not run.
+    pub fn simulator(&self, key: SimulatorKey) -> Option<Arc<Simulator>> {
+        if let Some(known) = self.simulators.read().expect("no writer panics").get(&key) {
+            return known.clone();
+        }
+        let (schedule, pp, micro_batches) = key;
+        let size = passes(schedule, pp, micro_batches);
+        let alone = (size > LARGE_SIMULATOR).then(|| self.large.lock().expect("nobody panics with it"));
+        let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
+        drop(alone);
+        let operations = simulator.as_ref().map_or(0, |simulator| simulator.operations());
+        if self.operations.fetch_add(operations, Ordering::Relaxed) + operations > MOST_OPERATIONS {
+            self.operations.fetch_sub(operations, Ordering::Relaxed);
+            return simulator;
+        }
+        self.simulators.write().expect("no writer panics").entry(key).or_insert(simulator).clone()
+    }
+}
