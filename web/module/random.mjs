@@ -6,7 +6,7 @@ const { flags } = JSON.parse(readFileSync(new URL("../../checks/questions.json",
 const FIGURES = { "per node": "gpus_per_node" };
 
 /** Numbers in [0, 1): mulberry32, so that a seed names the same questions in every language. */
-function random(state) {
+export function random(state) {
     return () => {
         state = (state + 0x6d2b79f5) | 0;
         let bits = Math.imul(state ^ (state >>> 15), 1 | state);
