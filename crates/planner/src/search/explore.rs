@@ -101,7 +101,8 @@ impl Explorer<'_> {
             return;
         }
         // Where only whole weights on each replica are fast enough and the menu is made, plans are bounded by what makes them fit.
-        let is_bounded = slow_gathered && pipe.below > MENU_COST;
+        let is_ranked = found.best.objective().is_some();
+        let is_bounded = is_ranked && slow_gathered && pipe.below > MENU_COST;
         let edges = |split: &SplitFloor| {
             if is_bounded { split.edges(&self.pipelines, plan).unwrap_or_default() } else { Seconds::ZERO }
         };
@@ -111,7 +112,8 @@ impl Explorer<'_> {
             return;
         }
         let (place, mut enough_recomputed) = ((self.rank, bounded.place), false);
-        let is_grouped = pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
+        let is_grouped =
+            is_ranked && pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
             let flow = slow_gathered.then_some(flow);
             let (edges, most_offloaded) = (is_bounded.then(|| edges(&floors[0])), pipe.most_offloaded);

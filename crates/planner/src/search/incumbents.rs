@@ -96,7 +96,8 @@ impl Incumbents {
         self.clone()
     }
 
-    fn objective(&self) -> Option<Objective> {
+    /// What the answer is ranked by; nothing in a search for all plans that no other one dominates.
+    pub fn objective(&self) -> Option<Objective> {
         match self.wanted.goal {
             Goal::Fastest => Some(Objective::StepTime),
             Goal::Best(objective) => Some(objective),
