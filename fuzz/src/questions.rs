@@ -37,7 +37,7 @@ const FIXED: [&str; 16] = [
     "schedule=dualpipe", "split=cost-balanced", "order=tp-cp-ep-pp-dp", "offload-optimizer=0.5",
 ];
 const FRAMEWORKS: [&str; 13] =
-    ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "axolotl", "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "olmo-core", "any"];
+    ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "axolotl", "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "olmo-core", "primus", "any"];
 const OBJECTIVES: [&str; 6] = ["step-time", "time-to-train", "cost", "energy", "memory", "gpu-time"];
 
 /// Question of `plan`, its answer, and the explanation of each plan in it.

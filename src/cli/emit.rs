@@ -18,7 +18,7 @@ use meshwright_planner::catalog;
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Framework: megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core.
+    /// Framework: megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus.
     framework: String,
     #[command(flatten)]
     problem: Asked,

@@ -27,7 +27,7 @@ pub struct Args {
     pub(in crate::cli) html: Option<PathBuf>,
     /// Framework whose files to write for the recommended plan
     ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core; with refined stages if those are faster. Without
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus; with refined stages if those are faster. Without
     /// --for, only plans that this framework can express are kept.
     #[arg(long, value_name = "FRAMEWORK", requires = "out", help_heading = "Launch files")]
     pub(in crate::cli) emit: Option<String>,

@@ -35,7 +35,7 @@ pub struct PlanOptions {
     pub forbid: Vec<String>,
     /// Keep only plans that this framework's files can express
     ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core; `any` allows every setting. By default the
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus; `any` allows every setting. By default the
     /// framework of the stack.
     #[serde(rename = "for")]
     #[cfg_attr(feature = "cli", arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered"))]

@@ -573,3 +573,46 @@ fn ms_swift_trains_by_the_engine_of_the_stack() {
         assert!(refused.contains(why), "{stack} {plan}: {refused}");
     }
 }
+
+/// An experiment undoes what Primus' presets set and the plan does not, and is of AMD's GPUs.
+#[test]
+fn primus_overrides_its_presets() {
+    let of = |cluster: &str, more: &[&str]| {
+        let output = run(&[&["emit", "primus", "llama3-8b", cluster, "--gpus", "16"], more].concat());
+        if output.status.success() {
+            out(&output)
+        } else {
+            err(&output).split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    };
+    let plain = of("mi300x-512", &["--plan", "tp=2 sp=off zero=0", "--optimizer", "megatron", "--precision", "fp16"]);
+    for part in [
+        "model: language_model.yaml",
+        "tensor_model_parallel_size: 2",
+        "fp16: true",
+        "bf16: false",
+        "sequence_parallel: false",
+        "use_distributed_optimizer: false",
+        "finetune: false",
+        "add_position_embedding: true",
+        "train_data_path: ${DATA}",
+        "export NNODES=2 GPUS_PER_NODE=8",
+        "primus-cli direct -- train pretrain --config primus.yaml",
+        ": \"${DATA:?set DATA to",
+    ] {
+        assert!(plain.contains(part), "{part} in {plain}");
+    }
+    let timing = of("mi300x-512", &["--plan", "zero=1", "--steps", "20"]);
+    assert!(timing.contains("mock_data: true") && !timing.contains("DATA"), "{timing}");
+    assert!(timing.contains("train_iters: 20") && timing.contains("save: null"), "{timing}");
+    for (cluster, more, why) in [
+        ("dgx-h100-64", &["--plan", "zero=1"][..], "its launcher and its checks are ROCm's"),
+        ("mi300x-512", &["--plan", "zero=1", "--set", "stack.attention=fa2"], "does not run on ROCm"),
+    ] {
+        let refused = of(cluster, more);
+        assert!(refused.contains(why), "{refused}");
+    }
+    let mixture = ["emit", "primus", "mixtral-8x7b", "mi300x-512", "--gpus", "16"];
+    let refused = err(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
+    assert!(refused.split_whitespace().collect::<Vec<_>>().join(" ").contains("Primus-Turbo's"), "{refused}");
+}

@@ -7,7 +7,7 @@ use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
     ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MAXTEXT, MEGATRON,
-    MEGATRON_BRIDGE, MS_SWIFT, NANOTRON, OLMO_CORE, TORCHTITAN,
+    MEGATRON_BRIDGE, MS_SWIFT, NANOTRON, OLMO_CORE, PRIMUS, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -207,6 +207,16 @@ fn ms_swift_reads_back() {
     let dense = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
     let sparse = spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096);
     round_trip(&MS_SWIFT, &[dense.set("stack.attention=fa3"), dense, sparse]);
+}
+
+/// Dense models, experts, latent attention, and windows with sinks.
+#[test]
+fn primus_reads_back() {
+    let dense = spec("llama3-8b", "mi300x-512", "megatron-rocm-2025", 512, 8192);
+    let qwen = spec("qwen3-30b-a3b", "mi355x-512", "megatron-rocm-2025", 1024, 4096);
+    let latent = spec("deepseek-v3", "mi355x-512", "megatron-rocm-2025", 2048, 4096);
+    let sinks = spec("gpt-oss-20b", "mi300x-512", "megatron-rocm-2025", 512, 8192);
+    round_trip(&PRIMUS, &[dense, qwen, latent, sinks]);
 }
 
 /// Its `Trainer` over DeepSpeed and over FSDP2, which also has adapters.

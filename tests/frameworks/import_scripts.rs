@@ -109,6 +109,25 @@ fn swift_is_read_with_what_it_turns_on_itself() {
     assert!(unknown.model.is_none() && found(&unknown, "unknown-model").len() == 1);
 }
 
+/// `primus-cli` starts eight ranks of one node where its environment says nothing.
+#[test]
+fn primus_is_read_with_the_ranks_of_its_environment() {
+    let yaml = "work_group: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    model: llama3_8B.yaml\n    \
+                overrides:\n      micro_batch_size: 1\n      global_batch_size: 32\n      tensor_model_parallel_size: 2\n      seq_length: 8192\n";
+    let beside = |name: &str| (name == "exp.yaml").then(|| yaml.to_owned());
+    let of = |variables: &str| {
+        let text = format!("{variables}\"$PRIMUS\"/runner/primus-cli direct -- train pretrain --config exp.yaml\n");
+        let context = Context { files: &beside, ..Context::alone("train.sh") };
+        import::read(&text, FileKind::Script, &context).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let usual = of("");
+    assert_eq!((usual.kind, usual.world, usual.gpus_per_node), ("primus", Some(8), Some(8)));
+    assert_eq!((usual.plan.layout.tp, usual.plan.layout.dp), (2, 4));
+    assert_eq!(of("export NNODES=4 GPUS_PER_NODE=4\n").world, Some(16));
+    assert_eq!(of("NNODES=2 ").world, Some(16));
+    assert_eq!(of("export NNODES=$1\n").world, None, "a number that is not known is none");
+}
+
 #[test]
 fn programs_without_a_configuration_file_are_read_by_their_arguments() {
     let sharded = script(

@@ -9,7 +9,7 @@ import { Superseded } from "./engine";
 import { Copyable, Refusal, save, Waiting } from "./parts";
 import { explainLine, problem, type Question } from "./question";
 
-const FRAMEWORKS: [string, string][] = [["megatron", "Megatron-LM"], ["megatron-bridge", "Megatron-Bridge / NeMo"], ["deepspeed", "DeepSpeed"], ["torchtitan", "torchtitan"], ["accelerate", "Accelerate"], ["nanotron", "nanotron"], ["maxtext", "MaxText"], ["axolotl", "axolotl"], ["llama-factory", "LLaMA-Factory"], ["gpt-neox", "GPT-NeoX"], ["ms-swift", "ms-swift"], ["llm-foundry", "llm-foundry"], ["olmo-core", "OLMo-core"]];
+const FRAMEWORKS: [string, string][] = [["megatron", "Megatron-LM"], ["megatron-bridge", "Megatron-Bridge / NeMo"], ["deepspeed", "DeepSpeed"], ["torchtitan", "torchtitan"], ["accelerate", "Accelerate"], ["nanotron", "nanotron"], ["maxtext", "MaxText"], ["axolotl", "axolotl"], ["llama-factory", "LLaMA-Factory"], ["gpt-neox", "GPT-NeoX"], ["ms-swift", "ms-swift"], ["llm-foundry", "llm-foundry"], ["olmo-core", "OLMo-core"], ["primus", "Primus"]];
 
 export function Launch({ question, plan, stack }: { question: Question; plan: Priced; stack: string }) {
     const [framework, setFramework] = useState(question.framework && question.framework !== "any" ? question.framework : "megatron");

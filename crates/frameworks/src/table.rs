@@ -14,13 +14,14 @@ use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::ms_swift::MS_SWIFT;
 use crate::nanotron::NANOTRON;
 use crate::olmo_core::OLMO_CORE;
+use crate::primus::PRIMUS;
 use crate::torchtitan::TORCHTITAN;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 13] = [
+pub static FRAMEWORKS: [&Framework; 14] = [
     &MEGATRON,
     &MEGATRON_BRIDGE,
     &DEEPSPEED,
@@ -34,6 +35,7 @@ pub static FRAMEWORKS: [&Framework; 13] = [
     &MS_SWIFT,
     &LLM_FOUNDRY,
     &OLMO_CORE,
+    &PRIMUS,
 ];
 
 /// The framework of that name or alias.

@@ -40,6 +40,8 @@ pub enum Launcher {
     Swift,
     /// A framework's own command, which does so too: `axolotl train`, `llamafactory-cli train`, `llmfoundry train`.
     Own,
+    /// Primus' `primus-cli … -- train pretrain`, which starts `torchrun`.
+    Primus,
     /// `composer`, one of which runs on each node.
     Composer,
     /// `torchrun`, `torch.distributed.run` and `.launch`.
@@ -145,6 +147,7 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
             {
                 Launcher::Own
             }
+            "primus-cli" if words[place..].iter().any(|word| word.plain() == "pretrain") => Launcher::Primus,
             name if is_python(name) => Launcher::Plain,
             name if place == inner && is_program(name) => Launcher::Plain,
             _ => continue,
@@ -177,14 +180,15 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
     } else if launcher == Launcher::Accelerate {
         rest = rest.split_first().filter(|(word, _)| word.plain() == "launch").map(|(_, rest)| rest)?;
     }
-    let (options, program) = split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift | Launcher::Own));
+    let (options, program) =
+        split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift | Launcher::Own | Launcher::Primus));
     let mut program = program.iter();
     let name = program.next()?;
     if name.plain().starts_with('-') {
         return None; // `python -c`, `python -`: code on the command line
     }
     let mut launch = Launch {
-        program: if matches!(launcher, Launcher::Swift | Launcher::Own) {
+        program: if matches!(launcher, Launcher::Swift | Launcher::Own | Launcher::Primus) {
             format!("{} {}", base(&words[at]), name.plain())
         } else {
             readable(&name.plain())
@@ -285,7 +289,7 @@ fn counted(launch: &mut Launch) {
             launch.processes = option(&["__num_processes"]);
             launch.nodes = option(&["__num_machines"]);
         }
-        Launcher::Slurm | Launcher::Mpi | Launcher::Swift | Launcher::Plain => {}
+        Launcher::Slurm | Launcher::Mpi | Launcher::Swift | Launcher::Primus | Launcher::Plain => {}
         Launcher::Own => {
             let own = |names: &[&str]| launch.argument(names);
             let (nodes, each) = (own(&["--nnodes", "--num_machines"]), own(&["--nproc_per_node", "--nproc-per-node"]));

@@ -19,6 +19,7 @@ use crate::llm_foundry::import as llm_foundry;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
+use crate::megatron_bridge::primus;
 use crate::ms_swift::import as ms_swift;
 use crate::nanotron::import as nanotron;
 use crate::olmo_core::OLMO_CORE;
@@ -79,6 +80,7 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     }
     let (world, gpus_per_node) = match launch.launcher {
         Launcher::Swift => ms_swift::world(launch, ran),
+        Launcher::Primus => primus::world(launch, ran),
         Launcher::Own if launch.program.starts_with("llama") || launch.program.starts_with("lmf") => {
             ms_swift::world(launch, ran)
         } // variables of the same names

@@ -6,7 +6,7 @@ mod model;
 mod plan;
 mod release;
 
-use super::flags::names;
+use super::flags::{Releases, names};
 use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
@@ -40,6 +40,15 @@ impl ArgumentGroups {
             ("KERNEL_ARGS", "kernels and overlap that the prediction assumed", plan::kernels(request, &mut notes)),
         ];
         Self { groups, notes }
+    }
+
+    /// Puts the arguments into the words of a release of Megatron core; gives the releases that take all of them.
+    ///
+    /// # Errors
+    /// One obstacle for each argument that the release lacks, and in whose place it has nothing.
+    pub fn in_release(&mut self, release: &str) -> Result<Releases, Vec<Obstacle>> {
+        let groups = self.groups.iter_mut().map(|(_, _, group)| group);
+        release::adapt(groups, release, &mut self.notes)
     }
 }
 
@@ -105,8 +114,7 @@ pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
 fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<EmittedFile, Vec<Obstacle>> {
     let mut arguments = ArgumentGroups::new(request, sizes, hybrid);
     let release = request.release.or_else(|| names().last().copied()).unwrap_or_default();
-    let groups = arguments.groups.iter_mut().map(|(_, _, group)| group);
-    let releases = release::adapt(groups, release, &mut arguments.notes)?;
+    let releases = arguments.in_release(release)?;
     arguments.notes.push(format!("every flag is one of Megatron core {releases}; --release writes those of another"));
     let plan = &request.evaluation.plan;
     let (nodes, per_node) = nodes_of(request);

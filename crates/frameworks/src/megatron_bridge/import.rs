@@ -41,6 +41,7 @@ const SECTIONS: &[&str] = &[
 /// Keys with another name than their flag.
 const RENAMED: &[(&str, &str)] = &[
     ("encoder_seq_length", "--seq-length"),
+    ("layernorm_epsilon", "--norm-epsilon"),
     ("sequence_length", "--seq-length"),
     ("num_moe_experts", "--num-experts"),
     ("virtual_pipeline_model_parallel_size", "--num-virtual-stages-per-pipeline-rank"),
@@ -175,7 +176,7 @@ pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
     list.findings.append(&mut document.findings.borrow_mut());
     let effect = std::mem::take(&mut list.without_effect);
     let mut imported = settle_arguments(list, launched);
-    imported.kind = KIND;
+    imported.kind = if document.has("modules") { primus::KIND } else { KIND };
     imported.without_effect.extend(effect);
     imported.findings.extend(other_chunks(document, &sections(document), &imported));
     if let Some(adapting) = adapting {

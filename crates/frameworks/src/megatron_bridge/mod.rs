@@ -7,7 +7,7 @@ pub(crate) mod limits;
 mod nemo2;
 mod peft;
 mod precision;
-mod primus;
+pub(crate) mod primus;
 mod values;
 
 use crate::framework::{Framework, SettingsReader};

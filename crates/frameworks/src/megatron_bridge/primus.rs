@@ -6,7 +6,12 @@
 use super::values::{OrPlace, defaulted};
 use crate::import::finding::Finding;
 use crate::import::known;
+use crate::import::launch::Launch;
 use crate::readers::document::Document;
+use crate::readers::shell::Ran;
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "primus";
 
 /// Settings of its trainers and models that bear on time and memory, where Megatron-LM's own default is another.
 const USUAL: &[(&str, &str)] = &[
@@ -56,4 +61,17 @@ pub(super) fn of_module(document: &Document) -> Option<meshwright_engine::model:
         document.note(finding.expected("another: --model"));
         Some(model)
     })
+}
+
+/// GPUs in all and of a node, as the environment of `primus-cli` says; it starts eight of one node where nothing is said.
+///
+/// Source: [primus] `runner/primus-cli-direct.sh`, commit fd1eeabb.
+pub(crate) fn world(launch: &Launch, ran: &Ran) -> (Option<u32>, Option<u32>) {
+    let number = |name: &str, usual: u32| {
+        let own = launch.own.iter().rfind(|(own, _)| own == name).map(|(_, value)| value);
+        let Some(text) = own.or_else(|| ran.variables.get(name)) else { return Some(usual) };
+        Some(text.plain()).filter(|_| text.missing().is_empty()).and_then(|text| text.trim().parse().ok())
+    };
+    let each = number("GPUS_PER_NODE", 8);
+    (each.zip(number("NNODES", 1)).and_then(|(each, nodes)| each.checked_mul(nodes)), each)
 }

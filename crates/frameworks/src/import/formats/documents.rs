@@ -14,6 +14,7 @@ use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::ms_swift::MS_SWIFT;
 use crate::nanotron::NANOTRON;
+use crate::primus::PRIMUS;
 use crate::torchtitan::TORCHTITAN;
 
 /// Formats of documents, specific ones first.
@@ -188,7 +189,7 @@ pub(super) const DOCUMENTS: &[Format] = &[
         title: "Primus' configuration",
         syntaxes: YAML,
         evidence: &[&[Says("modules.*.framework", "megatron")]],
-        outcome: Read(&MEGATRON_BRIDGE),
+        outcome: Read(&PRIMUS),
     },
     Format {
         title: "a part of a Primus configuration",
