@@ -608,6 +608,7 @@ fn primus_overrides_its_presets() {
     for (cluster, more, why) in [
         ("dgx-h100-64", &["--plan", "zero=1"][..], "its launcher and its checks are ROCm's"),
         ("mi300x-512", &["--plan", "zero=1", "--set", "stack.attention=fa2"], "does not run on ROCm"),
+        ("mi300x-512", &["--plan", "zero=1", "--optimizer", "muon"], "`muon` runs without overlap"),
     ] {
         let refused = of(cluster, more);
         assert!(refused.contains(why), "{refused}");

@@ -1,6 +1,7 @@
 //! Limits of Primus: those of Megatron-LM, AMD's GPUs, and no exchange with experts but all-to-all.
 //!
-//! Source: [primus] `runner/helpers/envs/`, `primus/backends/megatron/patches/` (`attention_backend_patches.py`, `turbo/`), commit fd1eeabb.
+//! Source: [primus] `runner/helpers/envs/`, `primus/backends/megatron/patches/` (`attention_backend_patches.py`, `turbo/`), commit fd1eeabb;
+//! [megatron-lm] `megatron/training/arguments.py` (`validate_args`), commit d3528a21.
 
 use crate::megatron::hybrid::is_hybrid;
 use crate::megatron::limits::LIMITS as MEGATRON;
@@ -8,6 +9,7 @@ use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Dispatcher;
+use meshwright_engine::workload::Optimizer;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of Primus.
@@ -27,6 +29,11 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
             "FlashAttention of Transformer Engine",
             "it does not run on ROCm: --set stack.attention=cudnn, the fused kernel",
         ));
+    }
+    if problem.workload().optimizer == Optimizer::Muon {
+        let why =
+            "of its Megatron-LM, `muon` runs without overlap and without the distributed optimizer, which are priced";
+        found.push(Obstacle::of_model("--optimizer muon", why));
     }
     if is_hybrid(problem.model()) {
         let what = format!("{}: layers of several kinds", problem.model().name);
