@@ -25,6 +25,7 @@ PRELOADED = {
     "check_llm_foundry.py": ["torch", "transformers.modeling_utils", "transformers.models.llama.modeling_llama", "omegaconf", "torch.testing._internal.distributed.fake_pg"],
     "check_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp",
                            "torch.testing._internal.distributed.fake_pg"],
+    "check_primus.py": ["torch", "yaml", "megatron.training.arguments", "megatron.training.training", "primus.backends.megatron.argument_builder", "primus.core.config.primus_config"],
     "check_nanotron.py": ["torch", "transformers"],
     "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
                             "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],

@@ -153,12 +153,14 @@ def drawn(chance, o, framework, models, at, scratch):
         model = chance.choice(HYBRIDS)
     if framework == "maxtext" and chance.random() < 0.5:
         cluster = chance.choice(sorted(TPUS))
+    if framework == "primus":
+        cluster = chance.choice(("mi300x-512", "mi355x-512"))
     gpus = chance.choice(clusters[cluster])
     flags = ["--gpus", str(gpus)]
     if model.endswith(".json") and chance.random() < 0.6 and (made := made_up_model(chance, os.path.join(ROOT, model))):
         model = os.path.join(o.folder, f"{o.seed}-{framework}-{at}.json")
         json.dump(made, open(model, "w"), indent=1)
-    if chance.random() < 0.25:
+    if chance.random() < 0.25 and framework != "primus":           # few made-up clusters are of AMD's GPUs
         cluster = os.path.join(o.folder, f"{o.seed}-{framework}-{at}.toml")
         gpus, text = made_up_cluster(chance)
         open(cluster, "w").write(text)
@@ -175,6 +177,9 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--optimizer", chance.choice(RECIPES)]
     if chance.random() < 0.2 and framework.startswith("megatron"):
         flags += ["--stack", chance.choice(("nemo-24", "nemo-26", "megatron-lm-2024", "deepseek-v3", "simumax-2025"))]
+    if framework == "primus" and chance.random() < 0.4:
+        flags += ["--precision", chance.choice(("fp8", "fp8-block", "mxfp8", "fp16"))] if "--precision" not in flags else []
+        flags += ["--optimizer", chance.choice(RECIPES)] if chance.random() < 0.6 else []
     if framework == "megatron-bridge" and chance.random() < 0.25:
         flags += ["--lora"]
     if framework == "ms-swift" and chance.random() < 0.5:           # its Trainer trains, not Megatron core
@@ -229,7 +234,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--folder", help="where models and clusters that are made up are kept")
-    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4,llm-foundry=3,olmo-core=4")
+    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4,llm-foundry=3,olmo-core=4,primus=4")
     o, wrong = ap.parse_args(), 0
     models = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(ROOT, "models", "*.toml")))]
     models += [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, "tests", "hf", "*.json")))]

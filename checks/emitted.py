@@ -23,6 +23,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "ms-swift": ("check_ms_swift.py", "ms_swift.sh", ""),
            "llm-foundry": ("check_llm_foundry.py", "llm_foundry.yaml", ""),
            "olmo-core": ("check_olmo_core.py", "olmo_core_plan.py", ""),
+           "primus": ("check_primus.py", "primus.yaml", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -74,6 +75,7 @@ def main():
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--ms-swift", help="checkout of ms-swift")
     ap.add_argument("--llm-foundry", help="checkout of llm-foundry"); ap.add_argument("--composer", help="checkout of Composer"); ap.add_argument("--megablocks", help="checkout of MegaBlocks")
     ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
+    ap.add_argument("--primus", help="checkout of Primus"); ap.add_argument("--primus-megatron", help="checkout of Megatron-LM at the commit of its third_party")
     ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
@@ -131,6 +133,7 @@ def judged(o, framework, items):
     extra += ["--gpt-neox-path", o.gpt_neox] if framework == "gpt-neox" else []
     extra += ["--ms-swift-path", o.ms_swift] if framework == "ms-swift" else []
     extra += ["--llm-foundry-path", o.llm_foundry, "--composer-path", o.composer, "--megablocks-path", o.megablocks] if framework == "llm-foundry" else []
+    extra += ["--primus-path", o.primus, "--primus-megatron-path", o.primus_megatron] if framework == "primus" else []
     extra += ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs] if framework == "olmo-core" else []
     listed = []
     for case, keys, world, path in items:
@@ -143,8 +146,9 @@ def judged(o, framework, items):
     json.dump(listed, open(plan, "w"), indent=1)
     command = [sys.executable, "-W", "ignore", os.path.join(HERE, "check_many.py"), "--checker", checker, "--jobs", str(o.jobs), "--cases", plan]
     command += ["--path", o.bridge] if framework == "megatron-bridge" and o.bridge else []
+    sources = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, (o.primus, o.primus_megatron)))} if framework == "primus" else {}   # another Megatron-LM than the installed one
     with open(os.path.join(o.out, f"{framework}.log"), "w") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        done = subprocess.run(command, env={**os.environ, **sources}, stdout=subprocess.PIPE, stderr=log, text=True)
     return {answer["file"]: answer for answer in map(json.loads, done.stdout.splitlines())}
 
 
@@ -188,7 +192,7 @@ def differences(framework, case, keys, answer):
         names |= {"ep": "ep", "vpp": "chunks"}
         said, plan = (sizes.get("shard"), sizes.get("recompute")), (int(keys.get("shard", int(keys["dp"]) * int(keys["cp"]))), keys["recompute"])
         wrong += [f"shard and recompute: the plan says {plan}, the framework {said}"] if said != plan else []
-    if framework in ("megatron", "megatron-bridge", "ms-swift"):
+    if framework in ("megatron", "megatron-bridge", "ms-swift", "primus"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
     if framework == "megatron-bridge":
         said, plan = sizes.get("adapters"), "LoRA" if "--lora" in case["flags"].split() else None
@@ -202,7 +206,7 @@ def differences(framework, case, keys, answer):
     for name, reported in names.items():
         if name in keys and reported in sizes and sizes[reported] is not None and float(sizes[reported]) != float(keys[name]):
             wrong.append(f"{name}: the plan says {keys[name]}, the framework {sizes[reported]}")
-    if framework == "megatron" and keys.get("vpp", "1") != str(sizes.get("vpp") or 1):
+    if framework in ("megatron", "primus") and keys.get("vpp", "1") != str(sizes.get("vpp") or 1):
         wrong.append(f"vpp: the plan says {keys.get('vpp')}, the framework {sizes.get('vpp')}")
     if framework == "llm-foundry":
         said = {"shard": str(sizes.get("shard")) if sizes.get("zero_stage") == 3 else None, "reshard": sizes.get("reshard"), "recompute": sizes.get("recompute")}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
-#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 56 plans that checks/draw.py draws
+#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 60 plans that checks/draw.py draws
 #   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
@@ -81,6 +81,13 @@ if [ -d "$olmo" ] && [ -d "$olmo_needs" ]; then
     more+=(--olmo-core "$olmo" --olmo-core-needs "$olmo_needs")
 else
     echo "SKIPPED: OLMo-core's source, or what it needs of the Python registry, cannot be fetched; no file for OLMo-core was judged by its own code"
+fi
+
+if [ -d "$primus" ] && [ -d "$primus_megatron" ]; then
+    only=$only,primus
+    more+=(--primus "$primus" --primus-megatron "$primus_megatron")
+else
+    echo "SKIPPED: the source of Primus or of its Megatron-LM cannot be fetched; no file for Primus was judged by its own code"
 fi
 
 cargo build

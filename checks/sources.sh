@@ -2,7 +2,8 @@
 #
 # GPT-NeoX is no package, and ms-swift's and llm-foundry's ask for more than their arguments: their sources are asked, from $GPT_NEOX,
 # $MS_SWIFT, $LLM_FOUNDRY, $COMPOSER and $MEGABLOCKS (checkouts) or from where they are kept. OLMo-core's asks for Beaker's client and others: its
-# source, from $OLMO_CORE, runs with two packages beside the others.
+# source, from $OLMO_CORE, runs with two packages beside the others. Primus is no package: $PRIMUS, and the Megatron-LM of its third_party,
+# $PRIMUS_MEGATRON.
 fetched() { # owner, name, revision -> the folder
     local folder=$home/$2-$3
     if [ ! -d "$folder" ]; then
@@ -23,3 +24,5 @@ if [ -d "$olmo" ] && [ ! -d "$olmo_needs" ]; then
     "$home/bin/uv" pip install -q --no-deps --python "$home/bin/python" --target "$olmo_needs" dataclass-extensions==0.5.0 torchao==0.15.0 2> /dev/null || rm -rf "$olmo_needs"
 fi
 swift=${MS_SWIFT:-$(fetched modelscope ms-swift 3602360a562313afbf2ef6065fdf61f271a2c5b9)}
+primus=${PRIMUS:-$(fetched AMD-AGI Primus fd1eeabbad15135e3702094087e96142b4b4eacb)}
+primus_megatron=${PRIMUS_MEGATRON:-$(fetched NVIDIA Megatron-LM d3528a21301db2d12e92912b3ec025dc8a2ed4d6)} # that of its third_party
