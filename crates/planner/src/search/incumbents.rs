@@ -96,7 +96,7 @@ impl Incumbents {
         self.clone()
     }
 
-    /// What the answer is ranked by; nothing in a search for all plans that no other one dominates.
+    /// Objective that ranks the answer; none in a search for all plans that no other one dominates.
     pub fn objective(&self) -> Option<Objective> {
         match self.wanted.goal {
             Goal::Fastest => Some(Objective::StepTime),
