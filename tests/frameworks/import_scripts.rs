@@ -194,6 +194,7 @@ fn settings_of_other_yaml_files_are_read() {
          tensor_model_parallel_size: 4\n      recompute_num_layers: 0\n      overlap_param_gather: true\n",
     );
     assert_eq!(primus.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"));
+    assert_eq!(primus.stack, "megatron-rocm-2025");
     assert_eq!((primus.plan.layout.tp, primus.plan.micro_batch, primus.work.seq_len), (4, 2, Some(8192)));
     assert!(primus.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", primus.findings);
     assert!(primus.findings.iter().any(|finding| finding.message.contains("`base.yaml` is not read")));

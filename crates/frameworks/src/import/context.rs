@@ -53,6 +53,8 @@ pub(crate) struct Launched {
     pub model: Option<Model>,
     /// Release of Megatron core that the flags are held to.
     pub release: Option<&'static str>,
+    /// Stack that prices the run, where it is not Megatron-LM's on NVIDIA's GPUs.
+    pub stack: Option<&'static str>,
     /// Whether more is set elsewhere: in a file that this one builds on, or by the program.
     pub open: bool,
 }

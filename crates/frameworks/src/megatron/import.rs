@@ -62,7 +62,8 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 /// Settles an argument list into model, workload and plan.
 pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     let deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
-    let name = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
+    let usual = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
+    let name = launched.stack.unwrap_or(usual);
     let mut imported = Imported::new(KIND, if deepspeed { Family::MegatronDeepspeed } else { Family::Megatron }, name);
     let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
     let world = launched.world;

@@ -175,8 +175,10 @@ pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
     let mut list = arguments(document, launched);
     list.findings.append(&mut document.findings.borrow_mut());
     let effect = std::mem::take(&mut list.without_effect);
+    let is_primus = document.has("modules");
+    launched.stack = is_primus.then_some(primus::STACK);
     let mut imported = settle_arguments(list, launched);
-    imported.kind = if document.has("modules") { primus::KIND } else { KIND };
+    imported.kind = if is_primus { primus::KIND } else { KIND };
     imported.without_effect.extend(effect);
     imported.findings.extend(other_chunks(document, &sections(document), &imported));
     if let Some(adapting) = adapting {

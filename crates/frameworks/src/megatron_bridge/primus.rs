@@ -12,6 +12,8 @@ use crate::readers::shell::Ran;
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "primus";
+/// Stack of its runs: Primus is made for AMD's GPUs.
+pub(crate) const STACK: &str = "megatron-rocm-2025";
 
 /// Settings of its trainers and models that bear on time and memory, where Megatron-LM's own default is another.
 const USUAL: &[(&str, &str)] = &[

@@ -5,13 +5,13 @@ pub(crate) mod limits;
 
 use crate::framework::{Framework, SettingsReader};
 use crate::megatron_bridge::import;
-use crate::megatron_bridge::primus::KIND;
+use crate::megatron_bridge::primus::{KIND, STACK};
 
 /// The row of this framework.
 pub static PRIMUS: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "megatron-rocm-2025",
+    stack: STACK,
     stands_for_family: false, // Megatron-LM runs more, and on other GPUs
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,
