@@ -1,7 +1,7 @@
 //! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
 
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::Mixer;
+use meshwright_engine::model::{Mixer, Model};
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -12,6 +12,11 @@ use meshwright_planner::limits::Obstacle;
 /// Whether two counts of bytes per parameter, or other numbers that were written and not computed, are equal.
 pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
+}
+
+/// Obstacle of a model that has what a framework lacks.
+pub(crate) fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
+    Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
 
 /// Ranks of a pipeline become replicas.

@@ -1,6 +1,7 @@
 //! A model as one set of sizes, for frameworks that have one kind of attention, MLP and mixture for all layers.
 
 use meshwright_engine::model::{Attention, Ffn, Mixer, Mla, Mlp, Model, Moe, QkNorm, Span};
+use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
 /// Attention that all layers share, but for the keys that each sees and whether its positions are rotary.
@@ -30,6 +31,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Obstacles of a problem by its model's sizes, or what keeps those from being one set.
+    pub fn judged(problem: &Problem, of: impl FnOnce(&Problem, &Self) -> Vec<Obstacle>) -> Vec<Obstacle> {
+        Self::of(problem.model()).map_or_else(|differences| differences, |sizes| of(problem, &sizes))
+    }
+
     /// Number of attention heads.
     pub const fn heads(&self) -> u32 {
         match &self.mixer {

@@ -4,7 +4,7 @@
 //! `megatron/model/`, commit ea7aefd8; [deepspeed] `runtime/engine.py`, `runtime/pipe/`, of its fork of release 0.16.5.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are};
+use crate::rules::{self, bytes_are, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -25,7 +25,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| &["cp=1", "ep=1", "etp=1", "recompute=none,full", "order=tp-cp-ep-dp-pp"],
     names_stages: false, // `pipe_partition_method` is a rule, not a list
     own_split: Some(own_split),
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[no_context, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, offload],
     sharding: &[sharding, replicated, gradients, rules::no_shard_group, rules::pipeline_outermost],
@@ -59,16 +59,12 @@ pub(crate) fn own_split(model: &Model, pp: u32) -> Option<LayerSplit> {
     Some(plainest(&counts, pp, 0, last))
 }
 
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
-    let mut found = feed_forward(model, &sizes);
+    let mut found = feed_forward(model, sizes);
     match &sizes.mixer {
         SharedMixer::Mla(_) => found.push(lacks(model, "latent attention", "its attention is multi-head or grouped")),
-        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, &sizes)),
+        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     found.extend(around(model));
     if problem.workload().adaptation == Adaptation::Lora {
@@ -76,13 +72,9 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     }
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != PARALLEL);
-    found.extend(unsayable(&plain, &sizes, &SAYABLE));
+    found.extend(unsayable(&plain, sizes, &SAYABLE));
     found.extend(rules::plain_mixed_precision(problem, &[2.0, 4.0]));
     found
-}
-
-fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
-    Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
 
 /// `model/transformer.py` (`ParallelMLP`), `model/moe.py` (`ParallelDroplessMoE`).

@@ -4,7 +4,7 @@
 //! `utils/parallelism.py`, release 0.32.1.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are};
+use crate::rules::{self, bytes_are, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| &["tp=1", "cp=1", "pp=1", "etp=1", "sp=off", "dispatcher=alltoall", "recompute=none,full", "zero=0,3"],
     names_stages: false, // it has no pipeline
     own_split: None,
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[
         no_tensor,
         no_context,
@@ -54,35 +54,27 @@ const SAYABLE: Sayable = Sayable {
 /// Field of Hugging Face's configuration that caps queries, keys and values, and key of `attn_config`.
 pub(super) const CAP: &str = "clip_qkv";
 
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
     let mut found = Vec::new();
     if let Some(moe) = &sizes.moe {
-        found.extend(of_experts(problem, &sizes, moe));
+        found.extend(of_experts(problem, sizes, moe));
     }
     match &sizes.mixer {
         SharedMixer::Mla(_) => {
             found.push(lacks(model, "latent attention", "its attention is multi-head or grouped"));
         }
-        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, &sizes)),
+        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
-    found.extend(around(model, &sizes));
+    found.extend(around(model, sizes));
     if problem.workload().adaptation == Adaptation::Lora {
         found.push(lacks(model, "LoRA", "an MPT trains all weights"));
     }
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != CAP);
-    found.extend(unsayable(&plain, &sizes, &SAYABLE));
+    found.extend(unsayable(&plain, sizes, &SAYABLE));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
-}
-
-fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
-    Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
 
 /// MegaBlocks' experts that drop no token (`mb_dmoe`), in every block.

@@ -3,7 +3,7 @@
 //! Source: [maxtext] `src/maxtext/configs/base.yml`, `configs/types.py`, `layers/decoders.py`, commit e591f30c.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are};
+use crate::rules::{self, bytes_are, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Norm, QkNorm, RopeScalingKind, RouterScore, Span};
@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,3", "dispatcher=alltoall"],
     names_stages: false,
     own_split: None,
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[
         context_kind,
         rules::all_to_all_only,
@@ -53,16 +53,12 @@ const SAYABLE: Sayable = Sayable {
 };
 
 /// Grouped heads, `RMSNorm`, gated MLPs without biases; all layers with experts, or none.
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {
-            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
+            found.push(lacks(model, what, why));
         }
     };
     refuse(sizes.biases() != (false, false, false), "biases", "the decoders that are written here have none");
@@ -102,7 +98,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
             "Mixtral's decoder divides the chosen scores by their sum",
         );
     }
-    found.extend(unsayable(model, &sizes, &SAYABLE));
+    found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(workload(problem));
     found
 }

@@ -3,7 +3,7 @@
 //! Source: [megatron-lm] `megatron/core/models/hybrid/hybrid_layer_allocation.py`, `megatron/core/ssm/mamba_mixer.py` and
 //! `mamba_context_parallel.py`, release 0.19.2.
 
-use crate::rules;
+use crate::rules::{self, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Ffn, Mamba, Mixer, Model, Span};
@@ -42,7 +42,7 @@ impl Hybrid {
     pub fn of(model: &Model) -> Result<Self, Vec<Obstacle>> {
         let mut found: Vec<Obstacle> = Vec::new();
         let mut refuse = |when: bool, what: &str, why: &'static str| {
-            let obstacle = Obstacle::of_model(format!("{}: {what}", model.name), why);
+            let obstacle = lacks(model, what, why);
             if when && !found.contains(&obstacle) {
                 found.push(obstacle);
             }

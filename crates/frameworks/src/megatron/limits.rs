@@ -3,7 +3,7 @@
 
 use super::hybrid::{self, Hybrid};
 use crate::details::{self, unsayable};
-use crate::rules::{bf16_units, bytes_are, fused_exchange, no_adapters};
+use crate::rules::{bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
@@ -44,7 +44,7 @@ pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {
-            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
+            found.push(lacks(model, what, why));
         }
     };
     refuse(model.norm == Norm::LayerNoBias, "LayerNorm without a bias", "its LayerNorm has a bias");

@@ -1,7 +1,7 @@
 //! Limits of nanotron. Source: [nanotron] `src/nanotron/config/`, commit 2411b022.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules;
+use crate::rules::{self, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Norm, QkNorm, Span};
 use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| &["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"],
     names_stages: false, // it cuts by its own costs
     own_split: Some(nanotron::own_split),
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, rules::no_offload],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
@@ -43,16 +43,12 @@ const SAYABLE: Sayable = Sayable {
 };
 
 /// Its models are Llama and Qwen2.
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {
-            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
+            found.push(lacks(model, what, why));
         }
     };
     refuse(sizes.moe.is_some(), "experts", "its grid of experts multiplies the ranks instead of folding them");
@@ -85,7 +81,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     let full = sizes.spans.iter().all(|span| *span == Span::Full);
     refuse(!full, "windows", "a window would be the same in every layer, and without context parallelism");
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights");
-    found.extend(unsayable(model, &sizes, &SAYABLE));
+    found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found

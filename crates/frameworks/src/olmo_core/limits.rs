@@ -4,7 +4,7 @@
 //! `distributed/parallel/`, release 2.5.0.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are};
+use crate::rules::{self, bytes_are, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::model::{Attention, Model, Moe, RopeScalingKind, Span};
@@ -34,7 +34,7 @@ pub const LIMITS: Limits = Limits {
     },
     names_stages: true, // `split_points`
     own_split: None,
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[
         sequence_parallel,
         rules::key_value_heads,
@@ -78,16 +78,12 @@ const SAYABLE: Sayable = Sayable {
 };
 
 /// Its decoders: grouped-query attention with rotary positions or none, gated MLPs, or experts.
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
     let mut found = Vec::new();
     match &sizes.mixer {
         SharedMixer::Mla(_) => found.push(lacks(model, "latent attention", "its attention is multi-head or grouped")),
-        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, &sizes)),
+        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     if let Some(moe) = &sizes.moe {
         found.extend(of_experts(problem, moe));
@@ -102,14 +98,10 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         (problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights"),
     ];
     found.extend(around.into_iter().filter(|(when, ..)| *when).map(|(_, what, why)| lacks(model, what, why)));
-    found.extend(unsayable(model, &sizes, &SAYABLE));
+    found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(formats(problem, sizes.moe.is_some()));
     found
-}
-
-fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
-    Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
 
 /// `AttentionConfig`; kernels are flash-attn's, of version 2 or 3, or Transformer Engine's.

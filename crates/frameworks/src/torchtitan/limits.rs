@@ -2,7 +2,7 @@
 //! `distributed/pipeline_parallel.py`, `models/common/config_utils.py`, release 0.3.0.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules;
+use crate::rules::{self, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Ffn, Norm, QkNorm, RopeScalingKind, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
@@ -21,7 +21,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| &["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"],
     names_stages: true, // `module_fqns_per_model_part`
     own_split: None,
-    problem,
+    problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],
     plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
@@ -45,16 +45,12 @@ const SAYABLE: Sayable = Sayable {
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
-fn problem(problem: &Problem) -> Vec<Obstacle> {
+fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
-        Ok(sizes) => sizes,
-        Err(found) => return found,
-    };
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {
-            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
+            found.push(lacks(model, what, why));
         }
     };
     let biases = sizes.biases();
@@ -81,7 +77,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         );
     }
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "this configuration trains all weights");
-    found.extend(unsayable(model, &sizes, &SAYABLE));
+    found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found

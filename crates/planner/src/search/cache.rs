@@ -25,6 +25,7 @@ pub(super) type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
 
 /// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 pub(super) type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
+
 /// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
 /// stored by them.
 #[derive(Debug, Default)]

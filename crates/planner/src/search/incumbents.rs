@@ -111,21 +111,20 @@ impl Incumbents {
             let gpus = layout.world_size();
             return self.front.iter().any(|known| beats(known, bound, gpus));
         };
-        let least = objective.of(bound, layout.world_size());
-        least > self.last || self.by_layout.get(layout).is_some_and(|known| least > measure(known, objective))
+        objective.of(bound, layout.world_size()) > self.limit(layout, objective)
     }
 
     /// Test of whether no plan of this layout that takes at least a time can enter the answer, for many times.
     pub fn too_slow(&self, layout: &Layout) -> impl Fn(Seconds) -> bool + use<> {
-        let objective = self.objective();
-        let limit = match objective {
-            Some(objective @ (Objective::StepTime | Objective::GpuTime)) => {
-                self.by_layout.get(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
-            }
-            Some(Objective::Memory) | None => f64::INFINITY,
-        };
-        let gpus = if objective == Some(Objective::GpuTime) { f64::from(layout.world_size()) } else { 1.0 };
-        move |time: Seconds| time.get() * gpus > limit
+        let gpus = layout.world_size();
+        let limit = self.objective().map(|objective| (objective, self.limit(layout, objective)));
+        let least = |time| Price { time, memory: Bytes::ZERO };
+        move |time: Seconds| limit.is_some_and(|(objective, limit)| objective.of(least(time), gpus) > limit)
+    }
+
+    /// Measure beyond which no plan of this layout can enter the answer.
+    fn limit(&self, layout: &Layout, objective: Objective) -> f64 {
+        self.by_layout.get(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
     }
 
     /// Memory beyond which no plan can enter the answer, of a search for the least whatever the budget; none of others.
