@@ -5,6 +5,7 @@ mod random;
 
 mod details;
 mod emit;
+mod emit_framework;
 mod emit_import;
 mod hostile;
 mod import;
