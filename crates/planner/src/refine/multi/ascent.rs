@@ -8,9 +8,13 @@ use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
 use super::packed::PackedColumns;
 
 /// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
-/// the root, and for the nodes below it. Tried on the plans of docs/refine.md; the bound is valid for any.
+/// the root, for a root of many columns, whose mean must span more of them, and for the nodes below. Tried on the plans of
+/// docs/refine.md; the bound is valid for any.
 const AT_ROOT: Schedule = Schedule { newest: 0.02, patience: 40, rounds: 4000, critical_path_every: 5 };
-const BELOW: Schedule = Schedule { newest: 0.1, patience: 8, rounds: 150, critical_path_every: 20 };
+const AT_WIDE_ROOT: Schedule = Schedule { newest: 0.01, patience: 60, rounds: 20_000, critical_path_every: 2 };
+const BELOW: Schedule = Schedule { newest: 0.1, patience: 12, rounds: 300, critical_path_every: 10 };
+/// Columns of a root from which it is wide.
+const WIDE: usize = 5000;
 /// Length of a step as a share of Polyak's: at first, at most and at the end; its growth with a better bound, its shrinkage without.
 const FIRST_PACE: f64 = 0.1;
 const MOST_PACE: f64 = 2.0;
@@ -52,7 +56,7 @@ pub struct SearchNode {
 pub struct Ascended {
     /// The node without columns over the cutoff; none where it is pruned.
     pub rest: Option<Rest>,
-    /// Columns of a split whose paths are all shorter than the cutoff, if one was met.
+    /// Columns that hold the model's layers of each kind and whose paths are all shorter than the cutoff, if any were met.
     pub short: Option<Vec<usize>>,
     /// Critical paths that were met.
     pub fresh: PathPool,
@@ -70,7 +74,8 @@ pub struct Rest {
     pub each: Vec<Vec<f64>>,
 }
 
-/// Raises the bound of a node until it reaches the cutoff, the step length vanishes, or a split under the cutoff is met.
+/// Raises the bound of a node until it reaches the cutoff, the step length vanishes, or columns under the cutoff are met that hold
+/// the model's layers of each kind.
 pub fn ascend(dual: &Dual, pool: &PathPool, node: SearchNode, cutoff: f64) -> Ascended {
     let mut paths = PathView::new(pool);
     let (mut work, mut short) = (0, None);
@@ -85,7 +90,11 @@ fn ascended(
     (paths, work, short): (&mut PathView, &mut usize, &mut Option<Vec<usize>>),
 ) -> Option<Rest> {
     let mut packed = dual.packed(&node.left);
-    let schedule = if node.depth == 0 { AT_ROOT } else { BELOW };
+    let schedule = match (node.depth, packed.len()) {
+        (0, ..WIDE) => AT_ROOT,
+        (0, WIDE..) => AT_WIDE_ROOT,
+        _ => BELOW,
+    };
     let mut at = node.multipliers.clone();
     let mut best = f64::NEG_INFINITY;
     let (mut pace, mut stalled) = (FIRST_PACE, 0);
@@ -108,11 +117,14 @@ fn ascended(
         }
         if paths.lengths(&dual.times(&minimiser), &at).iter().all(|&length| length < cutoff) {
             let loads = dual.loads(&dual.times(&minimiser));
-            let Some(path) = dual.violated_path(&loads, &at, cutoff, (paths, work)) else {
-                *short = Some(minimiser.chosen);
-                break;
-            };
-            node.multipliers.paths.push((path, 0.0));
+            match dual.violated_path(&loads, &at, cutoff, (paths, work)) {
+                Some(path) => node.multipliers.paths.push((path, 0.0)),
+                None if dual.missing(&minimiser).iter().all(|&missing| missing == 0.0) => {
+                    *short = Some(minimiser.chosen);
+                    break;
+                }
+                None => {} // The multipliers of the kinds raise the bound further.
+            }
         } else if round % schedule.critical_path_every == 0 || (stalled == 0 && round % 2 == 0) {
             let loads = dual.loads(&mean.times);
             if let Some(path) = dual.violated_path(&loads, &at, best * (1.0 + VIOLATED), (paths, work)) {

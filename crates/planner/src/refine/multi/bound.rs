@@ -53,7 +53,7 @@ pub fn lower_bound(
 }
 
 /// Work of all branch-and-bound nodes of a plan, in multiplications: the same on every machine.
-pub const MOST_WORK: usize = 1_600_000_000;
+pub const MOST_WORK: usize = 2_000_000_000;
 /// Gap at which branch and bound stops: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 9e-3;
 
