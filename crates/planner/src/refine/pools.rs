@@ -11,12 +11,11 @@ use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Bytes;
 
-/// Finds layers and recomputation of every stage of a plan over several kinds of device: `stagers` evaluate it on each, `of_rank` is the
-/// device of each rank, `mixed` evaluates all together; layers recompute `recompute` where they are not free, and all
-/// leave `offload` on the host.
+/// Refines a plan over several kinds of device: layers and recomputation of every stage.
 ///
-/// The answer is evaluated by `mixed`, independently of the solver; each rank fits its own memory. The bound leaves out late
-/// sends between kinds.
+/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `mixed` evaluates all together. Layers whose
+/// recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer is evaluated by `mixed`,
+/// independently of the solver; each rank fits its own memory. The bound leaves out late sends between kinds.
 ///
 /// # Errors
 /// No stages fit, with the reason.
@@ -57,8 +56,8 @@ pub(crate) fn refine_over(
     Ok(finish(staged, price, None, &answer))
 }
 
-/// Bytes offloaded to the fullest host of a kind and its memory, where they are over it: stages lie in whole hosts of their own kind, one behind
-/// another.
+/// Bytes offloaded to the fullest host of a kind and the memory of that host, where it is exceeded. Stages fill whole hosts of their own
+/// kind, one after another.
 pub(crate) fn over_hosts(
     stagers: &[Stager],
     of_rank: &[usize],
@@ -75,13 +74,13 @@ pub(crate) fn over_hosts(
     })
 }
 
-/// Why bidirectional pipelines are refused.
+/// Reason why bidirectional pipelines are refused.
 pub const ONE_WAY: &str = "a rank of a bidirectional pipeline has a stage of each half, so pools would share stages: not over heterogeneous devices";
 
 /// Checks that a plan's schedule can run over heterogeneous devices.
 ///
 /// # Errors
-/// Says why they are not.
+/// Returns the reason why it cannot.
 pub fn runs(stager: &Stager) -> Result<(), &'static str> {
     if stager.plan().schedule.is_bidirectional() {
         return Err(ONE_WAY);
@@ -93,12 +92,12 @@ pub fn runs(stager: &Stager) -> Result<(), &'static str> {
     }
 }
 
-/// Splits of one stage a rank up to which all are looked at: most are left out by their busiest stage alone.
+/// Most splits of one stage a rank that are enumerated: the busiest stage alone prunes most of them.
 const MOST_SPLITS: f64 = 20_000.0;
-/// Share of the work of one plan that a plan over several stages a rank is worth here, where many are asked.
+/// Divisor of the solver's work limit for several stages a rank: placements ask for many plans.
 const PROGRAMS: usize = 4;
 
-/// The first rank that is over its own memory.
+/// First rank that exceeds the memory of its device.
 pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {
     let budget = |rank: usize| -> Bytes { stagers[of_rank[rank]].costs().problem.hbm_budget() };
     (0..of_rank.len()).find(|&rank| price.footprints[rank].device() > budget(rank))

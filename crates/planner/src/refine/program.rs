@@ -17,10 +17,10 @@ use meshwright_engine::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 /// Items are the model's layers in order, multi-token-prediction layers behind them. Stage `S` holds items `a..b`.
 ///
 /// ```text
-/// minimise   replayed time of the stages
-/// s.t.       cuts ascend from 0 to n                                       every layer has a stage
-///            b > a, but for stages with an end of the model                no stage is empty
-///            states(r) + Σ_S alive_S·kept(S) + working set ≤ room(r)       every rank fits
+/// minimise   simulated time of the stages
+/// s.t.       cuts ascend from 0 to n                                        every layer has a stage
+///            b > a, but for stages with an end of the model                 no stage is empty
+///            states(r) + Σ_S in_flight_S·kept(S) + working set ≤ room(r)    every rank fits
 /// ```
 pub struct StageProgram<'a> {
     /// Costs on the first device; on the others only times and kept activations differ.
@@ -150,7 +150,7 @@ impl<'a> StageProgram<'a> {
         self.items.len()
     }
 
-    /// The rank of a stage; of two that hold it, the first.
+    /// Rank of a stage; of two that hold it, the first.
     pub fn rank_of(&self, chunk: usize) -> usize {
         self.rank_of[chunk]
     }
@@ -173,7 +173,7 @@ impl<'a> StageProgram<'a> {
         [to[0] - from[0] + first + last, to[1] - from[1]]
     }
 
-    /// Which device a stage is on.
+    /// Index of the device that a stage is on.
     pub fn device_of(&self, chunk: usize) -> usize {
         self.of_rank.get(self.rank_of(chunk)).copied().unwrap_or_default()
     }
@@ -182,7 +182,7 @@ impl<'a> StageProgram<'a> {
         &self.devices[self.device_of(chunk)]
     }
 
-    /// How many kinds of layer there are.
+    /// Number of kinds of layer.
     pub fn layer_kinds(&self) -> usize {
         self.devices[0].options.len()
     }
@@ -309,7 +309,7 @@ impl<'a> StageProgram<'a> {
         Some(self.load(chunk, a, b, at, &frontier))
     }
 
-    /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
+    /// Bytes by which items `a..b` on stage `chunk` alone exceed the room of its rank, under their smallest mix.
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
         let most = self.most_in_flight[chunk];
         let least = self.frontier(chunk, a, b).least_bytes(most);
@@ -340,7 +340,7 @@ impl<'a> StageProgram<'a> {
         }
     }
 
-    /// The options that a point of the frontier of `a..b` stands for.
+    /// Recomputation of items `a..b` at a point of their frontier.
     fn mixes(&self, chunk: usize, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
         let device = self.device(chunk);
         let mut mixes: Vec<Mix> = Vec::new();
