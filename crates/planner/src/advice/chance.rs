@@ -1,6 +1,7 @@
 //! Probability that each of several plans is the fastest, given what predictions are worth.
 
 use crate::confidence::table;
+use crate::discrepancy::{normal_density, normal_share_below};
 use meshwright_engine::cost::Evaluation;
 
 /// Standard normal quantile of 0.9: nine of ten measured pairs are in the predicted order at the table's gap.
@@ -31,14 +32,11 @@ fn least_of_normals(means: &[f64], spread: f64) -> Vec<f64> {
     let mut chances = vec![0.0; means.len()];
     for step in 0..=STEPS {
         let x = least - 6.0 * spread + f64::from(step) * width;
-        let above: Vec<f64> =
-            means.iter().map(|mean| 0.5 * libm::erfc((x - mean) / spread / std::f64::consts::SQRT_2)).collect();
+        let above: Vec<f64> = means.iter().map(|mean| normal_share_below((mean - x) / spread)).collect();
         for (at, chance) in chances.iter_mut().enumerate() {
-            let z = (x - means[at]) / spread;
-            let density = libm::exp(-0.5 * z * z) / (spread * (2.0 * std::f64::consts::PI).sqrt());
             let others: f64 =
                 above.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, share)| share).product();
-            *chance += density * others * width;
+            *chance += normal_density(x, means[at], spread) * others * width;
         }
     }
     let sum: f64 = chances.iter().sum();

@@ -1,6 +1,6 @@
 //! Probability that a plan runs, from what earlier trials say about the memory error.
 
-use super::normal::below;
+use super::normal::normal_share_below;
 use super::table::DiscrepancyTable;
 use crate::confidence;
 use meshwright_engine::stack::Family;
@@ -64,7 +64,7 @@ impl MemoryBelief {
     pub fn observe(&mut self, room: f64, evidence: MemoryEvidence) {
         let (own, crashes) = (self.own, self.crashes);
         for (error, weight) in &mut self.grid {
-            let fits = below((room - *error) / own);
+            let fits = normal_share_below((room - *error) / own);
             *weight *= match evidence {
                 MemoryEvidence::Fitted => fits,
                 MemoryEvidence::OutOfMemory => 1.0 - fits,
@@ -80,7 +80,8 @@ impl MemoryBelief {
     /// Probability that a plan with this room, in ln(device/predicted), runs.
     pub fn runs(&self, room: f64) -> f64 {
         let sum: f64 = self.grid.iter().map(|(_, weight)| weight).sum();
-        let fits: f64 = self.grid.iter().map(|(error, weight)| weight * below((room - error) / self.own)).sum();
+        let fits: f64 =
+            self.grid.iter().map(|(error, weight)| weight * normal_share_below((room - error) / self.own)).sum();
         (1.0 - self.crashes) * fits / sum
     }
 }

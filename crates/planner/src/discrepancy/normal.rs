@@ -13,7 +13,7 @@ pub fn normal_density(value: f64, mean: f64, deviation: f64) -> f64 {
 }
 
 /// Share of the standard normal law below `z`.
-pub(super) fn below(z: f64) -> f64 {
+pub fn normal_share_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / SQRT_2)
 }
 

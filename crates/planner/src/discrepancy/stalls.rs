@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::normal::{below, nodes, normal_density};
+use super::normal::{nodes, normal_density, normal_share_below};
 use super::traits::Traits;
 
 /// Classes of plans by their stages: one, two, where a stage has one neighbour, and more, where it has two.
@@ -93,7 +93,8 @@ impl StallsOfPlan {
     /// Probability that a stalled run takes less than exp(`time`).
     fn below(&self, time: f64, mean: f64, deviation: f64) -> f64 {
         let total = libm::exp(time);
-        let share = |without: f64| below((libm::log(total - libm::exp(without)) - self.lost) / self.spread);
+        let share =
+            |without: f64| normal_share_below((libm::log(total - libm::exp(without)) - self.lost) / self.spread);
         nodes(mean, deviation)
             .filter(|(without, _)| *without < time)
             .map(|(without, weight)| weight * share(without))
@@ -190,9 +191,10 @@ impl StallBelief {
             return time;
         }
         let (chance, of) = (self.chances[point], self.points[point]);
-        let (deviation, share) = (deviation.max(1e-6), below(z));
-        let so_far =
-            |time: f64| chance * of.below(time, mean, deviation) + (1.0 - chance) * below((time - mean) / deviation);
+        let (deviation, share) = (deviation.max(1e-6), normal_share_below(z));
+        let so_far = |time: f64| {
+            chance * of.below(time, mean, deviation) + (1.0 - chance) * normal_share_below((time - mean) / deviation)
+        };
         let mut low = mean - 6.0 * deviation;
         let mut high = (mean + 6.0 * deviation).max(of.lost + 6.0 * of.spread) + 1.0;
         while high - low > 1e-6 {
