@@ -40,13 +40,13 @@ fn kept(question: &PlanQuestion, search: impl FnOnce() -> Advice) -> Advice {
     })
 }
 
-/// Most operations of schedules that are kept for the next question, at 30 bytes each.
-const MOST_OPERATIONS: usize = 1 << 21;
+/// Most memory of schedules that are kept for the next question.
+const MOST_REPLAY_BYTES: usize = 60 << 20;
 
 /// Schedules that earlier searches made ready; none where they have become too many.
 fn replays() -> Arc<Replays> {
     REPLAYS.with_borrow_mut(|replays| {
-        if replays.operations() > MOST_OPERATIONS {
+        if replays.bytes() > MOST_REPLAY_BYTES {
             *replays = Arc::default();
         }
         Arc::clone(replays)

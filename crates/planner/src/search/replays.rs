@@ -9,8 +9,10 @@ use meshwright_engine::schedule::ops::passes;
 use meshwright_engine::schedule::paths::{Path, paths_through};
 use meshwright_engine::schedule::simulator::Simulator;
 
-/// Most operations of the simulators that are kept, at 30 bytes each; further ones are made anew for each use.
-const MOST_OPERATIONS: usize = 1 << 24;
+/// Memory of one operation of a simulator: 12 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
+const OPERATION_BYTES: usize = 30;
+/// Most memory of the simulators that are kept; further ones are made anew for each use.
+const MOST_BYTES: usize = 480 << 20;
 /// Passes from which on a simulator is made alone: it asks for some tens of MiB while it is made.
 const LARGE_SIMULATOR: u64 = 1 << 18;
 
@@ -33,9 +35,9 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// Operations of the simulators that are kept, at 30 bytes each.
-    pub fn operations(&self) -> usize {
-        self.operations.load(Ordering::Relaxed)
+    /// Memory of the simulators that are kept.
+    pub fn bytes(&self) -> usize {
+        self.operations.load(Ordering::Relaxed) * OPERATION_BYTES
     }
 
     /// Paths through one rank of a pipeline.
@@ -59,7 +61,7 @@ impl Replays {
         let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
         drop(alone);
         let operations = simulator.as_ref().map_or(0, |simulator| simulator.operations());
-        if self.operations.fetch_add(operations, Ordering::Relaxed) + operations > MOST_OPERATIONS {
+        if self.operations.fetch_add(operations, Ordering::Relaxed) + operations > MOST_BYTES / OPERATION_BYTES {
             self.operations.fetch_sub(operations, Ordering::Relaxed);
             return simulator;
         }
