@@ -5,19 +5,19 @@ use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::{RunsArgs, witnesses};
 use super::ranges;
 use super::{Outcome, output};
+use crate::question::filters;
 use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
 use meshwright_lab::fit::steps::{self, Fitted, Weights};
 use meshwright_lab::fit::{free, report};
 use meshwright_lab::runs::{self, Row};
-use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::{PredictedRun, samples};
 use meshwright_lab::validate::{Report, cross, score, sources};
 use meshwright_planner::catalog::{self, Overrides};
@@ -69,11 +69,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     files::check_free(&args.out, args.force.existing())?;
     files::check_free(&args.sources, args.force.existing())?;
-    let filters: Vec<Filter> = args
-        .only
-        .iter()
-        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
-        .collect::<Result<_>>()?;
+    let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let before = sets.clone();
     let listed = match &args.free {

@@ -3,15 +3,15 @@
 use meshwright_engine::units::percent;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
+use crate::question::filters;
 use crate::report::Sheet;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
-use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_lab::validate::sources::SourceFits;
 use meshwright_planner::catalog::visible;
@@ -44,11 +44,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     files::check_free(&args.out, args.force.existing())?;
-    let filters: Vec<Filter> = args
-        .only
-        .iter()
-        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
-        .collect::<Result<_>>()?;
+    let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let origin = args.sources.display().to_string();

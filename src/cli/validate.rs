@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::{RunsArgs, witnesses};
 use super::{Outcome, output};
-use crate::question::validation;
+use crate::question::{filters, validation};
 use crate::report::html::{HtmlReport, errors_figure, points_drawing, points_figure};
 use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::runs::{self, Prediction, Row};
-use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
 use meshwright_lab::validate::sources::{self, SourceFits};
 use meshwright_lab::validate::{Report, cross, score};
@@ -56,11 +55,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     files::check_free(args.svg.iter().chain(&args.html), args.force.existing())?;
-    let filters: Vec<Filter> = args
-        .only
-        .iter()
-        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
-        .collect::<Result<_>>()?;
+    let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let witnesses = witnesses(args.witnesses.as_deref())?;
     let (rows, predictions) = match &args.sources {

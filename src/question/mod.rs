@@ -60,7 +60,7 @@ pub use pooled::{files, mixtures};
 pub use recipe::recipe;
 pub use refine::RefineOptions;
 pub use replay::ReplayQuestion;
-pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, validation};
+pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, filters, validation};
 pub use search::{Found, counts};
 pub use subject::Subject;
 #[cfg(feature = "programs")]

@@ -163,15 +163,20 @@ impl ValidateQuestion {
     }
 
     fn scored(&self, rows: &[Row], predictions: &[Prediction]) -> Result<String, QuestionError> {
-        let filters = self
-            .only
-            .iter()
-            .map(|item| Filter::parse(item).map_err(|why| QuestionError::refused(format!("--only {item}: {why}"))));
-        let filters = filters.collect::<Result<Vec<Filter>, _>>()?;
+        let filters = filters(&self.only)?;
         let sets = self.constants.overrides()?;
         let witnesses = self.witnesses.as_deref().map_or_else(|| Ok(Vec::new()), self::rows)?;
         let report = score(&samples(rows, predictions), &filters, &witnesses);
         let fit = sets.fit().map_or("none", |fit| fit.name.as_str());
         Ok(validation(fit, self.cross_validated, &self.only, &report)?)
     }
+}
+
+/// Filters of runs, each `column=value` or `column=value,value`.
+///
+/// # Errors
+/// One of another form, or of a column that filters may not use.
+pub fn filters(only: &[String]) -> Result<Vec<Filter>, QuestionError> {
+    let refused = |item: &String, why: String| QuestionError::refused(format!("--only {item}: {why}"));
+    only.iter().map(|item| Filter::parse(item).map_err(|why| refused(item, why))).collect()
 }
