@@ -22,7 +22,9 @@ const SIGMOID: &[&str] = &[
     "solar_open",
 ];
 
-/// Families whose routers choose with a bias for each expert that no gradient changes.
+/// Families whose routers choose with a bias for each expert that no gradient changes (`e_score_correction_bias`).
+///
+/// Source: [transformers] `modeling_*.py` of each.
 const BIASED: &[&str] = &[
     "afmoe",
     "deepseek_v3",
@@ -39,6 +41,8 @@ const BIASED: &[&str] = &[
 ];
 
 /// Families that divide the chosen scores by their sum, whatever the file says.
+///
+/// Source: [transformers] `modeling_*.py` of each.
 const NORMALIZED: &[&str] =
     &["ernie4_5_moe", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral"];
 
@@ -47,7 +51,7 @@ const NORMALIZED: &[&str] =
 /// Source: [transformers] `modeling_{exaone4,flex_olmo,olmo2,olmo3}.py`.
 const NORMS_AFTER: &[&str] = &["exaone4", "flex_olmo", "olmo2", "olmo3"];
 
-/// Multipliers and caps, with the value that changes nothing.
+/// Multipliers and caps, each with its neutral value.
 const OTHERS: &[(&str, f64)] = &[
     ("attention_multiplier", 0.0),
     ("attention_value_scale", 1.0),
