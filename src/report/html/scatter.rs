@@ -17,18 +17,18 @@ pub struct Dot {
     pub fill: &'static str,
     /// Whether it stands out.
     pub is_strong: bool,
-    /// Words below the pointer.
+    /// Tooltip.
     pub title: String,
-    /// Words beside it; empty for none.
+    /// Label beside it; empty for none.
     pub name: String,
 }
 
-/// Axes of a scatter: what they show, and how values are told.
+/// Axes of a scatter, with the text of their values.
 #[derive(Clone, Debug)]
 pub struct ScatterFrame {
-    /// Words below the horizontal axis.
+    /// Title of the horizontal axis, below it.
     pub across: String,
-    /// Words above the vertical axis.
+    /// Title of the vertical axis, above it.
     pub up: String,
     /// Values of the horizontal axis as text.
     pub across_text: fn(f64) -> String,
@@ -36,9 +36,9 @@ pub struct ScatterFrame {
     pub up_text: fn(f64) -> String,
     /// Height of the plot in pixels.
     pub height: f64,
-    /// Whether both axes have one scale, with the diagonal and a band around it.
+    /// Share by which a band around the diagonal is wide, for axes of one scale; none for axes of their own scales.
     pub band: Option<f64>,
-    /// Steps through points, left to right.
+    /// Vertices of a staircase through the Pareto front, left to right.
     pub front: Vec<(f64, f64)>,
     /// Names and colours of the series.
     pub legend: Vec<(String, &'static str)>,
@@ -125,7 +125,7 @@ fn diagonals(across: &AxisScale, up: &AxisScale, band: f64) -> Vec<HtmlElement> 
         .collect()
 }
 
-/// Names of points, those left out that would cover another.
+/// Names of points; a name that would cover another is left out.
 fn names(dots: &[Dot], across: &AxisScale, up: &AxisScale, right: f64) -> Vec<HtmlElement> {
     let mut used: Vec<(f64, f64)> = Vec::new();
     let mut found = Vec::new();
