@@ -15,6 +15,7 @@ mod measure;
 mod measured;
 mod mutations;
 mod outputs;
+mod pools;
 
 mod questions;
 mod reports;

@@ -4,16 +4,13 @@
 //! then: who means it edits `tests/published/accuracy.json` by hand, where it shows.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs::File;
 use std::path::PathBuf;
 
-use crate::missed::Causes;
+use crate::accuracy_document::document;
 use meshwright::catalog::Overrides;
-use meshwright::catalog::fits::{self, FOLDS};
-use meshwright::report::{Sheet, markdown, validate as sheets};
+use meshwright::catalog::fits;
 use meshwright::runs::{self, Prediction, Row};
-use meshwright::units::percent;
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
 use meshwright::validate::order::PairOrder;
@@ -24,7 +21,7 @@ use meshwright::validate::{Report, SourceCoverage, cross, memory_coverage, score
 /// Smallest change of a headline figure that counts: figures are shown to a tenth of a per cent.
 const SHOWN: f64 = 0.000_5;
 
-fn path(name: &str) -> PathBuf {
+pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
@@ -37,12 +34,12 @@ fn witnesses() -> Vec<Row> {
     runs::read(File::open(path("tests/published/witnesses.csv")).unwrap()).unwrap()
 }
 
-fn only(items: &[&str]) -> Vec<Filter> {
+pub fn only(items: &[&str]) -> Vec<Filter> {
     items.iter().map(|item| Filter::parse(item).unwrap()).collect()
 }
 
 /// The default fit, from its file: new constants can be scored before they are built in.
-fn fit() -> Overrides {
+pub fn fit() -> Overrides {
     let file = path("clusters/fits").join(format!("{}.toml", fits::DEFAULT));
     Overrides::specification().with_fit(fits::fit(file.to_str().unwrap()).unwrap())
 }
@@ -52,16 +49,16 @@ fn source_fits() -> SourceFits {
     toml::from_str(&std::fs::read_to_string(path("tests/published/without-source.toml")).unwrap()).unwrap()
 }
 
-struct Scored {
-    rows: Vec<Row>,
-    crossed: Vec<Prediction>,
-    report: Report,
+pub struct Scored {
+    pub rows: Vec<Row>,
+    pub crossed: Vec<Prediction>,
+    pub report: Report,
     /// Each source predicted with constants fitted without it.
-    without: Report,
-    fitted: Report,
-    specification: Report,
-    coverage: f64,
-    peaks: Vec<SourceCoverage>,
+    pub without: Report,
+    pub fitted: Report,
+    pub specification: Report,
+    pub coverage: f64,
+    pub peaks: Vec<SourceCoverage>,
 }
 
 impl Scored {
@@ -92,16 +89,16 @@ impl Scored {
 }
 
 /// A headline figure: what it is, what was asked, and how to read it off a report.
-struct Headline {
-    key: &'static str,
-    words: &'static str,
-    bar: f64,
+pub struct Headline {
+    pub key: &'static str,
+    pub words: &'static str,
+    pub bar: f64,
     /// Whether more is better.
-    more: bool,
-    of: fn(&Report) -> Option<f64>,
+    pub more: bool,
+    pub of: fn(&Report) -> Option<f64>,
 }
 
-fn mean(report: &Report, by: &str, class: &str) -> Option<f64> {
+pub fn mean(report: &Report, by: &str, class: &str) -> Option<f64> {
     report.time.iter().find(|of| of.by == by && of.class == class)?.errors.map(|errors| errors.mean_ape)
 }
 
@@ -109,7 +106,7 @@ fn memory(report: &Report, kind: &str) -> Option<f64> {
     report.memory.iter().find(|of| of.kind == kind).map(|of| of.errors.mean_ape)
 }
 
-const HEADLINES: [Headline; 16] = [
+pub const HEADLINES: [Headline; 16] = [
     Headline {
         key: "coverage",
         words: "share of runs predicted",
@@ -207,7 +204,7 @@ const HEADLINES: [Headline; 16] = [
 ];
 
 /// Figures of sources that the constants were fitted without: key, words, bar and value.
-fn of_sources(scored: &Scored) -> Vec<(&'static str, &'static str, f64, f64)> {
+pub fn of_sources(scored: &Scored) -> Vec<(&'static str, &'static str, f64, f64)> {
     let of = |class: &str| scored.without.by_source.iter().find(|of| of.class == class).unwrap();
     vec![
         ("source_all", "median over sources of their mean error, all", 0.14, of("all").median_of_means),
@@ -219,233 +216,12 @@ fn of_sources(scored: &Scored) -> Vec<(&'static str, &'static str, f64, f64)> {
     ]
 }
 
-/// Table of [`of_sources`], with the share of runs inside their interval.
-fn table_of_sources(scored: &Scored) -> Sheet {
-    let mut sheet = Sheet::new("", &["figure", "target", "now", "met"]);
-    let yes = |met: bool| if met { "yes" } else { "no" }.to_owned();
-    for (_, words, bar, value) in of_sources(scored) {
-        sheet.push([words.to_owned(), format!("at most {}", percent(bar)), percent(value), yes(value <= bar)]);
-    }
-    let inside = scored.coverage;
-    let met = (0.85..=0.95).contains(&inside);
-    sheet.push(["runs inside the 90 % interval".into(), "85 % to 95 %".into(), percent(inside), yes(met)]);
-    sheet
-}
-
-/// Table of the peaks of each source against the interval that is made without it.
-fn table_of_peaks(peaks: &[SourceCoverage]) -> Sheet {
-    let mut sheet = Sheet::new("", &["source", "family", "interval", "peaks", "inside", "above"]);
-    let share = |part: f64, all: f64| if all > 0.0 { percent(part / all) } else { String::new() };
-    for of in peaks {
-        let (low, high) = of.interval;
-        sheet.push([
-            of.source.clone(),
-            serde_json::to_value(of.family).unwrap().as_str().unwrap().to_owned(),
-            format!("{low:.2} to {high:.2}"),
-            format!("{:.0}", of.runs),
-            share(of.inside, of.runs),
-            share(of.above, of.runs),
-        ]);
-    }
-    let sum = |part: fn(&SourceCoverage) -> f64| peaks.iter().map(part).sum::<f64>();
-    let (all, inside, above) = (sum(|of| of.runs), sum(|of| of.inside), sum(|of| of.above));
-    let total =
-        ["all".to_owned(), String::new(), String::new(), format!("{all:.0}"), share(inside, all), share(above, all)];
-    sheet.push(total);
-    sheet
-}
-
 fn headlines(scored: &Scored) -> BTreeMap<String, f64> {
     let tenth = |value: f64| (value * 1e3).round() / 1e3;
     let of_sources = of_sources(scored).into_iter().map(|(key, _, _, value)| (key.to_owned(), tenth(value)));
     let of_runs =
         HEADLINES.iter().map(|headline| (headline.key.to_owned(), tenth((headline.of)(&scored.report).unwrap())));
     of_runs.chain(of_sources).collect()
-}
-
-fn table(scored: &Scored) -> Sheet {
-    let columns =
-        ["figure", "target", "cross-validated", "on the runs fitted to", "specification (`--fit none`)", "met"];
-    let mut sheet = Sheet::new("", &columns);
-    for Headline { key: _, words, bar, more, of } in &HEADLINES {
-        let shown = |value: Option<f64>| {
-            value.map_or_else(String::new, |v| if *bar > 0.0 { percent(v) } else { format!("{v:.2}") })
-        };
-        let value = of(&scored.report).unwrap();
-        let met = if *more { value >= *bar } else { value <= *bar };
-        let target = if *bar > 0.0 {
-            format!("{} {}", if *more { "at least" } else { "at most" }, percent(*bar))
-        } else {
-            String::new()
-        };
-        sheet.push([
-            (*words).to_owned(),
-            target,
-            shown(Some(value)),
-            shown(of(&scored.fitted)),
-            shown(of(&scored.specification)),
-            if *bar <= 0.0 {
-                String::new()
-            } else if met {
-                "yes".into()
-            } else {
-                "no".into()
-            },
-        ]);
-    }
-    sheet
-}
-
-/// Runs without those that other runs contradict.
-fn without_anomalies(scored: &Scored) -> Report {
-    let flagged: Vec<&String> = scored.report.anomalies.iter().map(|anomaly| &anomaly.id).collect();
-    let kept = |row: &Row| !row.id.as_ref().is_some_and(|id| flagged.contains(&id));
-    let places: Vec<usize> = (0..scored.rows.len()).filter(|&at| kept(&scored.rows[at])).collect();
-    let rows: Vec<Row> = places.iter().map(|&at| scored.rows[at].clone()).collect();
-    let predictions: Vec<Prediction> = places.iter().map(|&at| scored.crossed[at].clone()).collect();
-    score(&samples(&rows, &predictions), &only(&["purpose=pretrain"]), &[])
-}
-
-/// How far repeats of one run are apart: the floor under every error.
-fn noise(rows: &[Row]) -> String {
-    let mut repeats: BTreeMap<String, (bool, Vec<f64>)> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.outcome.as_deref() == Some("ok")) {
-        let (Some(seconds), Some(gpus), Some(batch)) = (row.step_time_canon_s, row.gpus_total, row.global_batch) else {
-            continue;
-        };
-        let key = format!("{}|{gpus}|{batch}|{:?}", row.config_group.as_deref().unwrap_or_default(), row.dtype_detail);
-        let group = repeats.entry(key).or_insert_with(|| (row.experts.is_some_and(|e| e > 1.0), Vec::new()));
-        group.1.push(seconds);
-    }
-    let middle = |moe: bool| {
-        let mut spreads: Vec<f64> = repeats
-            .values()
-            .filter(|(experts, times)| *experts == moe && times.len() > 1)
-            .map(|(_, times)| {
-                let most = times.iter().fold(0.0_f64, |a, b| a.max(*b));
-                most / times.iter().fold(f64::INFINITY, |a, b| a.min(*b)) - 1.0
-            })
-            .collect();
-        spreads.sort_by(f64::total_cmp);
-        (spreads.len(), spreads.get(spreads.len() / 2).copied().unwrap_or_default())
-    };
-    let ((dense_n, dense), (moe_n, moe)) = (middle(false), middle(true));
-    format!(
-        "Runs of one layout, GPUs and batch that were published more than once differ by {} in the median when dense \
-         ({dense_n} groups) and by {} with experts ({moe_n} groups), longest over shortest.",
-        percent(dense),
-        percent(moe)
-    )
-}
-
-/// The runs with the largest errors, and their causes.
-fn largest_errors(scored: &Scored, causes: &Causes) -> Sheet {
-    let mut sheet = Sheet::new("", &["run", "measured s", "predicted s", "error", "what is known"]);
-    for point in scored.report.points.iter().take(40) {
-        let flagged = scored.report.anomalies.iter().find(|anomaly| anomaly.id == point.id);
-        let flag =
-            flagged.map(|anomaly| format!("{:.1} times {}: {}", anomaly.factor, anomaly.against, anomaly.rule.words()));
-        let cause = causes.of_time(&point.id).map(str::to_owned);
-        let words: Vec<String> = flag.into_iter().chain(cause).collect();
-        sheet.push([
-            point.id.clone(),
-            format!("{:.3}", point.measured_s),
-            format!("{:.3}", point.predicted_s),
-            percent(point.error),
-            if words.is_empty() { "not known".into() } else { words.join("; ") },
-        ]);
-    }
-    sheet
-}
-
-/// Every bar that is missed, row by row.
-fn missed_bars(scored: &Scored, causes: &Causes) -> String {
-    let filters = only(&["purpose=pretrain"]);
-    let all = samples(&scored.rows, &scored.crossed);
-    let kept: Vec<PredictedRun> =
-        all.into_iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).collect();
-    crate::missed::document(&scored.report, &kept, causes)
-}
-
-fn document(scored: &Scored) -> String {
-    let sets = fit();
-    let fit = sets.fit().unwrap();
-    let with_folds = fit.constants.iter().filter(|constant| !constant.folds.is_empty()).count();
-    let clean = without_anomalies(scored);
-    let mut out = String::new();
-    let _ = write!(
-        out,
-        "# Accuracy\n\n\
-         Written by `UPDATE_EXPECT=1 cargo test --test evidence accuracy`; do not edit. Errors are |predicted/measured − 1| of runs \
-         that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
-         of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
-         --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\
-         *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`) \
-         and without the other plans of its choice ({FOLDS} folds; decisions/0006-folds-by-choice.md). Of the {} constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
-         others are stated by their source, or were chosen while these runs were at hand. The specification's own constants, \
-         which stay under all of this, were fitted to this half of the runs too, and its rules were made with it in view: \
-         only runs kept aside can say how much that flatters.\n\n",
-        fit.constants.len(),
-        fit.name,
-    );
-    let section = |out: &mut String, title: &str, text: &str, sheet: &Sheet| {
-        let sheet = Sheet { title: String::new(), ..sheet.clone() };
-        let _ = write!(out, "\n## {title}\n\n{text}{}", markdown::render(&sheet).trim_start());
-    };
-    section(
-        &mut out,
-        "Sources that the constants were fitted without",
-        "What to expect on runs of a publisher that nobody tuned for: every source of five runs or more is predicted with \
-         constants fitted without all of its runs (`tests/published/without-source.toml`, written by `meshwright fit \
-         --sources`); `meshwright validate --sources` prints the same.\n\n",
-        &table_of_sources(scored),
-    );
-    section(&mut out, "The same by class", "", &sheets::time(&scored.without));
-    let _ = write!(out, "\n## Configurations that the constants were fitted without\n\n");
-    let _ = write!(out, "{}\n{}\n", markdown::render(&table(scored)).trim_start(), noise(&scored.rows));
-    let causes = Causes::read(&path("tests/published/causes.csv"), &scored.rows);
-    let _ = write!(out, "\n## Bars that are missed, run by run\n\n{}", missed_bars(scored, &causes));
-    section(&mut out, "Step time by class", "", &sheets::time(&scored.report));
-    section(&mut out, "Peak memory by kind of figure", "", &sheets::memory(&scored.report));
-    section(
-        &mut out,
-        "Peaks of sources that their interval was made without",
-        "The 90 % interval of a family's peaks, made from the other sources alone; a family that no other source has takes that of \
-         all of them. A share above it of 5 % is what `--risk` accepts by default.\n\n",
-        &table_of_peaks(&scored.peaks),
-    );
-    section(&mut out, "Running out of memory", "", &sheets::oom(&scored.report));
-    section(&mut out, "Ran, predicted not to fit", "", &sheets::too_large(&scored.report));
-    section(
-        &mut out,
-        "Choosing a plan",
-        "Groups of three measured layouts or more that share set, model, GPUs, format, batch and sequence. Regret is the \
-         measured time of the plan predicted fastest over the best measured, less 1. With three layouts the best of three is \
-         the best by itself: the last column leaves those groups out.\n\n",
-        &sheets::choice(&scored.report),
-    );
-    section(
-        &mut out,
-        "Order of measured pairs",
-        "Pairs of runs of one model, GPU, number of GPUs, batch, precision and framework whose measured step times differ by \
-         5 % or more: the share whose faster run is predicted faster.\n\n",
-        &sheets::order(&scored.report),
-    );
-    section(
-        &mut out,
-        "Runs that other runs contradict",
-        &format!(
-            "Found by comparing rows with rows, and with the rows of the nanotron sweep that are not scored \
-             (`tests/published/witnesses.csv`); no prediction is looked at. They count in every figure above. Without them \
-             the mean error is {}, and the mean regret {} over {} groups.\n\n",
-            percent(mean(&clean, "all", "all").unwrap_or_default()),
-            percent(clean.choice.classes.first().map_or(0.0, |choice| choice.mean_regret)),
-            clean.choice.classes.first().map_or(0, |choice| choice.groups),
-        ),
-        &sheets::anomalies(&scored.report),
-    );
-    section(&mut out, "Largest errors", "", &largest_errors(scored, &causes));
-    out
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod random;
 
 mod accuracy;
+mod accuracy_document;
 mod calibration;
 mod diagnose;
 mod layouts;

@@ -22,6 +22,8 @@ mod import_refused;
 mod import_scripts;
 mod import_splits;
 mod import_swift;
+mod import_torchtitan;
 mod lint;
+mod lint_devices;
 mod run_python;
 mod sbatch;

@@ -2,3 +2,4 @@
 
 mod cuda;
 mod cudnn;
+mod kernels;
