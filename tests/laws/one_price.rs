@@ -1,11 +1,11 @@
 //! One price for a plan: however its stages are said, and whichever command prices them, time and memory are the same.
 
-use crate::random::{Numbers, plan_of, spec, specs, wide_plan};
+use crate::random::{for_wide_plans, spec};
 use meshwright::cost::{Costs, Evaluation, Footprint, Stager};
 use meshwright::plan::{Modules, Plan, Recompute};
 use meshwright::refine::{self, refine};
 use meshwright::search::{SearchOptions, search};
-use meshwright::space::{Restrictions, Space, check, parse_plan, too_large};
+use meshwright::space::{Restrictions, check, parse_plan, too_large};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
 
@@ -15,29 +15,6 @@ const ROUNDING: f64 = 1e-12;
 /// Plans looked at in all; `MESHWRIGHT_PLANS` says otherwise.
 fn plans_wanted() -> usize {
     std::env::var("MESHWRIGHT_PLANS").ok().and_then(|n| n.parse().ok()).unwrap_or(2800)
-}
-
-/// Runs `law` on random plans of every problem: every schedule, recomputation, sharding, split and offload that is legal.
-fn for_plans(seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
-    let (specs, mut checked) = (specs(), 0);
-    let each = plans_wanted().div_ceil(specs.len());
-    for (index, spec) in specs.iter().enumerate() {
-        let problem = spec.problem();
-        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
-        let space = Space::new(&costs, &restrictions);
-        let shapes = space.shapes();
-        let mut numbers = Numbers(seed + index as u64);
-        let mut found = 0;
-        while found < each {
-            let shape = shapes[numbers.below(shapes.len())].clone();
-            let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
-            let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
-            law(&costs, &plan);
-            found += 1;
-        }
-        checked += found;
-    }
-    checked
 }
 
 /// The layers of each virtual stage of a plan.
@@ -63,7 +40,7 @@ fn bits(evaluation: &Evaluation, footprints: &[Footprint]) -> String {
 
 #[test]
 fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
-    let checked = for_plans(700, |costs, plan| {
+    let checked = for_wide_plans(plans_wanted(), 700, |costs, plan| {
         let listed = spelled_out(costs, plan);
         for price in [Costs::evaluate, Costs::evaluate_simulated] {
             let (one, two) = (price(costs, plan), price(costs, &listed));
@@ -86,7 +63,7 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
 /// The price of refined stages is the price of the plan, and of the split that frameworks are given.
 #[test]
 fn stages_cost_what_their_plan_costs() {
-    let checked = for_plans(800, |costs, plan| {
+    let checked = for_wide_plans(plans_wanted(), 800, |costs, plan| {
         let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts_of(costs, plan));
         let (one, two) = (costs.evaluate_simulated(plan), Stager::new(costs, plan).evaluate(&staged));
         let (time, by_stages) = (one.step.total().get(), two.evaluation.step.total().get());

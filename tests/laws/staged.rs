@@ -1,13 +1,12 @@
 //! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
 
-use crate::random::{Numbers, plan_of, specs, wide_plan};
+use crate::random::{Numbers, for_wide_plans, specs};
 use meshwright::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, layer_bound,
     least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
-use meshwright::space::{Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
 use meshwright::units::Seconds;
@@ -28,35 +27,9 @@ fn stages_of(costs: &Costs, plan: &Plan, layers: &Layers) -> Stages {
     Stages::new(costs, plan, &layers.of_chunks(costs, plan))
 }
 
-/// Runs `law` on random plans of every problem.
-fn for_wide_plans(seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
-    let specs = specs();
-    let each = plans_wanted().div_ceil(specs.len());
-    let mut checked = 0;
-    for (index, spec) in specs.iter().enumerate() {
-        let problem = spec.problem();
-        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
-        let space = Space::new(&costs, &restrictions);
-        let shapes = space.shapes();
-        let mut numbers = Numbers(seed + index as u64);
-        let (mut found, mut tries) = (0, 0);
-        while found < each {
-            tries += 1;
-            assert!(tries < each * 2000, "{}: hardly any plan is legal", spec.model);
-            let shape = shapes[numbers.below(shapes.len())].clone();
-            let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
-            let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
-            law(&costs, &plan);
-            found += 1;
-        }
-        checked += found;
-    }
-    checked
-}
-
 #[test]
 fn staged_and_flat_prices_agree() {
-    let checked = for_wide_plans(100, |costs, plan| {
+    let checked = for_wide_plans(plans_wanted(), 100, |costs, plan| {
         let flat = costs.evaluate(plan);
         let block = Block::of(costs, plan);
         let layers = block.layers(costs, plan);
@@ -75,7 +48,7 @@ fn staged_and_flat_prices_agree() {
 #[test]
 fn floors_of_shardings_are_floors() {
     let shares = [0.0, 0.25, 0.5, 0.75, 1.0];
-    let checked = for_wide_plans(300, |costs, plan| {
+    let checked = for_wide_plans(plans_wanted(), 300, |costs, plan| {
         let layers = Block::of(costs, plan).layers(costs, plan);
         let stages = stages_of(costs, plan, &layers);
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
@@ -140,7 +113,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
 /// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the schedule as it is played; states ≤ memory.
 #[test]
 fn bounds_never_exceed_the_played_time() {
-    let checked = for_wide_plans(200, |costs, plan| {
+    let checked = for_wide_plans(plans_wanted(), 200, |costs, plan| {
         let (mixing, feeding) = (Mixing::new(costs, plan), Feeding::new(costs, plan));
         let block = Block::new(costs, plan, &mixing, &feeding);
         let layers = block.layers(costs, plan);

@@ -218,3 +218,30 @@ pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Pl
     space::illegal(costs, &plan, &mut found);
     found.is_empty().then_some(plan)
 }
+
+/// Runs `law` on `wanted` random plans of all problems: every schedule, recomputation, sharding, split and offload that is legal. The
+/// number of plans.
+pub fn for_wide_plans(wanted: usize, seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
+    let specs = specs();
+    let each = wanted.div_ceil(specs.len());
+    let mut checked = 0;
+    for (index, spec) in specs.iter().enumerate() {
+        let problem = spec.problem();
+        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
+        let space = Space::new(&costs, &restrictions);
+        let shapes = space.shapes();
+        let mut numbers = Numbers(seed + index as u64);
+        let (mut found, mut tries) = (0, 0);
+        while found < each {
+            tries += 1;
+            assert!(tries < each * 2000, "{}: hardly any plan is legal", spec.model);
+            let shape = shapes[numbers.below(shapes.len())].clone();
+            let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
+            let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
+            law(&costs, &plan);
+            found += 1;
+        }
+        checked += found;
+    }
+    checked
+}
