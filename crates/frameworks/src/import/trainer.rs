@@ -27,7 +27,7 @@ const SEQUENCE: &[&str] = &[
 const MODEL: &[&str] =
     &["--model", "--model_id_or_path", "--model_name_or_path", "--model_name", "--pretrained_model_name_or_path"];
 
-/// The ZeRO stage of a configuration that a program's name stands for, and whether it offloads.
+/// ZeRO stage of a named configuration, such as `zero3_offload`, and whether it offloads the optimizer.
 pub(crate) fn preset(launch: &Launch) -> Option<(&'static str, bool)> {
     let name = launch.argument(&["--deepspeed"])?.plain();
     let stage = ["zero0", "zero1", "zero2", "zero3"].into_iter().position(|stage| name.starts_with(stage))?;
@@ -92,12 +92,12 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
 
 /// Flags whose value says how much of the model is trained.
 const EXTENT: &[&str] = &["--train_type", "--tuner_type", "--finetuning_type"];
-/// Flags that stand where adapters are trained.
+/// Flags that only runs that train adapters have.
 const ADAPTERS: &[&str] =
     &["--use_lora", "--use_peft", "--use_peft_lora", "--only_optimize_lora", "--lora_dim", "--lora_rank", "--lora_r"];
-/// Flags of their rank.
+/// Flags of the adapters' rank.
 const RANK: &[&str] = &["--lora_rank", "--lora_r", "--lora_dim"];
-/// Flags of the modules that have them.
+/// Flags of the modules that have adapters.
 const TARGETS: &[&str] = &["--lora_target", "--lora_target_modules", "--target_modules"];
 
 /// Adapters in the place of the whole model.

@@ -29,7 +29,7 @@ const SAME: &str = "tensor-model-parallel-size sequence-parallel context-paralle
     optimizer-cpu-offload optimizer-offload-fraction recompute-granularity recompute-method recompute-num-layers recompute-modules \
     cross-entropy-loss-fusion cross-entropy-fusion-impl tp-comm-overlap";
 
-/// Those that it has under another name, or says by a word.
+/// Arguments of Megatron-LM that it has under another name, or takes as a word.
 const OTHERS: &[(&str, &str)] = &[
     ("seq-length", "max_length {}"),
     ("num-virtual-stages-per-pipeline-rank", "virtual_pipeline_model_parallel_size {}"),
@@ -37,7 +37,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("no-overlap-p2p-communication", "overlap_p2p_comm false"),
 ];
 
-/// Groups of Megatron-LM's arguments that say the plan; the architecture is the model's own.
+/// Groups of Megatron-LM's arguments that set the plan; the architecture is read from the model's own configuration.
 const GROUPS: [&str; 5] = ["PARALLEL_ARGS", "BATCH_ARGS", "PRECISION_ARGS", "MEMORY_ARGS", "KERNEL_ARGS"];
 
 /// The launch script of a plan for Megatron core, or that of its `Trainer` with the JSON of its engine.

@@ -6,7 +6,7 @@ use crate::readers::document::CALLED;
 use crate::readers::document::Document;
 use crate::readers::python;
 
-/// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and what else is set.
+/// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and further settings.
 type Registered =
     (&'static str, &'static str, &'static str, u32, u32, &'static str, &'static [(&'static str, &'static str)]);
 
@@ -131,7 +131,7 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
 }
 
 /// Converters of a configuration in Python: the path of each, and its class in lower case. They stand in the call of the registry; or,
-/// where the registry was run, round the model that they convert.
+/// where the registry was run, around the model that they convert.
 pub(super) fn converters(document: &Document) -> Vec<(String, String)> {
     let called = |path: String| {
         let class = document.word(&format!("{path}.{CALLED}")).unwrap_or_default().to_lowercase();
