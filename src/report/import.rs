@@ -88,7 +88,7 @@ pub fn sheet(imported: &Imported, file: &str) -> Sheet {
         ("GPUs per node", number(imported.gpus_per_node)),
         ("global batch", number(work.global_batch)),
         ("sequence length", number(work.seq_len)),
-        ("products", precision(work.format, work.half)),
+        ("GEMMs", precision(work.format, work.half)),
         ("bytes per parameter", format!("{} ({})", work.recipe.total(), recipe_text(work.recipe))),
         ("trained", trained(imported)),
         (

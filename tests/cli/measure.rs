@@ -164,7 +164,7 @@ fn what_was_measured_changes_the_prediction_and_says_so() {
     };
     let (before, _) = plan(&[]);
     let (after, talk) = plan(&["--calibration", "h100.toml"]);
-    assert!(talk.contains("measured on") && talk.contains("products in bf16"), "{talk}");
+    assert!(talk.contains("measured on") && talk.contains("GEMMs in bf16"), "{talk}");
     assert_eq!(after["terms_basis"]["compute"], "measured");
     assert_eq!(before["terms_basis"]["compute"], "calibrated");
     let compute = |plan: &serde_json::Value| plan["terms"]["compute_s"].as_f64().unwrap();
@@ -194,13 +194,13 @@ fn a_verification_shows_the_error_before_and_after() {
         let part = parts.iter().find(|part| part["name"] == name).unwrap_or_else(|| panic!("no {name}: {parts:?}"));
         let figure = |name: &str| part[name].as_f64().unwrap();
         assert!(figure("covered") > 0.9 && figure("covered") <= 1.0, "{part}");
-        // The products were slower than predicted, and the update has none.
+        // The GEMMs were slower than predicted, and the update has none.
         assert_eq!(figure("predicted_s") / figure("measured_s") < 0.9, name != "optimizer", "{part}");
         assert!((figure("calibrated_s") / figure("measured_s") - 1.0).abs() < 0.02, "{part}");
     }
     let sheets = run(&folder, &[&VERIFY[..], &["--quick", "--probe", "samples.toml", "--format", "markdown"]].concat());
     code(&sheets, 0);
-    assert!(out(&sheets).contains("products dgrad") && out(&sheets).contains("confirmed"), "{}", out(&sheets));
+    assert!(out(&sheets).contains("GEMMs dgrad") && out(&sheets).contains("confirmed"), "{}", out(&sheets));
     assert!(err(&sheets).contains("confirmed:"), "{}", err(&sheets));
 }
 

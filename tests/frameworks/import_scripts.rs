@@ -227,7 +227,7 @@ fn replicas_of_a_sharded_optimizer_are_counted_on_the_cluster() {
     assert_eq!(imported.on(6).shard_group, None, "three replicas are no four groups");
 }
 
-/// Megatron-DeepSpeed asks for one queue with sequence parallelism alone: with DeepSpeed, gradients do not hide behind products.
+/// Megatron-DeepSpeed asks for one queue with sequence parallelism alone: with DeepSpeed, gradients do not hide behind GEMMs.
 #[test]
 fn deepspeeds_fork_asks_for_one_queue_with_sequence_parallelism_alone() {
     let launch = |more: &str| {

@@ -140,7 +140,7 @@ fn fills_with_weight_gradients(plan: &Plan) -> bool {
 
 /// The time that a better machine must not lengthen: all of it.
 ///
-/// But where the host bounds F and B (they stay) and the products of W get shorter, a bubble filled with W grows, and with it
+/// But where the host bounds F and B (they stay) and the GEMMs of W get shorter, a bubble filled with W grows, and with it
 /// what stragglers add: the documented form of the zero-bubble schedules says so, by some 1e-5 of the step. For them the
 /// law is that of all other terms.
 fn lawful_time(evaluation: &Evaluation) -> f64 {

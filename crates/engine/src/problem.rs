@@ -60,7 +60,7 @@ pub enum ProblemError {
     #[error("{0}")]
     Workload(String),
     /// The device has no curve for the format.
-    #[error("{gpu} has no {format} matrix products\n\nhint: it has: {known}")]
+    #[error("{gpu} has no {format} GEMMs\n\nhint: it has: {known}")]
     Format {
         /// Name of the device.
         gpu: String,

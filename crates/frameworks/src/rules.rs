@@ -266,7 +266,7 @@ pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec
     if workload.format != Format::Bf16 {
         found.push(Obstacle::of_model(
             format!("--precision {}", workload.format),
-            "products below 16 bits are the model code's own",
+            "GEMMs below 16 bits are the model code's own",
         ));
     }
     found.extend(bf16_units(problem));

@@ -78,7 +78,7 @@ fn section_2_3_attention_fills_a_b200_by_its_heads() {
     }
 }
 
-/// The check prints 1.4 ms. The formula beside it gives 1.491: el = 4·8·2048², BW' = 2.039·0.78/1.35 TB/s, two products
+/// The check prints 1.4 ms. The formula beside it gives 1.491: el = 4·8·2048², BW' = 2.039·0.78/1.35 TB/s, two GEMMs
 /// that writing 2·el bounds (0.228 ms each), softmax and dropout 9·el (1.025 ms) and four gaps of 2.5 us. The text is what
 /// rounds wrongly, so the formula's terms are the test.
 #[test]
@@ -113,7 +113,7 @@ fn section_2_4_norms_and_residuals_of_llama_3_8b_take_0_380_ms() {
     close(Costs::new(&problem).layer(0, &plan).norms.get(), 0.380e-3, 0.01);
 }
 
-/// The cast is what FP8 products pay beside the product itself, so it is taken as the difference that the cast share makes.
+/// The cast is what FP8 GEMMs pay beside the product itself, so it is taken as the difference that the cast share makes.
 #[test]
 fn section_2_5_a_cast_to_fp8_takes_0_059_ms() {
     let (gpu, with, without) = (one_zero_gpu("h100-sxm"), te24(), one_zero_stack("nemo-24", 1.35, 0.0));

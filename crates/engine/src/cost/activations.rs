@@ -82,8 +82,8 @@ impl Costs<'_> {
     /// Activations of one layer, without those of the recomputed modules.
     ///
     /// ```text
-    /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two products, dropout masks
-    /// + mixer + feed-forward part                          below; ε = 1 byte where products store 8-bit inputs, else 2
+    /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two GEMMs, dropout masks
+    /// + mixer + feed-forward part                          below; ε = 1 byte where GEMMs store 8-bit inputs, else 2
     /// ```
     ///
     /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).

@@ -117,7 +117,7 @@ pub enum Figure {
 impl std::fmt::Display for Figure {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
-            Self::Gemm(format) => write!(f, "products in {format}"),
+            Self::Gemm(format) => write!(f, "GEMMs in {format}"),
             Self::Sustained(format) => write!(f, "sustained clocks in {format}"),
             Self::Attention(kernel) => write!(f, "attention {}", format!("{kernel:?}").to_lowercase()),
             Self::Hbm => f.write_str("HBM"),

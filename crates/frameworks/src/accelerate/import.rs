@@ -61,7 +61,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
             document.note(
                 Finding::warning(
                     "not-modelled",
-                    "no mixed precision: trained as the model was loaded, products priced as bf16",
+                    "no mixed precision: trained as the model was loaded, GEMMs priced as bf16",
                 )
                 .at_maybe(place.as_ref()),
             );

@@ -265,7 +265,7 @@ fn precision(document: &Document, imported: &mut Imported) {
     if !bf16 && !fp16 && !auto {
         document.note(Finding::warning(
             "not-modelled",
-            "neither bf16 nor fp16 is enabled: trained in fp32, products priced as bf16",
+            "neither bf16 nor fp16 is enabled: trained in fp32, GEMMs priced as bf16",
         ));
     }
     if document.switch("bf16.bf16_master_weights_and_grads").unwrap_or(false) {

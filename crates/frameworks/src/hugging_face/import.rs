@@ -81,7 +81,7 @@ impl Trainer {
         imported.work.half = self.half.unwrap_or_default();
         if self.half.is_none() {
             imported.work.recipe = Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 };
-            let message = "neither bf16 nor fp16 is on: trained in fp32, products priced as bf16";
+            let message = "neither bf16 nor fp16 is on: trained in fp32, GEMMs priced as bf16";
             document.note(Finding::warning("not-modelled", message));
         }
     }

@@ -106,7 +106,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
 /// Source: [megatron-lm] `megatron/training/arguments.py`, `get_device_arch_version() < 10`.
 fn wants_one_queue(problem: &Problem) -> bool {
     let gpu = &problem.cluster().gpu;
-    // Blackwell is the first with products in NVFP4.
+    // Blackwell is the first with GEMMs in NVFP4.
     gpu.vendor == "NVIDIA" && gpu.peak_of(Format::Nvfp4).is_none()
 }
 

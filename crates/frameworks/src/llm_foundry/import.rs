@@ -115,7 +115,7 @@ fn tensor_parallelism(document: &Document) -> Result<(), ImportError> {
     Err(refused(document, "tp_config", why, "a configuration without it"))
 }
 
-/// Sharding, recomputation and what waits on the host.
+/// Sharding, recomputation and offloading.
 fn fsdp(document: &Document, imported: &mut Imported) -> Result<(), ImportError> {
     let at = |key: &str| format!("fsdp_config.{key}");
     for (key, why) in [
@@ -159,7 +159,7 @@ fn fsdp(document: &Document, imported: &mut Imported) -> Result<(), ImportError>
     Ok(())
 }
 
-/// Sizes of the mesh; whether weights are copied.
+/// Sizes of the device mesh; whether weights are replicated.
 fn mesh(document: &Document, imported: &mut Imported) -> bool {
     let (shard, copies) = ("fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree");
     let place = document.place(shard).or_else(|| document.place(copies));
@@ -188,11 +188,11 @@ fn mesh(document: &Document, imported: &mut Imported) -> bool {
     copies.is_some()
 }
 
-/// Formats of products, weights, gradients and states.
+/// Number formats of GEMMs, weights, gradients and optimizer states.
 fn precision(document: &Document, wraps: bool, imported: &mut Imported) {
     let name = document.word("precision").unwrap_or_else(|| "amp_bf16".into());
     let whole = |what: &str| {
-        let finding = Finding::warning("not-modelled", format!("{what}: trained in fp32, products priced as bf16"));
+        let finding = Finding::warning("not-modelled", format!("{what}: trained in fp32, GEMMs priced as bf16"));
         document.note(finding.at_maybe(document.place("precision").as_ref()));
         Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 }
     };
@@ -233,7 +233,7 @@ fn precision(document: &Document, wraps: bool, imported: &mut Imported) {
     imported.settings.put("reduce_bytes", reduced, 4.0);
 }
 
-/// `amp_fp8`: Transformer Engine's layers alone multiply so.
+/// `amp_fp8`: GEMMs of Transformer Engine's layers alone are in FP8.
 fn narrow(document: &Document, imported: &mut Imported) {
     let place = document.place("precision");
     let name = document.word("model.fc_type.name").filter(|_| !document.keys("model.fc_type").is_empty());

@@ -114,7 +114,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported.work.half = if dtype.as_deref() == Some("float16") { Half::Fp16 } else { Half::Bf16 };
     if dtype.is_some_and(|dtype| !matches!(dtype.as_str(), "bfloat16" | "float16")) {
         let place = document.place("model.dtype");
-        document.note(Finding::warning("not-modelled", "products are priced as bf16").at_maybe(place.as_ref()));
+        document.note(Finding::warning("not-modelled", "GEMMs are priced as bf16").at_maybe(place.as_ref()));
     }
     for (section, known) in KEYS {
         for key in document.keys(section) {

@@ -364,7 +364,7 @@ fn software(document: &Document, imported: &mut Imported) {
     }
     if is("training.mixed_precision_param", "float32") {
         let place = document.place("training.mixed_precision_param");
-        document.note(Finding::warning("not-modelled", "products in fp32 are priced as bf16").at_maybe(place.as_ref()));
+        document.note(Finding::warning("not-modelled", "GEMMs in fp32 are priced as bf16").at_maybe(place.as_ref()));
     }
     let reduced = if is("training.mixed_precision_reduce", "bfloat16") { 2.0 } else { 4.0 };
     imported.settings.put("reduce_bytes", reduced, 4.0);

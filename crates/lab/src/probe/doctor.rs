@@ -78,7 +78,7 @@ const LIBRARIES: [Library; 5] = [
         name: "libcublasLt",
         loaded_as: &["libcublasLt.so", "libcublasLt.so.12"],
         comes_as: &["libcublasLt.so.13"],
-        needed_for: "matrix products",
+        needed_for: "GEMMs",
         package: "nvidia-cublas-cu12",
     },
     Library {

@@ -61,9 +61,9 @@ pub struct Verification {
 /// Name of a call's kind of kernel.
 fn term_of(call: &Call) -> &'static str {
     match call {
-        Call::Gemm { pass: Pass::Forward, .. } => "products forward",
-        Call::Gemm { pass: Pass::Dgrad, .. } => "products dgrad",
-        Call::Gemm { pass: Pass::Wgrad, .. } => "products wgrad",
+        Call::Gemm { pass: Pass::Forward, .. } => "GEMMs forward",
+        Call::Gemm { pass: Pass::Dgrad, .. } => "GEMMs dgrad",
+        Call::Gemm { pass: Pass::Wgrad, .. } => "GEMMs wgrad",
         Call::Attention { pass: Pass::Forward, .. } => "attention forward",
         Call::Attention { .. } => "attention backward",
         Call::Stream { .. } => "memory-bound",

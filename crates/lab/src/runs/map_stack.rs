@@ -40,7 +40,7 @@ pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
         "nvfp4" => Format::Nvfp4,
         other => return Refusal::unsupported(format!("number format unknown: {other}")),
     };
-    if has(format) { Ok(format) } else { Refusal::unsupported(format!("{} has no {format} matrix products", gpu.name)) }
+    if has(format) { Ok(format) } else { Refusal::unsupported(format!("{} has no {format} GEMMs", gpu.name)) }
 }
 
 /// Stack of a row; also sets the plan values that the stack decides.

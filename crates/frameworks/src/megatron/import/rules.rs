@@ -33,8 +33,8 @@ const WANTED: &[Wanted] = &[
         "it gathers what the distributed optimizer or Megatron FSDP has sharded",
     ),
     ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
-    ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 products"),
-    ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 products"),
+    ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 GEMMs"),
+    ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 GEMMs"),
     ("--fp8-recipe", &["--fp8-format"], "a recipe without a format does nothing"),
     ("--use-precision-aware-optimizer", &["--use-distributed-optimizer", "--use-megatron-fsdp"], "Megatron asserts it"),
     ("--moe-ffn-hidden-size", &["--num-experts"], "it is the width of an expert"),
@@ -48,7 +48,7 @@ const WANTED: &[Wanted] = &[
 const APART: &[(&str, &str, &str)] = &[
     ("--use-torch-fsdp2", "--use-distributed-optimizer", "FSDP2 shards the optimizer itself"),
     ("--use-torch-fsdp2", "--fp16", "FSDP2 does not support fp16 yet"),
-    ("--moe-shared-expert-overlap", "--overlap-moe-expert-parallel-comm", "they hide behind the same products"),
+    ("--moe-shared-expert-overlap", "--overlap-moe-expert-parallel-comm", "they hide behind the same GEMMs"),
     ("--enable-cuda-graph", "--external-cuda-graph", "one or the other"),
     ("--train-iters", "--train-samples", "training counts iterations or samples"),
     ("--lr-warmup-fraction", "--lr-warmup-iters", "one or the other"),
@@ -199,7 +199,7 @@ pub fn needed(list: &mut Arguments) {
 
 /// `CUDA_DEVICE_MAX_CONNECTIONS`: 1 with tensor or context parallelism before Blackwell, more with FSDP.
 pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool, deepspeed: bool) {
-    // With DeepSpeed no gradient is reduced beside the products, and only sequence parallelism asks for one queue
+    // With DeepSpeed no gradient is reduced beside the GEMMs, and only sequence parallelism asks for one queue
     // (`megatron/arguments.py` of Microsoft's fork).
     if deepspeed && !list.has("--sequence-parallel") {
         return;
@@ -207,7 +207,7 @@ pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_sc
     let fsdp = list.has("--use-torch-fsdp2") || list.has("--use-megatron-fsdp");
     if fsdp && value == Some("1") {
         let finding = Finding::error("contradiction", "CUDA_DEVICE_MAX_CONNECTIONS=1 with FSDP");
-        list.findings.push(finding.expected("8 or more, or not set: with 1 its gathers wait for the products"));
+        list.findings.push(finding.expected("8 or more, or not set: with 1 its gathers wait for the GEMMs"));
     } else if in_script
         && !fsdp
         && value != Some("1")

@@ -58,10 +58,10 @@ fn format(list: &mut Arguments) -> Format {
         list.findings.push(finding.at_maybe(place.as_ref()).expected("one of them"));
     }
     let recipe = list.word("--fp8-recipe");
-    // Forks on AMD's GPUs have products in MXFP4; no rate of theirs is known here.
+    // Forks on AMD's GPUs have GEMMs in MXFP4; no rate of theirs is known here.
     let mxfp4 = list.word("--fp4-recipe").is_some_and(|recipe| recipe == "mxfp4");
     if fp4 && mxfp4 {
-        let finding = Finding::warning("not-modelled", "products in MXFP4 are priced as MXFP8, which is slower");
+        let finding = Finding::warning("not-modelled", "GEMMs in MXFP4 are priced as MXFP8, which is slower");
         let place = list.place("--fp4-recipe");
         list.findings.push(finding.at_maybe(place.as_ref()).expected("read the step time as an upper bound"));
     }

@@ -64,7 +64,7 @@ fn recomputed(plan: &Plan) -> Option<Snippet<Python>> {
     Some(Snippet::fixed(code))
 }
 
-/// Parallel degrees. Weights are bf16 where they are gathered; under DDP they stay fp32, and products are cast.
+/// Parallel degrees. Weights are bf16 where they are gathered; under DDP they stay fp32, and GEMMs are cast.
 fn degrees(request: &Request) -> Vec<(&'static str, Snippet<Python>)> {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let stack = problem.stack();

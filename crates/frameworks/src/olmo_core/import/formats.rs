@@ -1,4 +1,4 @@
-//! Recomputation, formats of products and states, and kernels.
+//! Recomputation, formats of GEMMs and states, and kernels.
 
 use super::reader::member;
 use super::{at, is_object, placed};
@@ -64,7 +64,7 @@ pub(super) fn recompute(document: &Document) -> Recompute {
     }
 }
 
-/// Formats of products, weights, gradients and states.
+/// Formats of GEMMs, weights, gradients and states.
 pub(super) fn formats(document: &Document, imported: &mut Imported) {
     let narrow = |path: &str| document.word(path).as_deref().map(|word| member(word) == "bfloat16");
     let gathered = narrow(&at("dp_config.param_dtype"));
@@ -77,7 +77,7 @@ pub(super) fn formats(document: &Document, imported: &mut Imported) {
         // Weights, gradients and moments; nothing is kept in fp32.
         imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
     } else if gathered != Some(true) && !cast {
-        let message = "products in fp32 are priced as bf16";
+        let message = "GEMMs in fp32 are priced as bf16";
         document.note(Finding::warning("not-modelled", message).at_maybe(document.place(&at("dp_config")).as_ref()));
     }
     optimizer(document, imported);

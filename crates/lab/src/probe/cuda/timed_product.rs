@@ -69,7 +69,7 @@ impl Cuda {
     fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
         let Some(handle) = self.products else {
             return Err(missing(
-                "libcublasLt.so was not found: matrix products cannot run",
+                "libcublasLt.so was not found: GEMMs cannot run",
                 "pip install nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
             ));
         };
