@@ -14,6 +14,7 @@ mod interrupted;
 mod measure;
 mod measured;
 mod mutations;
+mod one_price;
 mod outputs;
 mod pools;
 
