@@ -76,7 +76,7 @@ function Difference({ from, to }: { from: Priced; to: Priced }) {
             <Figure label={`Difference of the step times term by term: ${steps.map((step) => `${step.name} ${step.delta > 0 ? "+" : "−"}${seconds(Math.abs(step.delta))}`).join(", ")}`}
                 caption="The axis does not begin at zero, so that differences can be seen." draw={(width) => ({
                     height: 62 + bars.length * 30,
-                    marginLeft: width < 500 ? 96 : 130,
+                    marginLeft: width < 500 ? 112 : 130,
                     marginRight: 84,
                     x: { label: "seconds", grid: true, domain: [least, high + (high - least) * 0.02] },
                     y: { label: null, domain: bars.map((bar) => bar.name) },

@@ -18,7 +18,7 @@ export function seconds(value: number): string {
     if (value >= 600) return `${significant(value / 60)} min`;
     if (value >= 1) return `${significant(value)} s`;
     if (value >= 1e-3) return `${significant(value * 1e3)} ms`;
-    return `${significant(value * 1e6)} µs`;
+    return value === 0 ? "0 s" : `${significant(value * 1e6)} µs`;
 }
 
 export function gib(value: number): string {
@@ -31,6 +31,10 @@ export function percent(share: number): string {
 }
 
 const SCALES: [number, string][] = [[1e15, "P"], [1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
+
+export function energy(mwh: number): string {
+    return mwh >= 1000 ? `${significant(mwh / 1000)} GWh` : `${significant(mwh)} MWh`;
+}
 
 export function count(value: number): string {
     const scale = SCALES.find(([size]) => value >= size);

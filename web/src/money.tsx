@@ -1,7 +1,7 @@
 /** Days, dollars and energy of a run, with failures and checkpoints. */
 
 import type { PlanDocument, Priced } from "./documents";
-import { count, dollars, percent, seconds, significant, whole } from "./format";
+import { count, dollars, energy, percent, seconds, significant, whole } from "./format";
 import type { Question } from "./question";
 
 const LOSSES: Record<string, string> = { checkpoints: "Pauses for checkpoints", rework: "Work since the last checkpoint, done again", restarts: "Restarts", maintenance: "Planned maintenance", straggler: "Waiting for the slowest device" };
@@ -15,7 +15,7 @@ export function Money({ document, shown, question }: { document: PlanDocument; s
             <dl class="figures">
                 <div><dt>Days</dt><dd>{significant(bill.days)}<small>{percent(bill.effective)} of the time makes progress</small></dd></div>
                 <div><dt>GPU-hours</dt><dd>{count(bill.gpu_hours)}<small>${significant(bill.cost_usd / bill.gpu_hours)} each, all in</small></dd></div>
-                <div><dt>Energy</dt><dd>{count(bill.energy_mwh)} MWh<small>{whole(bill.co2_kg / 1000)} t CO₂{bill.electricity_usd > 0 ? `, ${dollars(bill.electricity_usd)} of electricity` : ""}</small></dd></div>
+                <div><dt>Energy</dt><dd>{energy(bill.energy_mwh)}<small>{whole(bill.co2_kg / 1000)} t CO₂{bill.electricity_usd > 0 ? `, ${dollars(bill.electricity_usd)} of electricity` : ""}</small></dd></div>
                 <div><dt>Interrupted every</dt><dd>{significant(bill.between_failures_h)} h<small>restarted in {seconds(bill.restart_s)}, {bill.spare_nodes} spare nodes</small></dd></div>
                 <div><dt>Checkpoint every</dt><dd>{seconds(bill.checkpoint_interval_s)}<small>training pauses for {seconds(bill.checkpoint_pause_s)}</small></dd></div>
             </dl>

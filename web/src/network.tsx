@@ -28,8 +28,7 @@ export function Network({ network, plan }: { network: Groups; plan: Priced }) {
                                 return (
                                     <div class="group" key={group.group}>
                                         <span class="swatch-text">{NAMES[group.group] ?? group.group}</span>
-                                        <span>{whole(group.ranks)} ranks, {whole(group.stride)} apart</span>
-                                        <span>{group.inside_domain > 1 && group.level !== null ? `${group.inside_domain} of them in one domain` : ""}</span>
+                                        <span>{whole(group.ranks)} ranks, {group.stride === 1 ? "next to one another" : `${whole(group.stride)} GPUs apart`}{group.inside_domain > 1 && group.level !== null ? `, ${whole(group.inside_domain)} of them in each ${network.domain > 1 ? "domain" : "node"}` : ""}</span>
                                         <span class="number">{time > 0 ? `${seconds(time)} exposed, ${percent(time / plan.step_time_s)}` : "hidden, or none"}</span>
                                     </div>
                                 );

@@ -35,14 +35,16 @@ export function Roofline({ kernels }: { kernels: Kernels }) {
                 r: { range: [3, 16] },
                 marks: [
                     Plot.line(roof, { x: "x", y: "y", stroke: "currentColor", strokeWidth: 1.5 }),
+                    Plot.text([{ x: highest, y: peak / 1e12 }], { x: "x", y: "y", text: () => `peak ${whole(peak / 1e12)} TFLOP/s`, textAnchor: "end", dy: 9, fill: "currentColor" }),
+                    Plot.text([{ x: Math.sqrt(lowest * ridge), y: (Math.sqrt(lowest * ridge) * bandwidth) / 1e12 }], { x: "x", y: "y", text: () => `memory ${(bandwidth / 1e12).toFixed(2)} TB/s`, textAnchor: "start", dx: 8, dy: 4, fill: "currentColor" }),
                     Plot.dot(points, { x: "intensity", y: (point: Point) => point.rate / 1e12, r: "time_s", fill: (point: Point) => COLOURS[point.kind] ?? "#888", fillOpacity: 0.65, stroke: "var(--ground)", title: (point: Point) => `${point.label}\n${seconds(point.time_s)}, ${percent(point.share)} of its roof`, tip: true }),
                 ],
             })} />
             <Legend entries={[["GEMM", COLOURS["gemm"] ?? ""], ["attention", COLOURS["attention"] ?? ""]]} />
             <div class="scroll" tabIndex={0} role="region" aria-label="Slowest kernels">
                 <table>
-                    <thead><tr><th scope="col">Slowest kernels</th><th scope="col" class="number">Time of a call</th><th scope="col" class="number">TFLOP/s</th><th scope="col" class="number">Of its roof</th><th scope="col">Bound by</th></tr></thead>
-                    <tbody>{slow.slice(0, 12).map((point) => <tr key={point.label}><td>{point.label}</td><td class="number">{seconds(point.time_s)}</td><td class="number">{(point.rate / 1e12).toFixed(0)}</td><td class="number">{percent(point.share)}</td><td>{point.bound}</td></tr>)}</tbody>
+                    <thead><tr><th scope="col">Slowest kernels</th><th scope="col" class="number">Time of a call</th><th scope="col" class="number roomy">TFLOP/s</th><th scope="col" class="number">Of its roof</th><th scope="col" class="roomy">Bound by</th></tr></thead>
+                    <tbody>{slow.slice(0, 12).map((point) => <tr key={point.label}><td>{point.label}</td><td class="number">{seconds(point.time_s)}</td><td class="number roomy">{(point.rate / 1e12).toFixed(0)}</td><td class="number">{percent(point.share)}</td><td class="roomy">{point.bound}</td></tr>)}</tbody>
                 </table>
             </div>
         </>

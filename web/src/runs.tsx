@@ -7,7 +7,7 @@ import { ask } from "./answers";
 import type { LogRows, Scores } from "./documents";
 import { Superseded, type Request } from "./engine";
 import { percent, seconds } from "./format";
-import { Figure, Refusal, save, Waiting } from "./parts";
+import { Figure, Legend, Refusal, save, Waiting } from "./parts";
 
 export interface TextFile { name: string; text: string }
 
@@ -102,9 +102,10 @@ function Scored({ scores }: { scores: Scores }) {
     return (
         <>
             <p class="lead">
-                {points.length} of {scores.runs} runs are timed and predicted{all?.mean_ape === undefined ? "." : `: off by ${percent(all.mean_ape)} in the mean, bias ${percent(all.bias ?? 0)}${all.inside == null ? "" : `; ${percent(all.inside)} are inside their 90 % interval`}.`}
+                {all?.timed ?? 0} of {scores.runs} runs have a step time, and {points.length} of these a prediction{all?.mean_ape === undefined ? "." : `: off by ${percent(all.mean_ape)} in the mean, bias ${percent(all.bias ?? 0)}${all.inside == null ? "" : `; ${percent(all.inside)} are inside their 90 % interval`}.`}
             </p>
             {points.length > 0 && <Figure label={`Predicted against measured step time of ${points.length} runs`} draw={(width) => scatter(points, width)} />}
+            {points.length > 0 && <Legend entries={[...KINDS, ["lines: equal, and 10 % off", "currentColor"]]} />}
             <div class="scroll" tabIndex={0} role="region" aria-label="Errors by class">
                 <table>
                     <thead><tr><th scope="col">By</th><th scope="col">Class</th><th scope="col" class="number">Timed</th><th scope="col" class="number">Mean error</th><th scope="col" class="number">Median</th><th scope="col" class="number">Bias</th></tr></thead>
@@ -120,20 +121,27 @@ function Scored({ scores }: { scores: Scores }) {
     );
 }
 
+const KINDS: [string, string][] = [["dense", "#2a7f9e"], ["with experts", "#d98a00"]];
+
+/** Seconds of a tick, without zeros behind the point. */
+function short(value: number): string {
+    return seconds(value).replace(/\.0+(?= )/, "");
+}
+
 function scatter(points: Scores["points"], width: number): Plot.PlotOptions {
     const times = points.flatMap((point) => [point.measured_s, point.predicted_s]);
     const [low, high] = [Math.min(...times) / 1.2, Math.max(...times) * 1.2];
     const line = (factor: number) => [{ x: low, y: low * factor }, { x: high, y: high * factor }];
     return {
         height: Math.min(420, width),
-        marginLeft: 56,
-        x: { type: "log", label: "measured step time, s", domain: [low, high], ticks: 5 },
-        y: { type: "log", label: "predicted step time, s", domain: [low, high], ticks: 5, grid: true },
+        marginLeft: 64,
+        x: { type: "log", label: "measured step time", domain: [low, high], ticks: 5, tickFormat: short },
+        y: { type: "log", label: "predicted step time", domain: [low, high], ticks: 5, tickFormat: short, grid: true },
         clip: true,
         marks: [
             Plot.line(line(1), { x: "x", y: "y", stroke: "currentColor", strokeOpacity: 0.6 }),
             ...[1.1, 1 / 1.1].map((factor) => Plot.line(line(factor), { x: "x", y: "y", stroke: "currentColor", strokeOpacity: 0.4, strokeDasharray: "4,4" })),
-            Plot.dot(points, { x: "measured_s", y: "predicted_s", r: 3.5, fill: (point: Scores["points"][0]) => (point.moe ? "#d98a00" : "#2a7f9e"), fillOpacity: 0.6, title: (point: Scores["points"][0]) => `${point.id}: measured ${seconds(point.measured_s)}, predicted ${seconds(point.predicted_s)}, ${percent(point.error)}`, tip: true }),
+            Plot.dot(points, { x: "measured_s", y: "predicted_s", r: 3.5, fill: (point: Scores["points"][0]) => KINDS[point.moe ? 1 : 0]?.[1] ?? "#888", fillOpacity: 0.6, title: (point: Scores["points"][0]) => `${point.id}: measured ${seconds(point.measured_s)}, predicted ${seconds(point.predicted_s)}, ${percent(point.error)}`, tip: true }),
         ],
     };
 }

@@ -15,6 +15,9 @@ const SHARES = [1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 1 / 16];
 
 interface Point { gpus: number; rate: number; text: string }
 
+/** Widest label of an axis, in pixels. */
+const LABEL = 48;
+
 export function Scaling({ question, problem }: { question: Question; problem: Problem }) {
     const [found, setFound] = useState<Sized[]>([]);
     const [error, setError] = useState<string | null>(null);
@@ -41,12 +44,12 @@ export function Scaling({ question, problem }: { question: Question; problem: Pr
             </p>
             {found.length < sizes.length && <Waiting what={`Searching on ${whole(sizes[found.length] ?? 0)} GPUs, ${found.length + 1} of ${sizes.length}.`} />}
             {points.length > 1 && (
-                <Figure label={`Throughput by number of GPUs: ${points.map(({ gpus, rate }) => `${whole(gpus)} GPUs ${count(rate)} tokens per second`).join(", ")}`} draw={() => ({
+                <Figure label={`Throughput by number of GPUs: ${points.map(({ gpus, rate }) => `${whole(gpus)} GPUs ${count(rate)} tokens per second`).join(", ")}`} draw={(width) => ({
                     height: 320,
                     marginLeft: 62,
                     marginRight: 24,
-                    x: { type: "log", base: 2, label: "GPUs", ticks: points.map(({ gpus }) => gpus), tickFormat: (value: number) => whole(value) },
-                    y: { type: "log", label: "tokens/s", grid: true, ticks: 5, tickFormat: (value: number) => count(value) },
+                    x: { type: "log", base: 2, label: "GPUs", ticks: points.map(({ gpus }) => gpus).filter((_, at) => at % Math.ceil((points.length * LABEL) / (width - 86)) === 0), tickFormat: (value: number) => whole(value) },
+                    y: { type: "log", label: "tokens/s", grid: true, ticks: 5, tickFormat: (value: number) => count(value).replace(/\.0+(?= )/, "") },
                     marks: [
                         Plot.line(ideal, { x: "gpus", y: "rate", stroke: "currentColor", strokeOpacity: 0.6, strokeDasharray: "4 4" }),
                         Plot.line(points, { x: "gpus", y: "rate", stroke: "var(--accent)", strokeWidth: 2 }),
@@ -69,7 +72,7 @@ export function Scaling({ question, problem }: { question: Question; problem: Pr
                                     <th scope="row" class="number">{whole(gpus)}</th>
                                     {plan === null ? <td colSpan={hasBills ? 6 : 4}>no plan runs</td> : (
                                         <>
-                                            <td>{degrees(plan)}</td>
+                                            <td class="layout">{degrees(plan)}</td>
                                             <td class="number">{seconds(plan.step_time_s)}</td>
                                             <td class="number">{percent(plan.mfu)}</td>
                                             <td class="number">{count(plan.tokens_per_s_per_gpu * gpus)}</td>
