@@ -24,7 +24,7 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
     const node = cluster?.gpus_per_node ?? 8;
     const gpus = question.gpus ?? problem?.gpus ?? cluster?.gpus ?? 8;
     const batch = question.batch ?? problem?.global_batch ?? 128;
-    const seq = question.seq ?? problem?.seq_len ?? 8192;
+    const seq = question.seq ?? problem?.seq_len ?? model?.seq_len ?? 8192;
     return (
         <form class="controls" aria-label="Question" onSubmit={(event) => event.preventDefault()}>
             <details open={matchMedia("(min-width: 900px)").matches}>
@@ -41,14 +41,14 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
                 </label>
                 <Slider label="GPUs" value={gpus} own={question.gpus !== null} text={whole(gpus)} steps={multiples(node, Math.max(cluster?.gpus ?? gpus, gpus, 4096))}
                     change={(value) => change({ gpus: value })} clear={() => change({ gpus: null })} />
-                <Slider label="Global batch, sequences" value={batch} own={question.batch !== null} text={whole(batch)} steps={powers(16, 16384)}
+                <Slider label="Global batch, sequences" value={batch} own={question.batch !== null} text={question.batch === null && problem === null ? "…" : whole(batch)} steps={powers(16, 16384)}
                     change={(value) => change({ batch: value })} clear={() => change({ batch: null })} />
-                <Slider label="Sequence length, tokens" value={seq} own={question.seq !== null} text={whole(seq)} steps={powers(1024, 1048576)}
+                <Slider label="Sequence length, tokens" value={seq} own={question.seq !== null} text={question.seq === null && problem === null && model === undefined ? "…" : whole(seq)} steps={powers(1024, 1048576)}
                     change={(value) => change({ seq: value })} clear={() => change({ seq: null })} />
                 <Slider label="Network per GPU, Gb/s" value={question.nic ?? cluster?.nic_gbps ?? 400} own={question.nic !== null}
                     text={whole(question.nic ?? cluster?.nic_gbps ?? 400)} steps={NICS} change={(value) => change({ nic: value })} clear={() => change({ nic: null })} />
                 <Slider label="GPU memory, GB" value={question.hbm ?? cluster?.hbm_gb ?? 80} own={question.hbm !== null}
-                    text={whole(question.hbm ?? cluster?.hbm_gb ?? 80)} steps={MEMORIES} change={(value) => change({ hbm: value })} clear={() => change({ hbm: null })} />
+                    text={`${whole(question.hbm ?? cluster?.hbm_gb ?? 80)} = ${whole((question.hbm ?? cluster?.hbm_gb ?? 80) / 1.073741824)} GiB`} steps={MEMORIES} change={(value) => change({ hbm: value })} clear={() => change({ hbm: null })} />
                 <Choice label="Precision" value={question.precision} change={(precision) => change({ precision })} options={PRECISIONS} />
             </details>
             <details>
@@ -76,6 +76,11 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
                     steps={PRICES} change={(value) => change({ price: value })} clear={() => change({ price: null })} />
                 <Choice label="Quantity to minimise" value={question.objective} change={(objective) => change({ objective })}
                     options={[["step-time", "step time"], ["memory", "memory of the fullest GPU"], ["energy", "energy"]]} />
+            </details>
+            <details open={question.set !== ""}>
+                <summary>Other values</summary>
+                <Lines label="One a line, as --set takes them" value={question.set} change={(set) => change({ set })} placeholder={"model.hidden=6144\ngpu.hbm_bandwidth=4 TB/s"}
+                    hint={<>Any key of the files of the model, cluster, GPU and stack: <code>model.…</code>, <code>cluster.…</code>, <code>gpu.…</code>, <code>stack.…</code></>} />
             </details>
             <button type="button" class="plain" onClick={reset}>Start again</button>
         </form>
@@ -154,6 +159,19 @@ function Text({ label, value, change }: { label: string; value: string; change(v
         <div class="field">
             <label for={id}>{label}</label>
             <input id={id} type="text" value={value} onChange={(event) => change(event.currentTarget.value)} />
+        </div>
+    );
+}
+
+interface LinesProps { label: string; value: string; change(value: string): void; placeholder: string; hint: ComponentChildren }
+
+function Lines({ label, value, change, placeholder, hint }: LinesProps) {
+    const id = useId();
+    return (
+        <div class="field">
+            <label for={id}>{label}</label>
+            <textarea id={id} rows={3} spellcheck={false} placeholder={placeholder} value={value} onChange={(event) => change(event.currentTarget.value)} />
+            <small>{hint}</small>
         </div>
     );
 }

@@ -27,6 +27,8 @@ export interface Question {
     terms: string;
     objective: string;
     top: number;
+    /** Other values of the files, one a line, as `--set` takes them. */
+    set: string;
     /** Files that were dropped, by name. */
     texts: Record<string, string>;
 }
@@ -51,6 +53,7 @@ export const FIRST: Question = {
     terms: "contract",
     objective: "step-time",
     top: 5,
+    set: "",
     texts: {},
 };
 
@@ -115,7 +118,7 @@ function sets(question: Question): string[] {
     const set: string[] = [];
     if (question.nic !== null) set.push(`cluster.nic=${question.nic} Gb/s`);
     if (question.hbm !== null) set.push(`gpu.hbm=${question.hbm} GB`);
-    return set;
+    return [...set, ...question.set.split("\n").map((line) => line.trim()).filter((line) => line !== "")];
 }
 
 /** Model, cluster and workload as the engine reads them. */
