@@ -9,6 +9,13 @@ function parts(): string {
     return folder;
 }
 
+/** Definitions of the terms of the step time and of the memory, from the project's glossary. */
+function glossary(): Record<string, string> {
+    const text = readFileSync("../docs/glossary.toml", "utf8");
+    const entries = text.matchAll(/^\[\[(time|memory)\]\]\nname = "(.+)"\nis = "(.+)"$/gm);
+    return Object.fromEntries([...entries].map(([, kind, name, is]) => [`${name}_${kind === "time" ? "s" : "gib"}`, is ?? ""]));
+}
+
 /** Parts of the module as classic scripts that hold them as text: a page opened from disk may load scripts, and nothing else. */
 function moduleAsText(): Plugin {
     return {
@@ -38,7 +45,7 @@ function classicScript(): Plugin {
 
 export default defineConfig({
     base: "./",
-    define: { CATALOGUE: readFileSync(`${parts()}/catalogue.json`, "utf8") },
+    define: { CATALOGUE: readFileSync(`${parts()}/catalogue.json`, "utf8"), GLOSSARY: JSON.stringify(glossary()) },
     esbuild: { jsx: "automatic", jsxImportSource: "preact" },
     build: {
         target: "es2022",

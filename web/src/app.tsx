@@ -11,16 +11,23 @@ import { Lint } from "./lint";
 import { Refusal } from "./parts";
 import { FIRST, fromFragment, toFragment, type Question } from "./question";
 import { Logs, Validation } from "./runs";
-import { Views } from "./views";
+import { tabOf, Views } from "./views";
 
 /** Entries of the catalogue, which the module told when the page was built. */
 declare const CATALOGUE: Catalogue;
+
+/** View and plan that an address shows. */
+function shownIn(fragment: string): { view: string | null; plan: string | null } {
+    const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+    return { view: fields.get("view"), plan: fields.get("plan") };
+}
 
 export type Change = (change: Partial<Question>) => void;
 
 export function App() {
     const [question, setQuestion] = useState<Question>(() => fromFragment(location.hash));
-    const [chosen, setChosen] = useState<string | null>(null);
+    const [chosen, setChosen] = useState<string | null>(() => shownIn(location.hash).plan);
+    const [tab, setTab] = useState(() => tabOf(shownIn(location.hash).view));
     const [panels, setPanels] = useState<Panels>({ launch: null, logs: [], runs: null, refused: null });
     const show = useCallback((part: Partial<Panels>) => setPanels((before) => ({ ...before, ...part })), []);
     const { answered, error, busy } = useAnswers(question);
@@ -29,14 +36,24 @@ export function App() {
     const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: { ...before.texts, ...part.texts } })), []);
 
     useEffect(() => {
-        const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}`), 200);
+        const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}${tab === "time" ? "" : `&view=${tab}`}${chosen === null ? "" : `&plan=${encodeURIComponent(chosen)}`}`), 200);
         return () => clearTimeout(timer);
-    }, [question]);
+    }, [question, tab, chosen]);
     useEffect(() => {
-        const follow = () => setQuestion(fromFragment(location.hash));
+        const follow = () => {
+            const { view, plan } = shownIn(location.hash);
+            setQuestion(fromFragment(location.hash));
+            setChosen(plan);
+            setTab(tabOf(view));
+        };
         addEventListener("hashchange", follow);
         return () => removeEventListener("hashchange", follow);
     }, []);
+
+    // What was dropped is shown above the answer, out of sight of who has scrolled down.
+    useEffect(() => {
+        if (panels.launch || panels.runs || panels.logs.length > 0 || panels.refused !== null) document.getElementById("answer")?.scrollIntoView();
+    }, [panels]);
 
     const plans = answered?.document.plans ?? [];
     const recommended = plans[(answered?.document.recommended?.rank ?? 1) - 1] ?? plans[0];
@@ -56,9 +73,9 @@ export function App() {
                     {panels.refused !== null && <Refusal text={panels.refused} />}
                     {panels.launch && <Lint file={panels.launch} question={question} close={() => show({ launch: null })} />}
                     {panels.runs && <Validation file={panels.runs} close={() => show({ runs: null })} />}
-                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={CATALOGUE.clusters.find((entry) => entry.name === question.cluster)?.gpu} close={() => show({ logs: [] })} />}
+                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={CATALOGUE.clusters.find((entry) => entry.name === question.cluster)?.gpu_file ?? undefined} close={() => show({ logs: [] })} />}
                     <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
-                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} />}
+                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} tab={tab} setTab={setTab} />}
                     <footer class="foot">
                         <p>
                             Predictions of an analytic model, with intervals that hold nine of ten published runs. The same question on a

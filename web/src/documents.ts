@@ -72,6 +72,8 @@ export interface Explanation {
 export interface Timeline {
     ranks: number;
     makespan_s: number; send_s: number; after_s: number; bubble_s: number;
+    /** Activations that one pass of a rank leaves until its backward, by rank. */
+    kept_gib: number[];
     rank: number[]; pass: string[]; micro_batch: number[]; chunk: number[]; start_s: number[]; end_s: number[];
 }
 
@@ -90,14 +92,15 @@ export interface Kernels {
 /** Reply to `picture`: `explanation` is the text of a document. */
 export interface Picture { explanation: string; timeline: Timeline | null; groups: Network; kernels: Kernels }
 
-export interface Noted { document: string; notes: string[] }
+/** Reply to `plan` and `live`; where no plan runs, `live` tells a rejected plan of each rule, as `rule: reason`. */
+export interface Noted { document: string; notes: string[]; examples: string[] }
 
 export interface ModelEntry {
     name: string; title: string; parameters: number; active: number; layers: number; hidden: number; seq_len: number; experts: number;
 }
 
 export interface ClusterEntry {
-    name: string; title: string; gpu: string; gpus: number; gpus_per_node: number; domain: number;
+    name: string; title: string; gpu: string; gpu_file: string | null; gpus: number; gpus_per_node: number; domain: number;
     hbm_gb: number; nic_gbps: number; peak_tflops: number | null; hbm_tbps: number;
 }
 

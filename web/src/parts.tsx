@@ -4,6 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import * as Plot from "@observablehq/plot";
 
+import { words } from "./format";
+
 /** Copies a text; refused where the page has no right to, as on a host without TLS. */
 export async function copy(text: string): Promise<void> {
     if (!("clipboard" in navigator)) throw new Error("no clipboard here");
@@ -70,6 +72,19 @@ export function Legend({ entries }: { entries: [string, string][] }) {
         <ul class="legend">
             {entries.map(([name, colour]) => <li key={name}><span class="swatch" style={{ background: colour }} aria-hidden="true" />{name}</li>)}
         </ul>
+    );
+}
+
+/** Definitions of terms of the step time or the memory, by key; `docs/glossary.toml` has them. */
+declare const GLOSSARY: Record<string, string>;
+
+/** Terms with their definitions, folded. */
+export function Definitions({ title, keys }: { title: string; keys: string[] }) {
+    return (
+        <details class="definitions">
+            <summary>{title}</summary>
+            <dl>{keys.map((key) => <div key={key}><dt>{words(key)}</dt><dd>{GLOSSARY[key]}</dd></div>)}</dl>
+        </details>
     );
 }
 

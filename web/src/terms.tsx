@@ -5,7 +5,7 @@ import * as Plot from "@observablehq/plot";
 import { TERMS } from "./colours";
 import type { Priced } from "./documents";
 import { percent, seconds, words } from "./format";
-import { Figure } from "./parts";
+import { Definitions, Figure } from "./parts";
 
 interface Row { term: string; name: string; from: number; to: number; time: number; share: number; basis: string }
 
@@ -35,6 +35,7 @@ export function Terms({ plan }: { plan: Priced }) {
                     </tbody>
                 </table>
             </div>
+            <Definitions title="Each term in words" keys={parts.map((row) => row.term)} />
         </>
     );
 }
@@ -42,7 +43,7 @@ export function Terms({ plan }: { plan: Priced }) {
 function waterfall(parts: Row[], width: number): Plot.PlotOptions {
     return {
         height: 62 + parts.length * 30,
-        marginLeft: width < 500 ? 108 : 130,
+        marginLeft: width < 500 ? 112 : 130,
         marginRight: 70,
         x: { label: "seconds from the start of the step", grid: true },
         y: { label: null, domain: parts.map((row) => row.name) },

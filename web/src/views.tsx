@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { usePicture, type Answered } from "./answers";
-import type { Explanation, Priced } from "./documents";
+import type { Priced } from "./documents";
 import { Compare } from "./compare";
 import { Launch } from "./launch";
 import { Memory } from "./memory";
@@ -31,7 +31,12 @@ const TABS = [
     ["money", "Time and money"],
     ["launch", "Launch files"],
 ] as const;
-type Tab = (typeof TABS)[number][0];
+export type Tab = (typeof TABS)[number][0];
+
+/** View of a name, or where the time goes. */
+export function tabOf(name: string | null): Tab {
+    return TABS.find(([tab]) => tab === name)?.[0] ?? "time";
+}
 
 /** Quiet time after which drawings follow an answer; while a control moves they would cost more than the search. */
 const QUIET_MS = 120;
@@ -48,9 +53,10 @@ function useRested<T>(value: T): T {
     return rested;
 }
 
-export function Views({ logs, ...newest }: Shown & { logs: TextFile[] }) {
+interface Props extends Shown { logs: TextFile[]; tab: Tab; setTab(tab: Tab): void }
+
+export function Views({ logs, tab, setTab, ...newest }: Props) {
     const { answered, shown, recommended } = useRested(newest);
-    const [tab, setTab] = useState<Tab>("time");
     const list = useRef<HTMLDivElement>(null);
     const drawn = usePicture(answered.question, ["memory", "pipeline", "network", "roofline"].includes(tab) ? shown.plan : undefined);
     useEffect(() => {
@@ -98,9 +104,8 @@ function Drawing({ tab, answered, shown, state }: { tab: Tab; answered: Answered
     if (state.error !== null) return <Refusal text={state.error} />;
     if (state.drawn === null) return <Waiting what="Drawing the plan." />;
     const { picture } = state.drawn;
-    const explanation = JSON.parse(picture.explanation) as Explanation;
     switch (tab) {
-        case "memory": return <Memory question={answered.question} plan={shown} explanation={explanation} />;
+        case "memory": return <Memory question={answered.question} plan={shown} drawn={picture} />;
         case "pipeline": return picture.timeline ? <Pipeline timeline={picture.timeline} question={answered.question} plan={shown} /> : <p>This schedule runs no whole number of micro-batches, so it is not drawn.</p>;
         case "network": return <Network network={picture.groups} plan={shown} />;
         case "roofline": return <Roofline kernels={picture.kernels} />;
