@@ -76,7 +76,8 @@ pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
         timeline.step.total(),
         percent(timeline.step.pipeline_bubble / timeline.step.total())
     );
-    let mut svg = drawing(height, words).child(label(LEFT, 14.0, Anchor::Start, "the whole step"));
+    let mut svg =
+        drawing(height, words).child(label(LEFT, 14.0, Anchor::Start, "the whole step, dark where a rank is busy"));
     svg = svg.child(overview(timeline, whole, top, strip)).child(axis(top + strip * ranks, (0.0, whole)));
     for (at, band) in bands.iter().enumerate() {
         let y = first + at as f64 * band_height;
@@ -135,7 +136,7 @@ fn overview(timeline: &Timeline, whole: f64, top: f64, row: f64) -> HtmlElement 
     let ends = at(timeline.makespan.get());
     element("g")
         .child(block(LEFT, top, ends - LEFT, rows, "currentColor").with("opacity", 0.1))
-        .child(element("path").with("d", busy).with("fill", colour::of_pass(Pass::Forward)))
+        .child(element("path").with("d", busy).with("fill", "currentColor").with("opacity", 0.6))
         .child(block(ends, top, at(whole) - ends, rows, colour::AFTER))
 }
 
