@@ -28,9 +28,9 @@ export function Answer({ answered, error, busy, question, shown, choose }: Props
                 · {problem.precision} · {problem.stack}
                 <span class="timing" role="status" data-took={tookMs.toFixed(2)}>{busy ? "searching…" : `${count(document.considered)} plans in ${seconds(tookMs / 1e3)}`}</span>
             </p>
-            {document.plans.length === 0 ? <Nothing document={document} /> : <Found document={document} shown={shown} choose={choose} />}
+            {document.plans.length === 0 ? <Nothing document={document} examples={answered.examples} /> : <Found document={document} isWhole={text !== null} shown={shown} choose={choose} />}
             <section class="card lines">
-                <h2>Take it along</h2>
+                <h2>Copy or save</h2>
                 {shown && <Copyable label="plan" text={`--plan "${shown.plan}"`} />}
                 <Copyable label="command line" text={commandLine(question)} />
                 <p class="row">
@@ -51,7 +51,7 @@ const DECLINED: Record<string, string> = {
     plainer: "a plainer plan is within run-to-run noise",
 };
 
-function Found({ document, shown, choose }: { document: PlanDocument; shown: Priced | undefined; choose(plan: string): void }) {
+function Found({ document, isWhole, shown, choose }: { document: PlanDocument; isWhole: boolean; shown: Priced | undefined; choose(plan: string): void }) {
     const { recommended, plans, problem } = document;
     const best = plans[(recommended?.rank ?? 1) - 1] ?? plans[0];
     if (best === undefined) return null;
@@ -67,9 +67,12 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
                     <div><dt>MFU</dt><dd>{percent(best.mfu)}<small>{whole(best.tflops_per_gpu)} TFLOP/s a GPU</small></dd></div>
                     <div><dt>Memory</dt><dd>{gib(best.peak_mem_gib)}<small>of {gib(problem.hbm_gib)}, {percent(best.oom_probability)} risk</small></dd></div>
                     <div><dt>Throughput</dt><dd>{count(best.tokens_per_s_per_gpu * problem.gpus)}<small>tokens/s, {whole(best.tokens_per_s_per_gpu)} a GPU</small></dd></div>
-                    {chance !== undefined && <div><dt>Fastest of these</dt><dd>{percent(chance)}<small>{plans.length} plans within the model's errors</small></dd></div>}
+                    {chance !== undefined && <div><dt>Chance to be the fastest</dt><dd>{percent(chance)}<small>of {plans.length} plans, given the model's errors</small></dd></div>}
                 </dl>
                 {recommended?.given_up && <p class="warning">No plan keeps the {recommended.given_up === "risk" ? "accepted risk of running out of memory" : "limits of published mechanisms"}; this one comes nearest.</p>}
+                {!fastest && recommended && (
+                    <p class="notes">{!isWhole ? "Whether a plan beyond the accepted risk or without a published run is faster: being searched." : recommended.rank === 1 ? "It is also the fastest by the model." : ""}</p>
+                )}
                 {fastest && (
                     <p class="notes">
                         Fastest by the model: {degrees(fastest)}, {seconds(fastest.step_time_s)} ({percent(1 - fastest.step_time_s / best.step_time_s)} faster); not
@@ -82,7 +85,7 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
                 <div class="scroll" tabIndex={0} role="region" aria-labelledby="plans">
                     <table>
                         <thead>
-                            <tr><th scope="col">#</th><th scope="col">Layout</th><th scope="col" class="number">Step</th><th scope="col" class="number mfu">MFU</th><th scope="col" class="number">GiB</th><th scope="col" class="number">OOM</th><th scope="col" class="number">Best</th></tr>
+                            <tr><th scope="col">#</th><th scope="col">Layout</th><th scope="col" class="number">Step</th><th scope="col" class="number roomy" title="model FLOP/s utilisation">MFU</th><th scope="col" class="number" title="memory of the fullest GPU">GiB</th><th scope="col" class="number" title="risk of running out of memory">OOM</th><th scope="col" class="number" title="chance to be the fastest of these plans">Fastest</th></tr>
                         </thead>
                         <tbody>
                             {plans.map((plan, at) => (
@@ -90,7 +93,7 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
                                     <th scope="row"><button type="button" aria-pressed={plan.plan === shown?.plan} onClick={() => choose(plan.plan)} aria-label={`Show plan ${at + 1}`}>{at + 1}</button></th>
                                     <td class="layout">{degrees(plan)}{plan.recompute === "none" ? "" : ` · recompute ${plan.recompute}`}<Bar plan={plan} /></td>
                                     <td class="number">{seconds(plan.step_time_s)}</td>
-                                    <td class="number mfu">{percent(plan.mfu)}</td>
+                                    <td class="number roomy">{percent(plan.mfu)}</td>
                                     <td class="number">{plan.peak_mem_gib.toFixed(1)}</td>
                                     <td class="number">{percent(plan.oom_probability)}</td>
                                     <td class="number">{recommended ? percent(recommended.p_best[at] ?? 0) : ""}</td>
@@ -108,7 +111,7 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
 /** Degrees of a plan in one line. */
 export function degrees(plan: Priced): string {
     const parts = [`TP ${plan.tp}`, ...(plan.cp > 1 ? [`CP ${plan.cp}`] : []), `PP ${plan.pp}${plan.vpp > 1 ? ` × ${plan.vpp}` : ""}`, `DP ${plan.dp}`, ...(plan.ep > 1 ? [`EP ${plan.ep}`] : []), `ZeRO ${plan.zero}`];
-    return parts.join(" · ");
+    return parts.map((part) => part.replaceAll(" ", "\u00a0")).join(" · "); // a line ends between two degrees only
 }
 
 function Degrees({ plan }: { plan: Priced }) {
@@ -132,16 +135,17 @@ function Bar({ plan }: { plan: Priced }) {
     );
 }
 
-function Nothing({ document }: { document: PlanDocument }) {
+function Nothing({ document, examples }: { document: PlanDocument; examples: string[] }) {
     const rules = Object.entries(document.rejected).sort((a, b) => b[1] - a[1]);
     return (
         <section class="card">
             <h2>No plan runs</h2>
             {document.nearest_miss && <p>Nearest: <code>{document.nearest_miss.plan}</code>: {document.nearest_miss.reason}</p>}
             <table>
-                <thead><tr><th scope="col">Rule</th><th scope="col" class="number">Plans that it rejects</th></tr></thead>
-                <tbody>{rules.map(([rule, plans]) => <tr key={rule}><td>{rule}</td><td class="number">{whole(plans)}</td></tr>)}</tbody>
+                <thead><tr><th scope="col">Rule</th><th scope="col" class="number">Rejected plans</th><th scope="col">For example</th></tr></thead>
+                <tbody>{rules.map(([rule, plans]) => <tr key={rule}><td>{rule}</td><td class="number">{whole(plans)}</td><td>{examples.find((example) => example.startsWith(`${rule}: `))?.slice(rule.length + 2) ?? ""}</td></tr>)}</tbody>
             </table>
+            <p class="notes">More GPUs, more memory, another global batch, a lower precision, a higher accepted risk or fewer fixed degrees may help.</p>
         </section>
     );
 }

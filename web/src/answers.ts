@@ -20,6 +20,8 @@ export interface Answered {
     question: Question;
     document: PlanDocument;
     notes: string[];
+    /** Where no plan runs, a rejected plan of each rule: `rule: reason`. */
+    examples: string[];
     /** Text of the document, once the whole answer is there. */
     text: string | null;
     tookMs: number;
@@ -44,14 +46,14 @@ export function useAnswers(question: Question): Answers {
         background.giveUp();
         search
             .ask<Noted>({ ask: "live", question: asked, winners: winners.current })
-            .then(({ document, notes }) => {
+            .then(({ document, notes, examples }) => {
                 if (!current) return;
                 const told = JSON.parse(document) as Partial<PlanDocument>;
                 if (!isOfOneKind(told)) throw new Refused("pools of different GPUs: `meshwright plan` answers them; the page shows one kind of GPU");
                 const plans = told.plans.map((plan) => plan.plan);
                 const fastest = told.recommended?.fastest?.plan;
                 winners.current = [...new Set([...(fastest ? [fastest] : []), ...plans, ...winners.current])].slice(0, 16);
-                const answered = { question, document: told, notes, text: null, tookMs: performance.now() - started };
+                const answered = { question, document: told, notes, examples, text: null, tookMs: performance.now() - started };
                 setState({ answered, error: null, busy: false });
                 settle = setTimeout(() => {
                     background

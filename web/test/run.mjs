@@ -62,6 +62,41 @@ test("controls ask again, and the address keeps the question", async () => {
     });
 });
 
+test("the address keeps the view and the plan, and other values reach the engine", async () => {
+    await on(`${SMALL}&set=${encodeURIComponent("model.hidden=2048")}`, async (page) => {
+        await tab(page, "Memory");
+        await page.getByRole("button", { name: "Show plan 2" }).click();
+        await page.waitForFunction(() => /view=memory/.test(location.hash) && /plan=/.test(location.hash));
+        const line = await page.getByLabel("plan", { exact: true }).textContent();
+        await page.reload();
+        await answered(page);
+        assert.equal(await page.getByRole("tab", { name: "Memory" }).getAttribute("aria-selected"), "true");
+        assert.equal(await page.getByLabel("plan", { exact: true }).textContent(), line);
+        assert.match(await page.getByLabel("command line", { exact: true }).textContent(), /--set model\.hidden=2048/);
+    });
+});
+
+test("where no plan runs, the page says why", async () => {
+    await on("#model=llama3-405b&cluster=dgx-h100-8", async (page) => {
+        await page.getByRole("heading", { name: "No plan runs" }).waitFor();
+        assert.match(await page.locator("#answer").textContent(), /weights and gradients alone need .* at least \d+ GPUs/);
+    });
+});
+
+test("a pipeline of many micro-batches is folded, zoomed and told from the keyboard", async () => {
+    await on("#model=llama3-8b&cluster=dgx-h100-64&fix.pp=4&fix.mbs=1&batch=1024&view=pipeline", async (page) => {
+        const canvas = page.locator(".timeline canvas");
+        await canvas.waitFor();
+        const height = async () => (await canvas.boundingBox()).height;
+        const folded = await height();
+        await canvas.press("f");
+        await page.waitForFunction((before) => document.querySelector(".timeline canvas").getBoundingClientRect().height < before / 2, folded);
+        const whole = await canvas.getAttribute("aria-label");
+        await canvas.press("+");
+        await page.waitForFunction((before) => document.querySelector(".timeline canvas").getAttribute("aria-label") !== before, whole);
+    });
+});
+
 test("a config.json that is dropped becomes the model, and errors say what the command line says", async () => {
     const config = { model_type: "llama", hidden_size: 2048, intermediate_size: 5632, num_hidden_layers: 22, num_attention_heads: 32, num_key_value_heads: 4, vocab_size: 32000, max_position_embeddings: 2048 };
     await on(SMALL, async (page) => {
@@ -103,10 +138,10 @@ test("logs are held against their predictions, and runs are scored", async () =>
         const files = page.locator("input[type=file]");
         await files.setInputFiles({ name: "train.log", mimeType: "text/plain", buffer: log });
         await page.getByRole("region", { name: "Runs of the logs" }).waitFor();
-        assert.match(await page.locator(".lint").first().textContent(), /train\.log.*(ms|s)/s);
+        assert.match(await page.locator(".lint").first().textContent(), /train\.log.* to .* s.* %/s); // measured, predicted, its interval, the error
         await files.setInputFiles({ name: "runs.csv", mimeType: "text/csv", buffer: Buffer.from(runs) });
         await page.getByRole("region", { name: "Errors by class" }).waitFor();
-        assert.match(await page.getByLabel("Predictions against runs.csv").textContent(), /runs are timed and predicted: off by/);
+        assert.match(await page.getByLabel("Predictions against runs.csv").textContent(), /29 of these a prediction: off by/);
         await files.setInputFiles({ name: "runs.csv", mimeType: "text/csv", buffer: Buffer.from("a,b\n1") });
         await page.getByRole("alert").waitFor();
     });
@@ -196,7 +231,7 @@ for (const [name, options] of [
     test(`axe-core finds nothing serious on ${name}`, async () => {
         await on(SMALL, async (page) => {
             await page.evaluate(AXE);
-            for (const view of ["Where time goes", "Memory", "Pipeline", "Compare", "Network", "Roofline", "Tune", "Time and money", "Launch files"]) {
+            for (const view of ["Where time goes", "Memory", "Pipeline", "Compare", "Network", "Roofline", "Tune", "Time and money", "Launch files", "Sensitivity", "Scaling"]) {
                 await tab(page, view);
                 await page.waitForTimeout(300);
                 const { violations } = await page.evaluate(() => globalThis.axe.run());

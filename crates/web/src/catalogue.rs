@@ -30,12 +30,16 @@ pub fn catalogue() -> Result<Value, Box<dyn Error>> {
         }))
     });
     let models = models.collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+    let file_of = |title: &str| {
+        catalog::gpu_names().into_iter().find(|name| catalog::gpu(name).is_ok_and(|gpu| gpu.name == title))
+    };
     let clusters = catalog::cluster_names().into_iter().map(|name| {
         let ClusterOrPools::Cluster(cluster) = catalog::machine(name, &sets)? else { return Ok(None) };
         let nic = cluster.levels.first().map_or(cluster.gpu.nic.value, |level| level.bandwidth.value);
         Ok(Some(json!({
             "name": name,
             "title": cluster.name,
+            "gpu_file": file_of(&cluster.gpu.name),
             "gpu": cluster.gpu.name,
             "gpus": cluster.gpus,
             "gpus_per_node": cluster.gpus_per_node,

@@ -63,13 +63,16 @@ fn candidates(winners: &[String], problem: &Problem) -> Vec<Plan> {
     winners.iter().filter_map(without_replicas).collect()
 }
 
-/// Document of the plans of a question, with its notes. Stages are not refined, hosts keep their order, and the model's own first
+/// Document of the plans of a question, its notes, and where no plan runs a rejected plan of each rule, in words. Stages are not refined, hosts keep their order, and the model's own first
 /// choice beyond the limits of prudence is left out; the counts of the certificate depend on the earlier questions.
 ///
 /// # Errors
 ///
 /// As [`PlanQuestion::answer`].
-pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(String, Vec<String>), QuestionError> {
+pub fn answer(
+    question: &PlanQuestion,
+    winners: &[String],
+) -> Result<(String, Vec<String>, Vec<String>), QuestionError> {
     let plans = &question.plans;
     let bare = PlanQuestion {
         plans: PlanOptions {
@@ -86,7 +89,7 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(String, Ve
         split(unlimited.subject(None)?, by_time && plans.framework.is_none())
     else {
         let Noted { value, notes } = bare.answer(&|_, _| ControlFlow::Continue(()))?;
-        return Ok((value, notes));
+        return Ok((value, notes, Vec::new()));
     };
     let problem = *problem;
     let (launcher, note) = plans.default_launcher(&problem);
@@ -101,7 +104,11 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(String, Ve
     let found = Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
     let (refined, placed) = (Vec::new(), Vec::new());
     let answer = PlanAnswer { problem, framework: None, risk, options, found, refined, changed: None, economy, placed };
-    Ok((answer.document(&bare)?, notes.into_iter().chain(note).collect()))
+    let mut examples = Vec::new();
+    if answer.found.ranking.evaluations.is_empty() {
+        examples.extend(answer.found.ranking.rejections.iter().map(|rule| [rule.rule, &rule.example].join(": ")));
+    }
+    Ok((answer.document(&bare)?, notes.into_iter().chain(note).collect(), examples))
 }
 
 fn split(noted: Noted<Subject>, searched_here: bool) -> (Subject, Vec<String>, bool) {
@@ -117,7 +124,7 @@ mod tests {
         let mut winners: Vec<String> = Vec::new();
         let mut documents = Vec::new();
         for question in questions {
-            let (text, _) = answer(question, &winners).unwrap();
+            let (text, ..) = answer(question, &winners).unwrap();
             let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
             let plans = document["plans"].as_array().unwrap().iter();
             winners.extend(plans.map(|plan| plan["plan"].as_str().unwrap().to_owned()));

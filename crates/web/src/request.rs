@@ -72,6 +72,7 @@ pub enum PageRequest {
 struct Noted {
     document: Value,
     notes: Vec<String>,
+    examples: Vec<String>,
 }
 
 type Reply = Result<Value, Box<dyn Error>>;
@@ -90,11 +91,11 @@ impl PageRequest {
             Self::Catalogue {} => catalogue::catalogue(),
             Self::Plan { question } => {
                 let answer = question.answer(&|_, _| ControlFlow::Continue(()))?;
-                noted(answer.value.into(), answer.notes)
+                noted(answer.value.into(), answer.notes, Vec::new())
             }
             Self::Live { question, winners } => {
-                let (document, notes) = live::answer(question, winners)?;
-                noted(document.into(), notes)
+                let (document, notes, examples) = live::answer(question, winners)?;
+                noted(document.into(), notes, examples)
             }
             Self::Picture { problem, plan } => {
                 let (problem, plan) = subject(problem, plan)?;
@@ -113,8 +114,8 @@ impl PageRequest {
     }
 }
 
-fn noted(document: Value, notes: Vec<String>) -> Reply {
-    Ok(serde_json::to_value(Noted { document, notes })?)
+fn noted(document: Value, notes: Vec<String>, examples: Vec<String>) -> Reply {
+    Ok(serde_json::to_value(Noted { document, notes, examples })?)
 }
 
 /// Problem of one kind of GPU, and a plan on it.
