@@ -59,20 +59,20 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
                             change={(value) => change({ fix: { ...question.fix, [key]: value } })} />
                     ))}
                 </div>
-                <Choice label="Files for" value={question.framework} change={(framework) => change({ framework })}
+                <Choice label="Framework that must run the plan" value={question.framework} change={(framework) => change({ framework })}
                     options={[["", "the stack's framework"], ...catalogue.frameworks.map((name): [string, string] => [name, name]), ["any", "any setting"]]} />
                 <Choice label="Software stack" value={question.stack} change={(stack) => change({ stack })}
                     options={[["", "usual for the GPU"], ...catalogue.stacks.map((name): [string, string] => [name, name])]} />
                 <Choice label="Accepted risk of running out of memory" value={String(question.risk ?? "")} change={(value) => change({ risk: value ? Number(value) : null })}
                     options={[["", "5 %"], ["0.01", "1 %"], ["0.1", "10 %"], ["0.25", "25 %"], ["1", "any"]]} />
-                <Tick label="Mechanisms that no published run has shown" value={question.exotic} change={(exotic) => change({ exotic })} />
+                <Tick label="Also mechanisms that no published run has shown" value={question.exotic} change={(exotic) => change({ exotic })} />
                 <Tick label="Low-rank adapters on a frozen base" value={question.lora} change={(lora) => change({ lora })} />
             </details>
             <details>
                 <summary>Time and money</summary>
                 <Text label="Tokens to train" value={question.tokens} change={(tokens) => change({ tokens })} />
                 <Choice label="Purchase terms" value={question.terms} change={(terms) => change({ terms })} options={catalogue.terms.map((name): [string, string] => [name, name])} />
-                <Slider label="Price of a GPU-hour, $" value={question.price ?? 2.5} own={question.price !== null} text={question.price === null ? "of the terms" : question.price.toFixed(2)}
+                <Slider label="Price of a GPU-hour, $" value={question.price ?? 2.5} own={question.price !== null} text={question.price === null ? "by the terms" : question.price.toFixed(2)}
                     steps={PRICES} change={(value) => change({ price: value })} clear={() => change({ price: null })} />
                 <Choice label="Quantity to minimise" value={question.objective} change={(objective) => change({ objective })}
                     options={[["step-time", "step time"], ["memory", "memory of the fullest GPU"], ["energy", "energy"]]} />

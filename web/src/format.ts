@@ -26,7 +26,7 @@ export function gib(value: number): string {
 }
 
 export function percent(share: number): string {
-    const value = share * 100;
+    const value = Math.abs(share) < 5e-4 ? 0 : share * 100;
     return `${value !== 0 && Math.abs(value) < 10 ? value.toFixed(1) : value.toFixed(0)} %`.replace("-", "−");
 }
 

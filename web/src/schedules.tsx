@@ -36,10 +36,10 @@ export function Schedules({ question, plan }: { question: Question; plan: Priced
     return (
         <div class="scroll" tabIndex={0} role="region" aria-label="All schedules">
             <table>
-                <thead><tr><th scope="col">Schedule</th><th scope="col" class="number">Step</th><th scope="col" class="number">Bubble</th><th scope="col" class="number">Fullest rank, GiB</th><th scope="col">Does it run?</th></tr></thead>
+                <thead><tr><th scope="col">Schedule</th><th scope="col" class="number">Step</th><th scope="col" class="number roomy">Bubble</th><th scope="col" class="number">GiB</th><th scope="col">Does it run?</th></tr></thead>
                 <tbody>
                     {(sides ?? []).map((one) => (
-                        <tr key={one.schedule}><th scope="row">{one.schedule}</th><td class="number">{one.step === null ? "" : seconds(one.step)}</td><td class="number">{one.step === null ? "" : percent(one.bubble)}</td><td class="number">{one.memory > 0 ? one.memory.toFixed(1) : ""}</td><td>{one.why || "yes"}</td></tr>
+                        <tr key={one.schedule}><th scope="row">{one.schedule}</th><td class="number">{one.step === null ? "" : seconds(one.step)}</td><td class="number roomy">{one.step === null ? "" : percent(one.bubble)}</td><td class="number">{one.memory > 0 ? one.memory.toFixed(1) : ""}</td><td class="reason">{one.why || "yes"}</td></tr>
                     ))}
                 </tbody>
             </table>
