@@ -17,10 +17,18 @@ skip() {
 rm -rf web/dist
 command -v npm >/dev/null || skip "no npm here"
 
-# The module: by the toolchain that is in use if it has the target, else by Debian's compiler, unpacked and not installed.
+# The module: with a standard library that is compiled with it, where the toolchain has its source. A panic may then be a trap at once:
+# nobody reads its message here, whose texts are 3 % of the module. Else by the toolchain in use if it has the target, else by Debian's
+# compiler, unpacked and not installed.
 tools=$PWD/target/rust-web
-if [ -d "$(rustc --print target-libdir --target $target)" ]; then
-    cargo rustc --quiet --profile $profile --target $target -p meshwright-web --crate-type cdylib -- $link
+smallest="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none"
+build() { # the cargo to use, and more of its arguments
+    "$1" rustc --quiet --profile $profile --target $target -p meshwright-web --crate-type cdylib "${@:2}" -- $link
+}
+if [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
+    RUSTFLAGS=$smallest RUSTC_BOOTSTRAP=1 build cargo -Z build-std=std,panic_abort
+elif [ -d "$(rustc --print target-libdir --target $target)" ]; then
+    build cargo
 else
     root=$tools/root
     if [ ! -e "$root/whole" ]; then
@@ -35,12 +43,9 @@ else
         rm -f "$tools"/*.deb
         touch "$root/whole"
     fi
-    # With its own standard library a panic may be a trap at once: nobody reads its message here, whose texts are 3 % of the module.
-    RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none" \
-        LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/llvm-22/lib RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-        CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/usr/lib/llvm-22/bin/wasm-ld \
-        "$root/usr/bin/cargo" rustc --quiet --profile $profile --target $target -p meshwright-web --crate-type cdylib \
-        -Z build-std=std,panic_abort -- $link
+    RUSTFLAGS=$smallest LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/llvm-22/lib RUSTC=$root/usr/bin/rustc \
+        RUSTC_BOOTSTRAP=1 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/usr/lib/llvm-22/bin/wasm-ld \
+        build "$root/usr/bin/cargo" -Z build-std=std,panic_abort
 fi
 
 # The page around it.
