@@ -77,7 +77,7 @@ pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
         percent(timeline.step.pipeline_bubble / timeline.step.total())
     );
     let mut svg =
-        drawing(height, words).child(label(LEFT, 14.0, Anchor::Start, "the whole step, dark where a rank is busy"));
+        drawing(height, words).child(label(LEFT, 14.0, Anchor::Start, "the whole step, filled where a rank is busy"));
     svg = svg.child(overview(timeline, whole, top, strip)).child(axis(top + strip * ranks, (0.0, whole)));
     for (at, band) in bands.iter().enumerate() {
         let y = first + at as f64 * band_height;
