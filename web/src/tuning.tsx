@@ -52,7 +52,7 @@ export function Tuning({ question, plans, logs }: { question: Question; plans: P
                     {told.next !== null && !told.decided && <Copyable label="plan to time next" text={`--plan "${told.next}"`} />}
                     <div class="scroll" tabIndex={0} role="region" aria-label="Plans and timings">
                         <table>
-                            <thead><tr><th scope="col">Plan</th><th scope="col">Measured, s</th><th scope="col">Out of memory</th><th scope="col" class="number">Now believed</th><th scope="col" class="number">Predicted</th><th scope="col" class="number">Fastest with</th><th scope="col" class="number">Runs with</th></tr></thead>
+                            <thead><tr><th scope="col">Plan</th><th scope="col">Measured, s</th><th scope="col" title="ran out of memory">OOM</th><th scope="col" class="number">Now believed</th><th scope="col" class="number">Predicted</th><th scope="col" class="number">Fastest</th><th scope="col" class="number">Fits</th></tr></thead>
                             <tbody>
                                 {told.plans.map((plan) => {
                                     const layout = of(plan.plan);

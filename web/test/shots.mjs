@@ -8,11 +8,13 @@ import { answered, open, serve } from "./browser.mjs";
 
 const folder = process.argv[2] ?? fileURLToPath(new URL("../screenshots", import.meta.url));
 const QUESTION = "#model=llama3-70b&cluster=h100-512";
+/** Eight ranks with 64 micro-batches. */
+const MANY = "&fix.pp=8&fix.mbs=1&fix.tp=4&fix.cp=1&batch=1024";
 const SHOTS = [
-    [390, 844, "dark", "Where time goes"], [390, 844, "light", "Memory"], [390, 844, "light", "Pipeline"], [390, 844, "dark", "Tune"],
-    [1024, 768, "light", "Where time goes"], [1024, 768, "light", "Pipeline"], [1024, 768, "dark", "Compare"],
+    [390, 844, "dark", "Where time goes"], [390, 844, "light", "Memory"], [390, 844, "light", "Pipeline", MANY], [390, 844, "dark", "Tune"],
+    [1024, 768, "light", "Where time goes"], [1024, 768, "light", "Pipeline", MANY], [1024, 768, "dark", "Compare"],
     [1024, 768, "light", "Network"], [1024, 768, "dark", "Tune"], [1024, 768, "light", "Sensitivity"],
-    [1920, 1080, "light", "Where time goes"], [1920, 1080, "dark", "Roofline"], [1920, 1080, "light", "Time and money"],
+    [1920, 1080, "light", "Where time goes"], [1920, 1080, "light", "Pipeline", MANY], [1024, 768, "dark", "Memory"], [1920, 1080, "dark", "Roofline"], [1920, 1080, "light", "Time and money"],
     [1920, 1080, "light", "Launch files"],
 ];
 const whole = new Set();
@@ -34,9 +36,9 @@ await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
 const server = await serve();
 let all = 0;
-for (const [width, height, colorScheme, view] of SHOTS) {
+for (const [width, height, colorScheme, view, more = ""] of SHOTS) {
     const { browser, page } = await open({ viewport: { width, height }, colorScheme, bypassCSP: true });
-    await page.goto(server.address + QUESTION);
+    await page.goto(server.address + QUESTION + more);
     await answered(page);
     await page.getByRole("tab", { name: view }).click();
     await page.locator(".views").waitFor();
