@@ -18,7 +18,7 @@ interface Props {
 
 export function Answer({ answered, error, busy, question, shown, choose }: Props) {
     if (error !== null) return <section class="card"><h2>No answer</h2><Refusal text={error} /></section>;
-    if (answered === null) return <section class="card skeleton"><h2>Searching</h2><Waiting what="The engine starts and searches every layout." /></section>;
+    if (answered === null) return <section key="searching" class="card skeleton"><h2>Searching</h2><Waiting what="The engine starts and searches every layout." /></section>;
     const { document, notes, text, tookMs } = answered;
     const { problem } = document;
     return (

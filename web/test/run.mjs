@@ -76,6 +76,17 @@ test("the address keeps the view and the plan, and other values reach the engine
     });
 });
 
+test("nothing moves while the first answer arrives", async () => {
+    await on(SMALL, async (page) => {
+        await page.locator("button:not([disabled])", { hasText: "Save the document (JSON)" }).waitFor();
+        const moved = await page.evaluate(() => new Promise((done) => {
+            new PerformanceObserver((list) => done(list.getEntries().reduce((sum, { value }) => sum + value, 0))).observe({ type: "layout-shift", buffered: true });
+            setTimeout(() => done(0), 1000);
+        }));
+        assert.ok(moved <= 0.05, `layout shift ${moved}`);
+    });
+});
+
 test("where no plan runs, the page says why", async () => {
     await on("#model=llama3-405b&cluster=dgx-h100-8", async (page) => {
         await page.getByRole("heading", { name: "No plan runs" }).waitFor();
