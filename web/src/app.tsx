@@ -22,6 +22,11 @@ function shownIn(fragment: string): { view: string | null; plan: string | null }
     return { view: fields.get("view"), plan: fields.get("plan") };
 }
 
+/** Name of the GPU of a question's cluster, of the catalogue or of a file of one's own. */
+function gpuOf({ cluster, texts }: Question): string | undefined {
+    return CATALOGUE.clusters.find((entry) => entry.name === cluster)?.gpu_file ?? /^gpu\s*=\s*"(.+)"/m.exec(texts[cluster] ?? "")?.[1];
+}
+
 export type Change = (change: Partial<Question>) => void;
 
 export function App() {
@@ -35,10 +40,6 @@ export function App() {
     // Files of a user's own stay to be chosen: a cluster that is dropped after a model takes nothing from it.
     const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: { ...before.texts, ...part.texts } })), []);
 
-    useEffect(() => {
-        const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}${tab === "time" ? "" : `&view=${tab}`}${chosen === null ? "" : `&plan=${encodeURIComponent(chosen)}`}`), 200);
-        return () => clearTimeout(timer);
-    }, [question, tab, chosen]);
     useEffect(() => {
         const follow = () => {
             const { view, plan } = shownIn(location.hash);
@@ -58,6 +59,13 @@ export function App() {
     const plans = answered?.document.plans ?? [];
     const recommended = plans[(answered?.document.recommended?.rank ?? 1) - 1] ?? plans[0];
     const shown = plans.find((plan) => plan.plan === chosen) ?? recommended;
+    // A plan of another question is none of this link.
+    const linked = answered === null || shown?.plan === chosen ? chosen : null;
+
+    useEffect(() => {
+        const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}${tab === "time" ? "" : `&view=${tab}`}${linked === null ? "" : `&plan=${encodeURIComponent(linked)}`}`), 200);
+        return () => clearTimeout(timer);
+    }, [question, tab, linked]);
 
     return (
         <Drop change={change} show={show}>
@@ -73,7 +81,7 @@ export function App() {
                     {panels.refused !== null && <Refusal text={panels.refused} />}
                     {panels.launch && <Lint file={panels.launch} question={question} close={() => show({ launch: null })} />}
                     {panels.runs && <Validation file={panels.runs} close={() => show({ runs: null })} />}
-                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={CATALOGUE.clusters.find((entry) => entry.name === question.cluster)?.gpu_file ?? undefined} close={() => show({ logs: [] })} />}
+                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={gpuOf(question)} close={() => show({ logs: [] })} />}
                     <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
                     {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} tab={tab} setTab={setTab} />}
                     <footer class="foot">

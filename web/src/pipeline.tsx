@@ -102,7 +102,7 @@ export function Pipeline({ timeline, question, plan }: { timeline: Timeline; que
                     onDblClick={(event) => zoom(0.4, at(event).found?.time)}
                     onWheel={(event) => { if (!event.ctrlKey) return; event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, at(event).found?.time); }} />
             </div>
-            <p class="under" aria-live="polite">{pointed || "Point at a pass; drag to move, double-click or Ctrl and wheel to zoom. The strip above is the whole step."}</p>
+            <p class="under" aria-live="polite">{pointed || "Point at a pass; drag to move, double-click or Ctrl and wheel to zoom; keys + − ← → 0 f do the same. The strip above is the whole step."}</p>
             <Legend entries={[...new Set(timeline.pass)].map((pass): [string, string] => [PASSES[pass]?.[0] ?? pass, PASSES[pass]?.[1] ?? "#888"]).concat([["exposed gradients, optimizer", AFTER]])} />
             <Schedules question={question} plan={plan} />
         </>
