@@ -126,7 +126,7 @@ function bars({ ranks, problem }: Explanation, width: number): Plot.PlotOptions 
         height: 320,
         marginLeft: 46,
         marginRight: 12,
-        x: { label: "pipeline rank", type: "band", padding: ranks.length > 24 ? 0.06 : 0.16, tickFormat: (rank: number) => (ranks.length * 22 > width && rank % Math.ceil((ranks.length * 22) / width) !== 0 ? "" : String(rank)) },
+        x: { label: "pipeline rank", type: "band", round: false, padding: ranks.length > 24 ? 0.06 : 0.16, tickFormat: (rank: number) => (ranks.length * 22 > width && rank % Math.ceil((ranks.length * 22) / width) !== 0 ? "" : String(rank)) },
         y: { label: "GiB", grid: true, domain: [0, Math.max(problem.hbm_gib, ...ranks.map((rank) => rank.peak_mem_gib)) * 1.04] },
         marks: [
             Plot.barY(slices, { x: "rank", y: "gib", fill: (slice: Slice) => TENANTS[slice.tenant] ?? "#888", order: (a: Slice, b: Slice) => order.indexOf(a.tenant) - order.indexOf(b.tenant), title: (slice: Slice) => `rank ${slice.rank}: ${slice.name} ${gib(slice.gib)}`, tip: { pointer: "x" } } as Plot.BarYOptions),

@@ -50,7 +50,7 @@ export function MemoryOverTime({ timeline, explanation }: { timeline: Timeline; 
                         {ranks.map((one) => <option key={one.rank} value={one.rank} selected={one.rank === rank}>{one.rank}</option>)}
                     </select>
                 </label>
-                <p class="notes">Most passes in flight: {most.inFlight}, each with {gib(timeline.kept_gib[rank] ?? 0)} of activations, at {seconds(most.time)}.</p>
+                <p class="notes">Most passes in flight: {most.inFlight}, each with {(timeline.kept_gib[rank] ?? 0).toFixed(2)} GiB of activations, at {seconds(most.time)}.</p>
             </div>
             <Figure label={`Memory of rank ${rank} over the step: at most ${gib(most.gib)}, with ${most.inFlight} passes in flight at ${seconds(most.time)}`} draw={() => ({
                 height: 220,
