@@ -181,11 +181,17 @@ impl Costs<'_> {
     /// Source: run mapping §3 (nanotron).
     fn tensor_parallel_floor(&self, plan: &Plan) -> Seconds {
         let (tp, domain) = (plan.layout.tp, self.fabric.domain());
-        if tp == 1 || plan.layout.pp == 1 || self.problem.cluster().gpus <= domain {
+        if plan.layout.pp == 1 || !self.has_tensor_parallel_floor(plan) {
             return Seconds::ZERO;
         }
         let across = if tp > domain { FLOOR_ACROSS } else { 1.0 };
         self.device.stack.quirks.tp_floor * (LAYER_COLLECTIVES * libm::log2(f64::from(tp)) * across)
+    }
+
+    /// Whether passes with a plan's tensor parallelism have such a floor in a pipeline.
+    pub(super) fn has_tensor_parallel_floor(&self, plan: &Plan) -> bool {
+        let spans_domains = self.problem.cluster().gpus > self.fabric.domain();
+        plan.layout.tp > 1 && spans_domains && self.device.stack.quirks.tp_floor > Seconds::ZERO
     }
 
     /// Work of one layer under a choice; `base` is its cost without recomputation.

@@ -1,5 +1,8 @@
 //! Layers and ends of the model, priced once for all pipelines, shardings and recomputations.
 
+use std::cell::OnceCell;
+use std::sync::Arc;
+
 use crate::cost::costs::Costs;
 use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
@@ -28,7 +31,7 @@ pub struct Feeding {
 /// Layers of both parts, without recomputation.
 #[derive(Clone, Debug)]
 pub struct Block {
-    pub(super) plain: ShapeCost,
+    plain: Arc<ShapeCost>,
 }
 
 impl Mixing {
@@ -98,7 +101,7 @@ impl Block {
         let layers = (0..mixing.layers.len())
             .map(|kind| costs.joined(kind, &plan, &mixing.layers[kind], &feeding.layers[kind]))
             .collect();
-        Self { plain: ShapeCost { layers, ends: mixing.ends } }
+        Self { plain: Arc::new(ShapeCost { layers, ends: mixing.ends }) }
     }
 
     /// Block of both parts, priced for a single plan.
@@ -117,25 +120,19 @@ impl Block {
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
         let plan = &Plan { offload: Offload::NONE, ..plan.clone() };
         let choices = costs.choices(plan);
-        let shape = &self.plain;
         let on = |pp| {
             let plan = Plan { layout: Layout { pp, ..plan.layout }, ..plan.clone() };
-            let layers = costs.works(&plan, shape, &choices).to_vec();
-            let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
-            let gathered = |choice: &LayerChoice| costs.gathered_work_of(&plan, &shape.layers[choice.kind], choice);
-            let gathered = choices.iter().map(gathered).collect();
-            let passes = layers.iter().map(|work| (work.forward(), work.backward())).collect();
-            Works { layers, gathered, head, passes }
+            Works::new(costs, &plan, &self.plain, &choices)
         };
         Layers {
-            without_pipeline: on(1),
             in_pipeline: on(2),
+            without_pipeline: costs.has_tensor_parallel_floor(plan).then(|| on(1)),
             bytes: costs.layer_bytes(plan, &choices),
             working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
             loss: costs.loss_bytes(plan),
             checkpoint: costs.checkpoint(plan),
-            ends: EndPasses::new(&shape.ends),
-            shape: shape.clone(),
+            ends: EndPasses::new(&self.plain.ends),
+            shape: Arc::clone(&self.plain),
             choices,
         }
     }
@@ -145,11 +142,12 @@ impl Block {
 #[derive(Clone, Debug)]
 pub struct Layers {
     /// Price of each kind of layer, and of the two ends.
-    pub shape: ShapeCost,
+    pub shape: Arc<ShapeCost>,
     /// Choices of a layer under its recomputation.
     pub(super) choices: Choices,
-    without_pipeline: Works,
     in_pipeline: Works,
+    /// Where they differ.
+    without_pipeline: Option<Works>,
     /// Passes of the two ends.
     pub(super) ends: EndPasses,
     /// Of one layer of each choice.
@@ -183,8 +181,8 @@ impl EndPasses {
 pub(super) struct Works {
     /// Under ZeRO 0 to 2.
     pub layers: Vec<Work>,
-    /// Under ZeRO 3.
-    pub gathered: Vec<Work>,
+    /// Under ZeRO 3, priced on first use.
+    gathered: OnceCell<Vec<Work>>,
     /// Layers that the head weighs.
     pub head: f64,
     /// Forward and backward under ZeRO 0 to 2, summed up.
@@ -192,6 +190,14 @@ pub(super) struct Works {
 }
 
 impl Works {
+    fn new(costs: &Costs, plan: &Plan, shape: &ShapeCost, choices: &[LayerChoice]) -> Self {
+        let work = |choice: &LayerChoice| costs.work_of(plan, &shape.layers[choice.kind], choice);
+        let layers: Vec<Work> = choices.iter().map(work).collect();
+        let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
+        let passes = layers.iter().map(|work| (work.forward(), work.backward())).collect();
+        Self { layers, gathered: OnceCell::new(), head, passes }
+    }
+
     /// Takes the lesser of each pass and that of another.
     fn shorten_passes(&mut self, other: &Self) {
         for ((forward, backward), (its_forward, its_backward)) in self.passes.iter_mut().zip(&other.passes) {
@@ -201,8 +207,18 @@ impl Works {
 }
 
 impl Layers {
-    pub(super) const fn works(&self, pp: u32) -> &Works {
-        if pp == 1 { &self.without_pipeline } else { &self.in_pipeline }
+    pub(super) fn works(&self, pp: u32) -> &Works {
+        let alone = self.without_pipeline.as_ref().filter(|_| pp == 1);
+        alone.unwrap_or(&self.in_pipeline)
+    }
+
+    /// One layer of each choice under ZeRO 3 and the recomputation of these layers, which a plan has.
+    pub(super) fn gathered(&self, costs: &Costs, plan: &Plan) -> &[Work] {
+        self.works(plan.layout.pp).gathered.get_or_init(|| {
+            let plan = plan.offloading(Offload::NONE);
+            let work = |choice: &LayerChoice| costs.gathered_work_of(&plan, &self.shape.layers[choice.kind], choice);
+            self.choices.iter().map(work).collect()
+        })
     }
 
     /// Layers that keep no more than under any recomputation: half of a layer's input. What is kept is at least the input of
@@ -226,7 +242,9 @@ impl Layers {
         least(&mut self.bytes.kept, &other.bytes.kept);
         least(&mut self.bytes.recomputed, &other.bytes.recomputed);
         least(&mut self.bytes.backward, &other.bytes.backward);
-        self.without_pipeline.shorten_passes(&other.without_pipeline);
+        if let Some((own, other)) = self.without_pipeline.as_mut().zip(other.without_pipeline.as_ref()) {
+            own.shorten_passes(other);
+        }
         self.in_pipeline.shorten_passes(&other.in_pipeline);
         let ((own, own_last), (its, its_last)) = (self.working_set, other.working_set);
         self.working_set = (own.min(its), own_last.min(its_last));

@@ -75,7 +75,7 @@ impl<'l> Pipeline<'l> {
 
     /// Its layers under ZeRO 3.
     fn gathered(&self, costs: &Costs) -> GatheredLayers {
-        let works = &self.layers.works(self.plan.layout.pp).gathered;
+        let works = self.layers.gathered(costs, &self.plan);
         let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
         let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
         GatheredLayers::new(&self.layers.choices, &works, classes)
