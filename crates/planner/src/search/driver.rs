@@ -133,8 +133,12 @@ impl<'c> LimitedSearches<'c> {
         control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
     ) -> Ranking {
         let SearchLimits { memory, ceiling, ties } = limits;
-        let (goal, top) = (Goal::Fastest, options.top);
-        let wanted = SearchTarget { goal, top, ties, budget: memory.get(), ceiling: ceiling.get() };
+        let wanted = SearchTarget {
+            ties,
+            budget: memory.get(),
+            ceiling: ceiling.get(),
+            ..SearchTarget::new(self.costs, options, Goal::Fastest)
+        };
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 
@@ -204,7 +208,7 @@ pub(super) fn run(
 ) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
     let tables = Tables::new(costs, space, parts);
-    let pipelines = Pipelines { costs, space, tables: &tables, budget: Bytes::new(known.wanted.budget) };
+    let pipelines = Pipelines::new(costs, space, &tables, Bytes::new(known.wanted.budget));
     let mut frontier = Frontier::new(&pipelines, &shapes, known.wanted.goal);
     let mut found = SearchState::new(known);
     let mut done = 0;
@@ -213,7 +217,7 @@ pub(super) fn run(
         let explored = batch.par_iter().map(|next| {
             let (plan, mixing, feeding) = shapes.at(next.index);
             let explorer = Explorer { costs, space, tables: &tables, pipelines, rank: next.rank, known, stop };
-            explorer.explore(&plan, (mixing, feeding), next.too_large)
+            explorer.explore(&plan, (mixing, feeding), next)
         });
         explored.collect()
     };
@@ -226,6 +230,9 @@ pub(super) fn run(
     loop {
         frontier.bound_pipelines(&pipelines, &shapes, &mut found);
         let batch = frontier.next(batch_size(done), &found.best);
+        if batch.is_empty() && frontier.has_more(&found.best) {
+            continue;
+        }
         if batch.is_empty() {
             found.counts.flow += frontier.plans_left();
             return (found, SearchProof::Optimal);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::certificate::Counts;
 use super::flow::{Flow, KnownFlow};
+use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
-use super::menus::{Fit, Menu, PlanMenu, ShardingList};
+use super::menus::{Fit, Menu, ShardingList};
 use super::pipelines::{BoundedPipe, Pipelines, Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::stop::Stop;
@@ -16,10 +17,11 @@ use super::verdict::Verdict;
 use crate::space::{Rejection, Space, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, UnsharedMemory, least_flow_of_passes,
+    Feeding, Layers, Loaded, Mixing, Pipeline, Price, ROUNDING, Sharding, Stages, UnsharedMemory, least_flow_of_passes,
     least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
@@ -42,17 +44,19 @@ pub(super) struct Explorer<'e> {
 }
 
 impl Explorer<'_> {
-    /// Searches every plan of a shape, but for its first `too_large` pipelines.
-    pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), too_large: usize) -> SearchState {
+    /// Searches every plan of a shape, but for the pipelines that are known not to fit.
+    pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), ready: &Ready) -> SearchState {
+        let Ready { too_large, most, .. } = *ready;
         let mut found = SearchState::new(self.known.best.beside());
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
-        // The illegal pipelines were counted when the shape was bounded.
+        // The illegal pipelines and the layouts left out were counted when the shape was bounded.
         // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
-        let most = if too_large == 0 { found.best.most_memory() } else { None };
-        let (pipelines, left_out) = self.pipelines.of_shape(shape, &layers, most, &mut Counts::default());
-        found.counts.flow += left_out;
+        let nearest = if most.is_none() && too_large == 0 { found.best.most_memory() } else { None };
+        let (pipelines, left_out) = self.pipelines.of_shape(shape, &layers, most.or(nearest), &mut Counts::default());
+        found.counts.flow += nearest.map_or(0, |_| left_out);
         for bounded in &pipelines[too_large..] {
-            if found.is_hopeless(&bounded.plan.layout, bounded.bound) {
+            let bound = Price { time: bounded.bound, memory: bounded.memory };
+            if found.best.is_hopeless(&bounded.plan.layout, bound) {
                 found.counts.flow += bounded.plans();
                 continue;
             }
@@ -88,42 +92,47 @@ impl Explorer<'_> {
             found.counts.reject(&reason, all);
             return;
         }
-        let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory });
+        let least_of = |time: Seconds, gathered: Option<Seconds>| gathered.map_or(time, |gathered| gathered.min(time));
+        let gathered = (!slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
+        let time = least_of(pipeline.least_time(Seconds::ZERO), gathered);
+        let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time, memory });
         if floors.iter().all(|floor| is_hopeless(floor.needed)) {
             found.counts.flow += all;
             return;
         }
-        // Paths are weighed once for all recomputations.
-        let one_flow = bounded.has_one_split() && slow_gathered && !slow;
-        let flow = if one_flow { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
-        if one_flow && hopeless(pipeline.least_time(flow), found) {
+        let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
+        let slow_gathered = slow_gathered
+            || is_ranked && one_split && pipe.below > MENU_COST && {
+                let too_slow = found.best.too_slow(&plan.layout);
+                !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
+            };
+        if slow && slow_gathered {
             found.counts.flow += all;
             return;
         }
-        // Where only whole weights on each replica are fast enough and the menu is made, plans are bounded by what makes them fit.
-        let is_ranked = found.best.objective().is_some();
-        let is_bounded = is_ranked && slow_gathered && pipe.below > MENU_COST;
-        let edges = |split: &SplitFloor| {
-            if is_bounded { split.edges(&self.pipelines, plan).unwrap_or_default() } else { Seconds::ZERO }
+        // Where only whole weights on each replica are fast enough, plans are bounded by what makes them fit.
+        let ends = |split: &SplitFloor| {
+            if slow_gathered { split.ends(&self.pipelines, plan) } else { Seconds::ZERO }
         };
         let is_one = bounded.has_one_split() && slow_gathered;
-        if is_one && hopeless(pipeline.least_time(flow) + edges(&floors[0]), found) {
+        if is_one && hopeless(pipeline.least_time(Seconds::ZERO) + ends(&floors[0]), found) {
+            found.counts.flow += all;
+            return;
+        }
+        // Paths are weighed once for all recomputations.
+        let flow = if is_one { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
+        let is_slow = |ends: Seconds| is_one && hopeless(pipeline.least_time(flow) + ends, found);
+        let edges = || floors[0].edges(&self.pipelines, plan).unwrap_or_default();
+        if is_slow(ends(&floors[0])) || is_ranked && pipe.below > MENU_COST && is_one && is_slow(edges()) {
             found.counts.flow += all;
             return;
         }
         let (place, mut enough_recomputed) = ((self.rank, bounded.place), false);
-        let is_grouped =
-            is_ranked && pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
+        let gathered = gathered.filter(|_| !slow_gathered);
+        let is_grouped = pipe.recomputes.len() > FEW && one_split && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
-            let flow = slow_gathered.then_some(flow);
-            let (edges, most_offloaded) = (is_bounded.then(|| edges(&floors[0])), pipe.most_offloaded);
-            let (costs, tables, split) = (self.costs, self.tables, &floors[0]);
-            GroupBounds::new(
-                layers.groups(),
-                (costs, tables),
-                (&pipeline, stages, split),
-                (flow, edges, most_offloaded),
-            )
+            let of_pipeline = (&pipeline, stages, &floors[0]);
+            GroupBounds::new((layers.groups(), self.pipelines), of_pipeline, (flow, gathered, pipe.most_offloaded))
         });
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let below = shardings * shares.len() as u64;
@@ -132,7 +141,8 @@ impl Explorer<'_> {
                 found.counts.flow += below;
                 continue;
             }
-            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best));
+            let weigh = |times| self.weighed(&pipeline.plan, times, found).flow;
+            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best, weigh));
             if verdict.excludes(below, &mut found.counts) {
                 continue;
             }
@@ -149,7 +159,7 @@ impl Explorer<'_> {
             } else {
                 least_time_of_flow(self.costs, plan, layers, stages)
             };
-            if slow_gathered && hopeless(least + edges(floor), found) {
+            if slow_gathered && hopeless(least + ends(floor), found) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
@@ -158,8 +168,19 @@ impl Explorer<'_> {
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            let (menu, least) = (&floor.menu, is_bounded.then_some(least));
-            let variant = Variant { light: &pipeline, plan, layers, stages, memory, menu, least, shardings, place };
+            let least = least_of(least, gathered);
+            let variant = Variant {
+                light: &pipeline,
+                plan,
+                layers,
+                stages,
+                memory,
+                floor,
+                least,
+                slow_gathered,
+                shardings,
+                place,
+            };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -167,32 +188,34 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, memory: all, menu, least, shardings, place: _ } = variant;
+        let Variant { light, plan, layers, stages, memory: all, floor, least, slow_gathered, shardings, place: _ } =
+            variant;
         let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
             let memory = all.of(self.costs, &plan, layers);
-            let (needed, rank) = memory.least(&menu.least);
+            let (needed, rank) = memory.least(&floor.plan_menu.least);
             if needed > budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
             }
-            if found.best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory: needed }) {
+            if found.best.is_hopeless(&plan.layout, Price { time: *least, memory: needed }) {
                 found.counts.flow += shardings;
                 continue;
             }
-            if let Some(least) = *least {
-                let (menu, fit) = (self.tables.menu(&plan, menu), Fit { beside: &memory, budget });
+            if let Some(menu) = floor.known_menu().filter(|_| *slow_gathered) {
+                let fit = Fit { beside: &memory, budget };
                 let too_slow = found.best.too_slow(&plan.layout);
-                let is_slow = |edges: Seconds| too_slow(least + edges);
+                let is_slow = |edges: Seconds| too_slow(*least + edges);
                 if menu.verdict(self.costs, &plan, &fit, is_slow).excludes(*shardings, &mut found.counts) {
                     continue;
                 }
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
-            let gathered = || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
+            let gathered =
+                || *slow_gathered || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
             let is_slow = slow && (!engines.gathered || gathered());
             if is_slow || !self.loaded(variant, &Loaded::with_memory(pipeline, memory), found) {
                 // Offloading more, or recomputing one more layer, is no faster.
@@ -211,7 +234,26 @@ impl Explorer<'_> {
     fn loaded(&self, variant: &Variant, loaded: &Loaded, found: &mut SearchState) -> bool {
         let pipeline = &loaded.pipeline;
         let plan = &pipeline.plan;
-        let menu = self.tables.menu(plan, variant.menu);
+        let engines = self.tables.engines(plan.layout.pp);
+        let is_slow = |flow: Seconds, edges: Seconds, found: &SearchState| {
+            found.is_hopeless(&plan.layout, pipeline.least_time(flow) + edges)
+        };
+        let least_gathered =
+            (engines.gathered && !variant.slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
+        let slow_gathered = least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least));
+        let mut weighed = None;
+        if variant.floor.known_menu().is_none() {
+            let update = self.tables.least_update(plan, &variant.floor.plan_menu);
+            if engines.replicated && !is_slow(Seconds::ZERO, update, found) {
+                weighed = Some(self.known_flow(pipeline, found));
+            }
+            let slow = weighed.as_ref().is_none_or(|known| is_slow(known.flow, update, found));
+            if slow && slow_gathered {
+                found.counts.flow += variant.shardings;
+                return false;
+            }
+        }
+        let menu = variant.floor.menu(&self.pipelines, plan);
         found.counts.dominated += menu.dominated;
         if let (count, Some(why)) = &menu.inexpressible {
             found.counts.reject(why, *count);
@@ -223,17 +265,14 @@ impl Explorer<'_> {
             found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
             return true;
         }
-        let is_slow = |flow: Seconds, edges: Seconds, found: &SearchState| {
-            found.is_hopeless(&plan.layout, pipeline.least_time(flow) + edges)
-        };
-        let slow_gathered =
-            menu.sharded.count == 0 || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
+        let slow_gathered = slow_gathered || menu.sharded.count == 0;
         let mut slow = menu.replicated.count == 0 || is_slow(Seconds::ZERO, menu.edges, found);
         // What makes them fit may take too long, which says nothing of plans that keep less.
         let fit = Fit { beside: &loaded.memory, budget };
         let edges = if slow { None } else { menu.edges_within(self.costs, plan, &fit) };
         let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));
-        let known = if slow || late { KnownFlow::default() } else { self.known_flow(pipeline, found) };
+        let weighed = || weighed.unwrap_or_else(|| self.known_flow(pipeline, found));
+        let known = if slow || late { KnownFlow::default() } else { weighed() };
         slow = slow || is_slow(known.flow, menu.edges, found);
         if slow && slow_gathered {
             found.counts.flow += sharded;
@@ -247,14 +286,15 @@ impl Explorer<'_> {
             found.counts.flow += menu.replicated.count;
         } else {
             let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };
-            let leaf = Leaf { loaded, flow, known, too_large: None, place };
-            self.shardings(leaf, &menu.replicated, &menu, found);
+            let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
+            self.shardings(leaf, &menu.replicated, menu, found);
         }
-        if slow_gathered || hopeless(Seconds::ZERO, found) {
+        if slow_gathered || least_gathered.is_none_or(|least| hopeless(least, found)) {
             found.counts.flow += menu.sharded.count;
         } else {
-            let leaf = Leaf { loaded, flow: Flow::Closed, known: KnownFlow::default(), too_large: None, place };
-            self.shardings(leaf, &menu.sharded, &menu, found);
+            let (flow, known) = (Flow::Closed, KnownFlow::default());
+            let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
+            self.shardings(leaf, &menu.sharded, menu, found);
         }
         true
     }
@@ -264,26 +304,32 @@ impl Explorer<'_> {
         if !pipeline.is_simulated() {
             return KnownFlow::default();
         }
-        let Some(key) = self.tables.simulator_key(&pipeline.plan) else { return KnownFlow::default() };
-        let stages = pipeline.stage_times(self.costs);
+        self.weighed(&pipeline.plan, pipeline.stage_times(self.costs), found)
+    }
+
+    /// Lower bound of the time of a flow by known critical paths, where its stages take these times.
+    fn weighed(&self, plan: &Plan, stages: Vec<StageTime>, found: &SearchState) -> KnownFlow {
+        let Some(key) = self.tables.simulator_key(plan) else { return KnownFlow::default() };
         let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
-        KnownFlow { flow: known.max(self.tables.least_flow(&pipeline.plan, &stages)), stages: Some((key, stages)) }
+        KnownFlow { flow: known.max(self.tables.least_flow(plan, &stages)), stages: Some((key, stages)) }
     }
 
     /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
     fn shardings(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
-        let budget = Bytes::new(found.best.wanted.budget);
+        let (layout, budget) = (&pipeline.plan.layout, Bytes::new(found.best.wanted.budget));
+        let needed = leaf.needed;
+        let is_hopeless =
+            |time: Seconds, found: &SearchState| found.best.is_hopeless(layout, Price { time, memory: needed });
         for group in &list.groups {
-            let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
-                found.is_hopeless(&pipeline.plan.layout, leaf.flow.time(self.costs, leaf.loaded, floor))
-            };
-            if is_slow(&group.floor, &leaf, found) {
+            let of_group = leaf.flow.time(self.costs, leaf.loaded, &group.floor);
+            if is_hopeless(of_group, found) {
                 found.counts.sharding += group.count;
                 continue;
             }
             for own in &group.shardings {
-                if is_slow(&own.floor, &leaf, found) {
+                let of_floor = leaf.flow.time(self.costs, leaf.loaded, &own.floor);
+                if is_hopeless(of_floor, found) {
                     found.counts.sharding += own.count();
                     continue;
                 }
@@ -293,8 +339,12 @@ impl Explorer<'_> {
                     *count += own.count();
                     continue;
                 }
-                for sharding in own.each(self.costs, &pipeline.plan, &menu.parameters) {
-                    self.sharding(&mut leaf, sharding, found);
+                for (sharding, longer) in own.beyond_floor(self.costs, &pipeline.plan, &menu.parameters) {
+                    if is_hopeless(of_floor * ROUNDING + longer, found) {
+                        found.counts.sharding += 1;
+                    } else {
+                        self.sharding(&mut leaf, sharding, found);
+                    }
                 }
             }
         }
@@ -356,10 +406,11 @@ struct Variant<'v> {
     layers: &'v Layers,
     stages: &'v Stages,
     memory: &'v UnsharedMemory<'v>,
-    menu: &'v PlanMenu,
-    /// Lower bound of its step time but for the ends, where only whole weights on each replica are fast enough and the menu is
-    /// worth making for it.
-    least: Option<Seconds>,
+    floor: &'v SplitFloor<'v>,
+    /// Lower bound of its step time but for the ends.
+    least: Seconds,
+    /// Whether every sharding under ZeRO 3 is too slow or too large.
+    slow_gathered: bool,
     /// Number of shardings of its layout.
     shardings: u64,
     place: Place,
@@ -368,6 +419,8 @@ struct Variant<'v> {
 /// Shardings of one pipeline under evaluation.
 struct Leaf<'l> {
     loaded: &'l Loaded<'l>,
+    /// Lower bound of their memory.
+    needed: Bytes,
     flow: Flow,
     known: KnownFlow,
     /// First sharding that exceeds the memory, and the number of those that do.

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 /// Shape that is ready to be explored.
 #[derive(Clone)]
 pub(super) struct Ready {
-    /// Lower bound of its plans; the memory is zero unless the search minimises it.
+    /// Lower bound of its plans; the memory is zero unless the search minimises it or layouts are left out by it.
     pub bound: Price,
     /// Key of the order of shapes: the bound of the memory where the search minimises it, else of the step time.
     key: f64,
@@ -30,7 +30,9 @@ pub(super) struct Ready {
     pub rank: u32,
     /// Index among the shapes.
     pub index: usize,
-    /// Number of its pipelines, by ascending bound, that are known not to fit.
+    /// Memory whose layouts were left out where their states alone exceed it.
+    pub most: Option<Bytes>,
+    /// Number of its other pipelines, by ascending bound, that are known not to fit.
     pub too_large: usize,
     /// Number of plans below the others.
     left: u64,
@@ -47,6 +49,8 @@ pub(super) struct Frontier {
     /// Number of shapes, by ascending layer bound, whose pipelines are bounded.
     bounded: usize,
     ready: BinaryHeap<Ready>,
+    /// Number of plans below shapes that were ready and are excluded.
+    excluded: u64,
 }
 
 impl Frontier {
@@ -67,7 +71,7 @@ impl Frontier {
         if by_memory {
             by_layers.par_sort_by(|a, b| a.0.memory.get().total_cmp(&b.0.memory.get()));
         }
-        Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new() }
+        Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
     }
 
     const fn key(&self, bound: Price) -> f64 {
@@ -88,9 +92,9 @@ impl Frontier {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
                 let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example), &mut counts);
-                let ready = bound.map(|ShapeBound { bound: time, too_large, left }| {
-                    let bound = Price { time, ..least };
-                    Ready { bound, key: self.key(bound), rank, index, too_large, left }
+                let ready = bound.map(|ShapeBound { bound: time, memory, most, too_large, left }| {
+                    let bound = Price { time, memory: memory.max(least.memory) };
+                    Ready { bound, key: self.key(bound), rank, index, most, too_large, left }
                 });
                 (counts, ready)
             };
@@ -109,13 +113,28 @@ impl Frontier {
         leaders
     }
 
-    /// The next shapes to explore; none if no plan of the others can enter the answer.
+    /// The next shapes to explore; none if no plan of the others can enter the answer. Where no objective ranks them, a shape that
+    /// cannot says nothing of those that follow.
     pub fn next(&mut self, most: usize, best: &Incumbents) -> Vec<Ready> {
         let mut batch = Vec::new();
-        while batch.len() < most && self.ready.peek().is_some_and(|next| !best.is_hopeless_for_all(next.bound)) {
-            batch.extend(self.ready.pop());
+        while batch.len() < most
+            && let Some(next) = self.ready.pop()
+        {
+            if !best.is_hopeless_for_all(next.bound) {
+                batch.push(next);
+            } else if best.objective().is_none() {
+                self.excluded += next.left;
+            } else {
+                self.ready.push(next);
+                break;
+            }
         }
         batch
+    }
+
+    /// Whether shapes are left whose pipelines are not bounded and may enter the answer.
+    pub fn has_more(&self, best: &Incumbents) -> bool {
+        self.by_layers.get(self.bounded).is_some_and(|&(least, ..)| !best.is_hopeless_for_all(least))
     }
 
     /// Lower bound of all shapes that are left; `None` if there are none.
@@ -129,9 +148,9 @@ impl Frontier {
         ready.into_iter().chain(others().next()).min_by(|a, b| a.time.get().total_cmp(&b.time.get()))
     }
 
-    /// Number of plans below the pipelines of the shapes that are ready.
+    /// Number of plans below the pipelines of the shapes that are ready or were excluded.
     pub fn plans_left(&self) -> u64 {
-        self.ready.iter().map(|ready| ready.left).sum()
+        self.excluded + self.ready.iter().map(|ready| ready.left).sum::<u64>()
     }
 }
 

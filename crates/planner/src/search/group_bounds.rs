@@ -5,27 +5,25 @@ use smallvec::SmallVec;
 use super::groups::Groups;
 use super::incumbents::Incumbents;
 use super::menus::Fit;
-use super::pipelines::SplitFloor;
-use super::tables::Tables;
+use super::pipelines::{Pipelines, SplitFloor};
 use super::verdict::Verdict;
-use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Pipeline, Price, Stages, least_flow_of_passes};
 use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Bounds of the groups of recomputations of a pipeline, all of which lead to one split.
 pub(super) struct GroupBounds<'g> {
     groups: &'g Groups,
-    costs: &'g Costs<'g>,
-    tables: &'g Tables<'g>,
+    pipelines: Pipelines<'g>,
     /// The pipeline with its lightest recomputation.
     light: &'g Pipeline<'g>,
     stages: &'g Stages,
     split: &'g SplitFloor<'g>,
-    /// Lower bound of the flow of its plans, where only whole weights on each replica are fast enough.
-    flow: Option<Seconds>,
-    /// Lower bound of the ends of a step of its plans, where their menu is worth making.
-    edges: Option<Seconds>,
+    /// Lower bound of the flow of its plans with whole weights on each replica.
+    flow: Seconds,
+    /// Lower bound of the step of its plans under ZeRO 3; none where all are too slow or too large.
+    gathered: Option<Seconds>,
     /// The plan of least activations.
     plan: Plan,
     verdicts: SmallVec<[Option<Verdict>; 16]>,
@@ -34,50 +32,57 @@ pub(super) struct GroupBounds<'g> {
 impl<'g> GroupBounds<'g> {
     /// Bounds of no group yet. `most_offloaded` = largest share of the activations on the host.
     pub fn new(
-        groups: &'g Groups,
-        (costs, tables): (&'g Costs<'g>, &'g Tables<'g>),
+        (groups, pipelines): (&'g Groups, Pipelines<'g>),
         (light, stages, split): (&'g Pipeline<'g>, &'g Stages, &'g SplitFloor<'g>),
-        (flow, edges, most_offloaded): (Option<Seconds>, Option<Seconds>, f64),
+        (flow, gathered, most_offloaded): (Seconds, Option<Seconds>, f64),
     ) -> Self {
         let offload = Offload { activations: most_offloaded, ..light.plan.offload };
         let plan = Plan { recompute: Recompute::None, offload, ..light.plan.clone() };
         let verdicts = SmallVec::from_elem(None, groups.len());
-        Self { groups, costs, tables, light, stages, split, flow, edges, plan, verdicts }
+        Self { groups, pipelines, light, stages, split, flow, gathered, plan, verdicts }
     }
 
-    /// Verdict on the group of a recomputation, open where it has none.
-    pub fn verdict(&mut self, place: usize, best: &Incumbents) -> Verdict {
+    /// Verdict on the group of a recomputation, open where it has none. `weigh` = lower bound of the flow of a pipeline whose stages
+    /// take these times.
+    pub fn verdict(&mut self, place: usize, best: &Incumbents, weigh: impl Fn(Vec<StageTime>) -> Seconds) -> Verdict {
         let Some(group) = self.groups.of(place) else { return Verdict::Open };
         if let Some(known) = self.verdicts[group] {
             return known;
         }
-        let verdict = self.of_group(group, best);
+        let verdict = self.of_group(group, best, weigh);
         self.verdicts[group] = Some(verdict);
         verdict
     }
 
-    fn of_group(&self, group: usize, best: &Incumbents) -> Verdict {
-        let Self { costs, plan, split, .. } = self;
-        let layers = self.groups.floor(group);
-        let of_passes = || least_flow_of_passes(costs, plan, layers, self.stages);
-        let least = self.flow.map(|flow| self.light.least_time(flow.max(of_passes())));
+    fn of_group(&self, group: usize, best: &Incumbents, weigh: impl Fn(Vec<StageTime>) -> Seconds) -> Verdict {
+        let Self { ref pipelines, ref plan, split, .. } = *self;
+        let (costs, layers) = (pipelines.costs, self.groups.floor(group));
+        let of_passes = least_flow_of_passes(costs, plan, layers, self.stages);
+        let flow = self.light.least_time(self.flow.max(of_passes));
+        let least = |time: Seconds| self.gathered.map_or(time, |gathered| gathered.min(time));
         let too_slow = best.too_slow(&plan.layout);
-        let is_slow = |edges: Seconds| least.is_some_and(|least| too_slow(least + edges));
-        if is_slow(self.edges.unwrap_or_default()) {
+        if too_slow(least(flow + split.ends(pipelines, plan))) {
             return Verdict::Slow;
         }
         let (memory, budget) = (split.unshared.of(costs, plan, layers), Bytes::new(best.wanted.budget));
-        let (needed, _) = memory.least(&split.menu.least);
+        let (needed, _) = memory.least(&split.plan_menu.least);
         if needed > budget {
             return Verdict::TooLarge;
         }
-        if best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory: needed }) {
+        let is_hopeless = |time: Seconds| best.is_hopeless(&plan.layout, Price { time: least(time), memory: needed });
+        if is_hopeless(flow + split.ends(pipelines, plan)) {
             return Verdict::Slow;
         }
-        if self.edges.is_none() {
+        if self.gathered.is_some() && best.objective().is_some() {
             return Verdict::Open;
         }
-        let menu = self.tables.menu(plan, &split.menu);
-        menu.verdict(costs, plan, &Fit { beside: &memory, budget }, is_slow)
+        let (fit, is_slow) = (Fit { beside: &memory, budget }, |edges: Seconds| too_slow(flow + edges));
+        let menu = split.known_menu().filter(|_| self.gathered.is_none());
+        let verdict = menu.map_or(Verdict::Open, |menu| menu.verdict(costs, plan, &fit, is_slow));
+        if verdict == Verdict::Open && self.light.is_simulated() {
+            let weighed = self.light.least_time(weigh(self.light.stage_times_of(costs, layers)));
+            return if is_hopeless(weighed + split.ends(pipelines, plan)) { Verdict::Slow } else { Verdict::Open };
+        }
+        verdict
     }
 }

@@ -33,13 +33,16 @@ pub(super) struct SearchTarget {
     pub budget: f64,
     /// Largest objective value that an answer may have.
     pub ceiling: f64,
+    /// Fewest GPUs that a plan uses.
+    pub fewest: u32,
 }
 
 impl SearchTarget {
     /// Target of a search under the problem's own memory budget.
     pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
         let budget = costs.problem.hbm_budget().get();
-        Self { goal, top: options.top, ties: TieLimits::NONE, budget, ceiling: f64::INFINITY }
+        let fewest = if options.restrictions.allows_idle() { 1 } else { costs.problem.cluster().gpus };
+        Self { goal, top: options.top, ties: TieLimits::NONE, budget, ceiling: f64::INFINITY, fewest }
     }
 }
 
@@ -135,11 +138,10 @@ impl Incumbents {
 
     /// Whether no plan of any layout with at least the time and memory of `bound` can enter the answer.
     pub fn is_hopeless_for_all(&self, bound: Price) -> bool {
+        let fewest = self.wanted.fewest;
         match self.objective() {
-            // The least GPU count is 1, so step time alone excludes nothing.
-            Some(Objective::GpuTime) => false,
-            Some(objective) => objective.of(bound, 1) > self.last,
-            None => self.front.iter().any(|known| beats(known, bound, 1)),
+            Some(objective) => objective.of(bound, fewest) > self.last,
+            None => self.front.iter().any(|known| beats(known, bound, fewest)),
         }
     }
 

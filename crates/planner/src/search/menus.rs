@@ -56,6 +56,17 @@ impl HostShares {
         self.each.get_or_init(|| self.shares.iter().map(of).collect())
     }
 
+    /// Each sharding, in the order of the shares, with the time that a step takes longer with it than with the floor.
+    pub fn beyond_floor<'m>(
+        &'m self,
+        costs: &Costs,
+        plan: &Plan,
+        parameters: &Parameters,
+    ) -> impl Iterator<Item = (&'m Sharding, Seconds)> + use<'m> {
+        let each = self.each(costs, plan, parameters);
+        each.iter().zip(self.edges(costs, plan, each)).map(|(sharding, edges)| (sharding, *edges - self.least_edges))
+    }
+
     /// Lower bound of the time at both ends of a step of each sharding.
     fn edges(&self, costs: &Costs, plan: &Plan, each: &[Sharding]) -> &[Seconds] {
         self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect())
@@ -148,7 +159,22 @@ pub(super) struct PlanMenu {
     /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
     pub least: Vec<LeastStates>,
     parameters: Arc<Parameters>,
+    update: OnceLock<Seconds>,
     menu: OnceLock<Arc<Menu>>,
+}
+
+impl PlanMenu {
+    /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
+    pub fn least_update(&self, (costs, space): (&Costs, &Space), plan: &Plan) -> Seconds {
+        *self.update.get_or_init(|| {
+            let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
+            let of_stage = |zero: ZeroStage| {
+                let plan = Plan { zero, shard_group: None, ..plan.clone() };
+                self.parameters.least_update(costs, &plan, &space.offloaded_optimizer(zero))
+            };
+            stages.map(of_stage).reduce(Seconds::min).unwrap_or_default()
+        })
+    }
 }
 
 /// Shardings of one engine.
@@ -212,7 +238,8 @@ impl Menus {
         }
         let parameters = Arc::new(Parameters::new(costs, plan, stages));
         let least = least_bytes(costs, space, plan, &parameters);
-        let menu = Arc::new(PlanMenu { least, parameters, menu: OnceLock::new() });
+        let (update, menu) = (OnceLock::new(), OnceLock::new());
+        let menu = Arc::new(PlanMenu { least, parameters, update, menu });
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
@@ -286,6 +313,20 @@ impl Menu {
         let own = |&(group, at): &(u32, u32)| &self.replicated.groups[group as usize].shardings[at as usize];
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
         fast.any(|own| own.any_fits((costs, plan, &self.parameters), fit, &is_slow))
+    }
+
+    /// Whether a sharding under ZeRO 3 fits and is not too slow.
+    pub fn any_gathered_fits(
+        &self,
+        costs: &Costs,
+        plan: &Plan,
+        fit: &Fit,
+        is_slow: impl Fn(&Sharding) -> bool,
+    ) -> bool {
+        let is_open = |sharding: &Sharding| fit.holds(sharding) && !is_slow(sharding);
+        let groups = self.sharded.groups.iter().filter(|group| !is_slow(&group.floor));
+        let mut all = groups.flat_map(|group| &group.shardings).filter(|own| is_open(&own.floor));
+        all.any(|own| own.each(costs, plan, &self.parameters).iter().any(is_open))
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its

@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 
 use super::certificate::Counts;
 use super::groups::Groups;
-use super::menus::{Fit, PlanMenu};
+use super::menus::{Fit, Menu, PlanMenu};
 use super::tables::{Pipe, Recomputes, Tables};
-use crate::space::{Rejection, Space, legal};
+use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_memory_of_layers,
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_memory_of_layers,
     least_time_of_flow,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute, ZeroStage};
@@ -77,6 +77,8 @@ pub(super) struct BoundedPipe<'p> {
     /// Classes of its ranks.
     pub stages: &'p Stages,
     pub bound: Seconds,
+    /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
+    pub memory: Bytes,
     /// Position among the pipelines of the shape in the order of the space.
     pub place: u32,
 }
@@ -107,24 +109,63 @@ pub(super) struct SplitFloor<'p> {
     /// Lower bound of the memory of its plans, and the rank that needs it.
     pub needed: Bytes,
     pub rank: u32,
-    pub menu: Arc<PlanMenu>,
+    pub plan_menu: Arc<PlanMenu>,
+    menu: OnceCell<Arc<Menu>>,
     edges: OnceCell<Option<Seconds>>,
 }
 
 impl SplitFloor<'_> {
+    /// Menu of its shardings, asked for here for the first time.
+    pub fn menu(&self, pipelines: &Pipelines, plan: &Plan) -> &Menu {
+        self.menu.get_or_init(|| pipelines.tables.menu(plan, &self.plan_menu))
+    }
+
+    /// The menu, if it was asked for here. What other threads have asked for must change no count.
+    pub fn known_menu(&self) -> Option<&Menu> {
+        self.menu.get().map(Arc::as_ref)
+    }
+
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2: that of the shardings that may fit where their menu is
+    /// known or memory is tight, else that of the update alone.
+    pub fn ends(&self, pipelines: &Pipelines, plan: &Plan) -> Seconds {
+        if pipelines.is_tight || self.known_menu().is_some() {
+            self.edges(pipelines, plan).unwrap_or_default()
+        } else {
+            pipelines.tables.least_update(plan, &self.plan_menu)
+        }
+    }
+
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that may fit; `None` if none does.
     pub fn edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
         *self.edges.get_or_init(|| {
-            let menu = pipelines.tables.menu(plan, &self.menu);
             let fit = Fit { beside: &self.memory, budget: pipelines.budget };
-            menu.edges_within(pipelines.costs, plan, &fit)
+            self.menu(pipelines, plan).edges_within(pipelines.costs, plan, &fit)
         })
+    }
+
+    /// Whether a sharding under ZeRO 3 may fit and be fast enough, by the least activations and by the times of a pipeline with the
+    /// lightest recomputation.
+    pub fn any_gathered_fits(
+        &self,
+        pipelines: &Pipelines,
+        (plan, light): (&Plan, &Pipeline),
+        is_slow: impl Fn(Seconds) -> bool,
+    ) -> bool {
+        let costs = pipelines.costs;
+        let menu = self.menu(pipelines, plan);
+        let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+        let loaded = Loaded::with_memory(light.clone(), self.memory.clone());
+        menu.any_gathered_fits(costs, plan, &fit, |sharding| is_slow(loaded.least_gathered_time(costs, sharding)))
     }
 }
 
 /// Lower bound of all plans of a shape, and the pipelines that are left to explore.
 pub(super) struct ShapeBound {
     pub bound: Seconds,
+    /// Lower bound of their memory; zero unless layouts are left out by it.
+    pub memory: Bytes,
+    /// Memory whose layouts were left out where their states alone exceed it; none were without.
+    pub most: Option<Bytes>,
     /// Number of its pipelines, by ascending bound, that are known not to fit.
     pub too_large: usize,
     /// Number of plans below the others.
@@ -139,9 +180,21 @@ pub(super) struct Pipelines<'e> {
     pub tables: &'e Tables<'e>,
     /// Memory that a plan may need.
     pub budget: Bytes,
+    /// Whether model states fill much of it, so that what makes plans fit takes time.
+    pub is_tight: bool,
 }
 
+/// Share of the memory from which on model states fill much of it. It changes no answer: where states are few, the menus that tell
+/// what makes a plan fit are made late, for they take as long as some ten bounds.
+const TIGHT: f64 = 0.5;
+
 impl<'e> Pipelines<'e> {
+    /// Pipelines of a search under a budget.
+    pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, budget: Bytes) -> Self {
+        let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > budget * TIGHT;
+        Self { costs, space, tables, budget, is_tight }
+    }
+
     /// Legal pipelines of a shape by ascending bound; those of equal bound in the order of the space. Illegal ones are
     /// counted; those of layouts whose states exceed `most` are left out, and the number of their plans returned.
     pub fn of_shape(
@@ -167,14 +220,15 @@ impl<'e> Pipelines<'e> {
                 counts.reject(reason, below * shardings);
                 continue;
             }
-            let too_large = most.is_some_and(|most| self.least_memory_of(&plan) > most);
+            let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
+            let too_large = most.is_some_and(|most| memory > most);
             for pipe in pipes {
                 let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
                 let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
                 match legal::first_of_pipeline(self.costs.problem, &plan) {
                     Some(reason) => counts.reject(&reason, pipe.below * shardings),
                     None if too_large => left_out += pipe.below * shardings,
-                    None => all.push(self.bounded(plan, pipe, shardings, layers, place)),
+                    None => all.push(BoundedPipe { memory, ..self.bounded(plan, pipe, shardings, layers, place) }),
                 }
                 place += 1;
             }
@@ -200,7 +254,7 @@ impl<'e> Pipelines<'e> {
         } else {
             bound
         };
-        BoundedPipe { plan, light, at, pipe, shardings, stages, bound, place }
+        BoundedPipe { plan, light, at, pipe, shardings, stages, bound, memory: Bytes::ZERO, place }
     }
 
     /// Splits that the recomputations of a pipeline lead to: what is recomputed weighs on a cost-balanced one.
@@ -253,12 +307,12 @@ impl<'e> Pipelines<'e> {
         let BoundedPipe { ref plan, pipe, .. } = *bounded;
         let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
         let offloading = Plan { offload, ..plan.clone() };
-        let of_split = |(stages, menu): (&'e Stages, Arc<PlanMenu>)| {
+        let of_split = |(stages, plan_menu): (&'e Stages, Arc<PlanMenu>)| {
             let unshared = UnsharedMemory::new(self.costs, plan, stages);
             let memory = unshared.of(self.costs, &offloading, layers.floor());
-            let (needed, rank) = memory.least(&menu.least);
-            let edges = OnceCell::new();
-            SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, rank, menu, edges }
+            let (needed, rank) = memory.least(&plan_menu.least);
+            let (menu, edges) = (OnceCell::new(), OnceCell::new());
+            SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, rank, plan_menu, menu, edges }
         };
         splits.into_iter().map(of_split).collect()
     }
@@ -312,7 +366,7 @@ impl<'e> Pipelines<'e> {
 
     /// Lower bound of a shape: that of its first pipeline whose states fit, and no less than `least`. Counts the illegal
     /// pipelines and those before the first; `None` if there is no other. `has_example` = an example of a plan that exceeds the
-    /// memory is known: then a shape whose layouts all do is only counted.
+    /// memory is known: then layouts whose states alone do are only counted.
     ///
     /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
     pub fn bound(
@@ -323,14 +377,15 @@ impl<'e> Pipelines<'e> {
         counts: &mut Counts,
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
-        let most = (has_example && self.least_memory(shape) > self.budget).then_some(self.budget);
+        let most = has_example.then_some(self.budget);
         let (all, left_out) = self.of_shape(shape, &layers, most, counts);
         counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
         for (too_large, bounded) in all.iter().enumerate() {
             let splits = self.splits(bounded, &layers);
             let Some(states) = self.too_large_states(bounded, &layers, &splits) else {
                 let left = all[too_large..].iter().map(BoundedPipe::plans).sum();
-                return Some(ShapeBound { bound: bounded.bound.max(least), too_large, left });
+                let memory = all[too_large..].iter().map(|pipe| pipe.memory).reduce(Bytes::min).unwrap_or_default();
+                return Some(ShapeBound { bound: bounded.bound.max(least), memory, most, too_large, left });
             };
             if has_example {
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, bounded.plans());

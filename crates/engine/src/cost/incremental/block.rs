@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cost::costs::Costs;
 use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
-use crate::cost::layer::LayerCost;
+use crate::cost::layer::{LayerCost, Pair};
 use crate::cost::memory::LayerBytes;
 use crate::cost::stage::{self, ShapeCost, Work};
 use crate::plan::{Layout, Offload, Plan, Recompute};
@@ -92,7 +92,7 @@ pub fn layer_bound(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feedin
 
 /// Factor on lower bounds for rounding. Sums in another order differ in the last digits, and a simulated step is the sum of
 /// each pass of each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
-pub(super) const ROUNDING: f64 = 1.0 - 1e-10;
+pub const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
     /// Joins both parts; of `plan` only what they depend on is read.
@@ -198,10 +198,18 @@ impl Works {
         Self { layers, gathered: OnceCell::new(), head, passes }
     }
 
-    /// Takes the lesser of each pass and that of another.
+    /// Takes the lesser of each pass and that of another; its work is the passes alone.
     fn shorten_passes(&mut self, other: &Self) {
-        for ((forward, backward), (its_forward, its_backward)) in self.passes.iter_mut().zip(&other.passes) {
-            (*forward, *backward) = (forward.min(*its_forward), backward.min(*its_backward));
+        let passes = self.passes.iter_mut().zip(&other.passes);
+        for ((own, its), (work, its_work)) in passes.zip(self.layers.iter_mut().zip(&other.layers)) {
+            *own = (own.0.min(its.0), own.1.min(its.1));
+            *work = Work {
+                compute: Pair { forward: own.0, backward: own.1 },
+                ep_beside: work.ep_beside.min(its_work.ep_beside),
+                ep_exposed: work.ep_exposed.min(its_work.ep_exposed),
+                wgrad: work.wgrad.min(its_work.wgrad),
+                ..Work::default()
+            };
         }
     }
 }
@@ -232,8 +240,8 @@ impl Layers {
         Self { bytes: LayerBytes { kept, recomputed, backward }, ..self.clone() }
     }
 
-    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term by term. Of
-    /// their other work nothing is a bound.
+    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term by term. Their
+    /// work tells nothing of what passes are spent on.
     #[must_use]
     pub fn lesser(mut self, other: &Self) -> Self {
         let least = |own: &mut [Bytes], other: &[Bytes]| {

@@ -22,7 +22,7 @@ mod rank_memory;
 mod sharding;
 mod stages;
 
-pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
+pub use block::{Block, Feeding, Layers, Mixing, ROUNDING, layer_bound};
 pub use least::{Pairs, least_flow_of_passes, least_memory_of_layers, least_time_of_flow};
 pub use pipeline::{Loaded, Pipeline, Price};
 pub use rank_memory::{RankMemory, UnsharedMemory};

@@ -93,7 +93,12 @@ impl<'l> Pipeline<'l> {
 
     /// Time of each virtual stage on one micro-batch, in model order: [`Costs::stage_times`].
     pub fn stage_times(&self, costs: &Costs) -> Vec<StageTime> {
-        let Self { plan, layers, stages, .. } = self;
+        self.stage_times_of(costs, self.layers)
+    }
+
+    /// Likewise, with other layers.
+    pub fn stage_times_of(&self, costs: &Costs, layers: &Layers) -> Vec<StageTime> {
+        let Self { plan, stages, .. } = self;
         let works = &layers.works(plan.layout.pp).layers;
         let works = with_transfers(costs, plan, layers, works, plan.offload.activations);
         if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
@@ -162,6 +167,11 @@ impl<'l> Loaded<'l> {
     pub fn bound(&self, costs: &Costs, sharding: &Sharding, flow: Seconds) -> Seconds {
         let waits = flow * ROUNDING - self.pipeline.closed_busy();
         self.time(costs, sharding, self.pipeline.least_bubble.map(|bubble| bubble.max(waits)))
+    }
+
+    /// Lower bound of the step time with a sharding under ZeRO 3, of these layers and of any that take no less.
+    pub fn least_gathered_time(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
+        self.time(costs, sharding, None) * ROUNDING
     }
 
     /// Step time with a sharding and a simulated flow ([`Costs::simulated_flow`]); the closed form without one.

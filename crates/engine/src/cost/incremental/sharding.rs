@@ -152,6 +152,18 @@ impl Parameters {
         costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
     }
 
+    /// Lower bound of the time of the update under a plan's sharding, on the device and on the host together, over shares of its
+    /// optimizer on the host: the update of each rank grows or shrinks evenly with the share.
+    pub fn least_update(&self, costs: &Costs, plan: &Plan, shares: &[f64]) -> Seconds {
+        let (least, most) = shares.iter().fold((1.0_f64, 0.0_f64), |(a, b), &share| (a.min(share), b.max(share)));
+        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
+        let update = |share: f64| {
+            let (device, host) = self.update(costs, &at(share));
+            (device + host) * ROUNDING
+        };
+        [least, most].map(update).into_iter().fold(Seconds::new(f64::INFINITY), Seconds::min)
+    }
+
     /// Model states of each class of ranks under a plan's sharding.
     fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
         let all = self.held.iter().map(|held| costs.states(held, plan));
@@ -244,15 +256,9 @@ impl Sharding {
         if shares == [self.optimizer_on_host] {
             return self;
         }
-        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
-        let update = |&share: &f64| {
-            let (device, host) = parameters.update(costs, &at(share));
-            (device + host) * ROUNDING
-        };
-        // The update of each rank grows or shrinks evenly with the share.
-        let (least, most) = shares.iter().fold((1.0_f64, 0.0_f64), |(a, b), &share| (a.min(share), b.max(share)));
-        let update = [least, most].iter().map(update).fold(Seconds::new(f64::INFINITY), Seconds::min);
-        let states = parameters.states(costs, &at(most));
+        let most = Offload { optimizer: shares.iter().copied().fold(0.0, f64::max), ..plan.offload };
+        let states = parameters.states(costs, &Plan { offload: most, ..plan.clone() });
+        let update = parameters.least_update(costs, plan, shares);
         Self { engine: self.engine.with_update((update, Seconds::ZERO)), states, ..self }
     }
 
