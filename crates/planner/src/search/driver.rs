@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
-use super::explore::Explorer;
+use super::explorer::Explorer;
 use super::frontier::{Frontier, Ready};
 use super::incumbents::{Incumbents, SearchTarget, TieLimits};
 use super::options::{Goal, Objective, SearchOptions};

@@ -1,24 +1,22 @@
-//! Depth-first search below one shape: pipelines, recomputation, shardings. Excluded plans are counted, never evaluated.
+//! Depth-first search below one shape: pipelines, recomputation, down to shardings. Excluded plans are counted, never evaluated.
 
 use std::slice;
-use std::sync::Arc;
 
 use super::certificate::Counts;
+use super::explorer::Explorer;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
-use super::menus::{Fit, Menu, ShardingList};
-use super::pipelines::{BoundedPipe, Pipelines, Recomputed, SplitFloor};
+use super::leaves::Leaf;
+use super::menus::Fit;
+use super::pipelines::{BoundedPipe, Recomputed, SplitFloor};
 use super::state::SearchState;
-use super::stop::Stop;
-use super::tables::{Recomputes, Tables};
+use super::tables::Recomputes;
 use super::verdict::Verdict;
-use crate::space::{Rejection, Space, too_large_for_hosts};
-use meshwright_engine::cost::Costs;
+use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{
-    Feeding, Layers, Loaded, Mixing, Pipeline, Price, ROUNDING, Sharding, Stages, UnsharedMemory, least_flow_of_passes,
-    least_time_of_flow,
+    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
@@ -30,18 +28,6 @@ const MENU_COST: u64 = 8;
 
 /// Recomputations of a pipeline up to which each is bounded alone.
 const FEW: usize = 8;
-
-/// Branch-and-bound search of the plans of one shape.
-pub(super) struct Explorer<'e> {
-    pub costs: &'e Costs<'e>,
-    pub space: &'e Space<'e>,
-    pub tables: &'e Tables<'e>,
-    pub pipelines: Pipelines<'e>,
-    /// Rank of the shape in the order of the space.
-    pub rank: u32,
-    pub known: &'e SearchState,
-    pub stop: &'e Stop<'e>,
-}
 
 impl Explorer<'_> {
     /// Searches every plan of a shape, but for the pipelines that are known not to fit.
@@ -70,7 +56,7 @@ impl Explorer<'_> {
 
     /// Searches every plan of a shape on one layout, schedule and split.
     fn pipe(&self, bounded: &BoundedPipe, layers: &Recomputed, found: &mut SearchState) {
-        let BoundedPipe { ref plan, ref light, at, pipe, shardings, stages, .. } = *bounded;
+        let BoundedPipe { ref plan, ref light, at, pipe, stages, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
@@ -81,7 +67,8 @@ impl Explorer<'_> {
         }
         let bare = layers.at(at);
         let pipeline = Pipeline::new(self.costs, light, bare, stages);
-        let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), found);
+        let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
+        let slow_gathered = gathered.is_none_or(|least| hopeless(least, found));
         let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), found);
         if slow && slow_gathered {
             found.counts.flow += all;
@@ -92,9 +79,8 @@ impl Explorer<'_> {
             found.counts.reject(&reason, all);
             return;
         }
-        let least_of = |time: Seconds, gathered: Option<Seconds>| gathered.map_or(time, |gathered| gathered.min(time));
-        let gathered = (!slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
-        let time = least_of(pipeline.least_time(Seconds::ZERO), gathered);
+        let replicated = pipeline.least_time(Seconds::ZERO);
+        let time = gathered.map_or(replicated, |gathered| gathered.min(replicated));
         let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time, memory });
         if floors.iter().all(|floor| is_hopeless(floor.needed)) {
             found.counts.flow += all;
@@ -127,11 +113,18 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let (place, mut enough_recomputed) = ((self.rank, bounded.place), false);
         let gathered = gathered.filter(|_| !slow_gathered);
-        let is_grouped = pipe.recomputes.len() > FEW && one_split && floors[0].unshared.is_of(stages);
+        self.recomputations(&OpenPipe { bounded, pipeline, floors: &floors, flow, gathered }, layers, found);
+    }
+
+    /// Searches every recomputation of a pipeline.
+    fn recomputations(&self, open: &OpenPipe, layers: &Recomputed, found: &mut SearchState) {
+        let OpenPipe { bounded, ref pipeline, floors, flow, gathered } = *open;
+        let BoundedPipe { ref plan, pipe, shardings, stages, .. } = *bounded;
+        let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
+        let is_grouped = pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
-            let of_pipeline = (&pipeline, stages, &floors[0]);
+            let of_pipeline = (pipeline, stages, &floors[0]);
             GroupBounds::new((layers.groups(), self.pipelines), of_pipeline, (flow, gathered, pipe.most_offloaded))
         });
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
@@ -159,7 +152,7 @@ impl Explorer<'_> {
             } else {
                 least_time_of_flow(self.costs, plan, layers, stages)
             };
-            if slow_gathered && hopeless(least + ends(floor), found) {
+            if slow_gathered && found.is_hopeless(&plan.layout, least + floor.ends(&self.pipelines, plan)) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
@@ -168,9 +161,9 @@ impl Explorer<'_> {
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            let least = least_of(least, gathered);
+            let least = gathered.map_or(least, |gathered| gathered.min(least));
             let variant = Variant {
-                light: &pipeline,
+                light: pipeline,
                 plan,
                 layers,
                 stages,
@@ -313,89 +306,18 @@ impl Explorer<'_> {
         let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
         KnownFlow { flow: known.max(self.tables.least_flow(plan, &stages)), stages: Some((key, stages)) }
     }
+}
 
-    /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
-    fn shardings(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
-        let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
-        let (layout, budget) = (&pipeline.plan.layout, Bytes::new(found.best.wanted.budget));
-        let needed = leaf.needed;
-        let is_hopeless =
-            |time: Seconds, found: &SearchState| found.best.is_hopeless(layout, Price { time, memory: needed });
-        for group in &list.groups {
-            let of_group = leaf.flow.time(self.costs, leaf.loaded, &group.floor);
-            if is_hopeless(of_group, found) {
-                found.counts.sharding += group.count;
-                continue;
-            }
-            for own in &group.shardings {
-                let of_floor = leaf.flow.time(self.costs, leaf.loaded, &own.floor);
-                if is_hopeless(of_floor, found) {
-                    found.counts.sharding += own.count();
-                    continue;
-                }
-                if let Some((_, count)) = &mut leaf.too_large
-                    && !memory.fits(&own.floor, budget)
-                {
-                    *count += own.count();
-                    continue;
-                }
-                for (sharding, longer) in own.beyond_floor(self.costs, &pipeline.plan, &menu.parameters) {
-                    if is_hopeless(of_floor * ROUNDING + longer, found) {
-                        found.counts.sharding += 1;
-                    } else {
-                        self.sharding(&mut leaf, sharding, found);
-                    }
-                }
-            }
-        }
-        if let Some((rejection, count)) = leaf.too_large {
-            found.counts.reject(&rejection, count);
-        }
-    }
-
-    /// Evaluates one sharding.
-    fn sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) {
-        let pipeline = &leaf.loaded.pipeline;
-        let layout = &pipeline.plan.layout;
-        let (memory, rank) = leaf.loaded.memory(sharding);
-        let budget = Bytes::new(found.best.wanted.budget);
-        if memory > budget {
-            let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
-            leaf.too_large.get_or_insert_with(first).1 += 1;
-            return;
-        }
-        let mut time = leaf.flow.time(self.costs, leaf.loaded, sharding);
-        if found.best.is_hopeless(layout, Price { time, memory }) {
-            found.counts.sharding += 1;
-            return;
-        }
-        let plan = sharding.of(&pipeline.plan);
-        let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
-        if let Some(why) = refused {
-            found.counts.reject(&why, 1);
-            return;
-        }
-        if matches!(leaf.flow, Flow::Bounded(_)) {
-            leaf.flow = self.simulated(leaf, found);
-            time = leaf.flow.time(self.costs, leaf.loaded, sharding);
-        }
-        found.counts.evaluated += 1;
-        let price = Price { time, memory };
-        if !found.best.is_hopeless(layout, price) {
-            found.best.offer(plan, price, leaf.place);
-        }
-    }
-
-    /// Simulated time of a pipeline; its critical path bounds later ones.
-    fn simulated(&self, leaf: &Leaf, found: &mut SearchState) -> Flow {
-        let simulator =
-            leaf.known.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
-        let Some((key, stages, simulator)) = simulator else { return Flow::Played(None) };
-        found.counts.simulated += 1;
-        let (played, path) = simulator.play(stages);
-        found.paths.add(key, Arc::new(path));
-        Flow::Played(Some(played))
-    }
+/// Pipeline that may enter the answer.
+struct OpenPipe<'p> {
+    bounded: &'p BoundedPipe<'p>,
+    /// It with its lightest recomputation.
+    pipeline: Pipeline<'p>,
+    floors: &'p [SplitFloor<'p>],
+    /// Lower bound of its flow under ZeRO 0 to 2.
+    flow: Seconds,
+    /// Lower bound of its step under ZeRO 3; none where every sharding is too slow or too large.
+    gathered: Option<Seconds>,
 }
 
 /// One recomputation of a pipeline.
@@ -413,17 +335,5 @@ struct Variant<'v> {
     slow_gathered: bool,
     /// Number of shardings of its layout.
     shardings: u64,
-    place: Place,
-}
-
-/// Shardings of one pipeline under evaluation.
-struct Leaf<'l> {
-    loaded: &'l Loaded<'l>,
-    /// Lower bound of their memory.
-    needed: Bytes,
-    flow: Flow,
-    known: KnownFlow,
-    /// First sharding that exceeds the memory, and the number of those that do.
-    too_large: Option<(Rejection, u64)>,
     place: Place,
 }
