@@ -151,7 +151,11 @@ def test_progress_is_told_and_may_end_the_search() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_ctrl_c_ends_a_search() -> None:
-    ask = "import meshwright as mw; print('ready', flush=True); [mw.plan('llama3-405b', 'h100-24576') for _ in range(100)]"
+    # A job in the background of a shell ignores Ctrl-C unless it asks for it.
+    ask = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "import meshwright as mw; print('ready', flush=True); [mw.plan('llama3-405b', 'h100-24576') for _ in range(100)]"
+    )
     with subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None and asking.stdout.readline() == "ready\n"
         time.sleep(0.3)
