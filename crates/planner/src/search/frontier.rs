@@ -30,7 +30,7 @@ pub(super) struct Ready {
     pub rank: u32,
     /// Index among the shapes.
     pub index: usize,
-    /// Memory whose layouts were left out where their states alone exceed it.
+    /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
     pub most: Option<Bytes>,
     /// Number of its other pipelines, by ascending bound, that are known not to fit.
     pub too_large: usize,

@@ -164,7 +164,7 @@ pub(super) struct ShapeBound {
     pub bound: Seconds,
     /// Lower bound of their memory; zero unless layouts are left out by it.
     pub memory: Bytes,
-    /// Memory whose layouts were left out where their states alone exceed it; none were without.
+    /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
     pub most: Option<Bytes>,
     /// Number of its pipelines, by ascending bound, that are known not to fit.
     pub too_large: usize,
@@ -184,8 +184,8 @@ pub(super) struct Pipelines<'e> {
     pub is_tight: bool,
 }
 
-/// Share of the memory from which on model states fill much of it. It changes no answer: where states are few, the menus that tell
-/// what makes a plan fit are made late, for they take as long as some ten bounds.
+/// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below it the menus,
+/// which tell what makes a plan fit and take as long as several bounds, are made late.
 const TIGHT: f64 = 0.5;
 
 impl<'e> Pipelines<'e> {
