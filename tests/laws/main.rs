@@ -8,6 +8,7 @@ mod goodput;
 mod larger;
 mod laws;
 mod meter;
+mod narrow;
 mod one_price;
 mod origins;
 mod staged;

@@ -11,9 +11,11 @@ use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
+mod gather;
 mod memory;
 mod ranges;
 
+pub use gather::TpGather;
 pub use memory::MemoryUse;
 
 /// Token dispatcher of expert parallelism.
@@ -229,6 +231,9 @@ pub struct Stack {
     /// Ranks that reduce maxima under per-tensor FP8.
     #[serde(default)]
     pub amax_reduction: AmaxReduction,
+    /// Format in which tensor parallelism gathers activations.
+    #[serde(default)]
+    pub tp_gather: TpGather,
     /// Whether pipeline ranks send 1/tp of the activations each and gather them at the receiver (SC'21).
     #[serde(default)]
     pub scatter_gather: bool,
@@ -244,6 +249,10 @@ pub struct Stack {
     pub gradient_bytes: Option<f64>,
     /// Size of a gradient bucket; by default Megatron's rule, max(40 M, 1 M·dp) elements.
     pub bucket: Option<Bytes>,
+    /// Whether a collective in several messages approaches the network's bandwidth as each of them does. Version 1.1 of the
+    /// specification takes the whole tensor.
+    #[serde(default)]
+    pub fills_by_message: bool,
     /// Whether attention over gathered keys and values runs shard by shard, with each result merged in fp32 (PyTorch's
     /// context parallelism). Source: [pytorch-context-parallel].
     #[serde(default)]

@@ -12,6 +12,8 @@ fn fabric(cluster: &Cluster) -> Fabric<'_> {
     Fabric::new(cluster, &te24())
 }
 
+/// So few bytes that a collective takes its latency.
+const NOTHING: Bytes = Bytes::new(1e-30);
 const NODE: Group = Group { ranks: 8, stride: 1 };
 
 /// The text gives the H200 as "about 480": its table (H100 row: 611 GB/s, 27.1 MB, 0.40) and its formula give 495.
@@ -33,10 +35,7 @@ fn additions_3_3_512_buckets_over_256_ranks_wait_0_34_s() {
     }
     let fabric = fabric(&cluster);
     let group = Group { ranks: 256, stride: 1 };
-    let latency = |buckets: f64| {
-        fabric.time(ReduceScatter, Bytes::gib(1.0), group, buckets)
-            - fabric.time(ReduceScatter, Bytes::gib(1.0), group, 0.0)
-    };
+    let latency = |buckets: f64| fabric.time(ReduceScatter, NOTHING, group, buckets);
     close(latency(1.0).get(), 668e-6, 1e-6); // 10 us, and λ = 658 us
     close(latency(512.0).get(), 0.34, 0.01);
 }
@@ -50,11 +49,27 @@ fn section_3_3_a_small_all_reduce_over_64_nodes_takes_the_tree() {
     }
     let fabric = fabric(&cluster);
     let group = Group { ranks: 64, stride: 8 };
-    let time = |buckets| fabric.time(AllReduce, Bytes::new(262_144.0), group, buckets);
+    let time = |payload| fabric.time(AllReduce, payload, group, 1.0);
     let ring = Seconds::micros(8.4 + 126.0 * 14.0);
     close(ring.get(), 1.77e-3, 0.01);
-    close((time(1.0) - time(0.0)).get(), 10e-6 + 148e-6, 1e-6);
-    assert!(time(1.0) < ring);
+    close(time(NOTHING).get(), 10e-6 + 148e-6, 1e-6);
+    assert!(time(Bytes::new(262_144.0)) < ring);
+}
+
+/// Buckets approach the wire rate as messages of their size do, where a stack says so.
+#[test]
+fn as_many_messages_take_as_many_times_as_long() {
+    let cluster = cluster("dgx-h100-1k");
+    let mut stack = te24();
+    stack.fills_by_message = true;
+    let fabric = Fabric::new(&cluster, &stack);
+    for group in [Group { ranks: 64, stride: 8 }, Group { ranks: 256, stride: 1 }] {
+        for op in [AllReduce, AllGather, ReduceScatter] {
+            let one = fabric.time(op, Bytes::new(25e6), group, 1.0);
+            let all = fabric.time(op, Bytes::new(25e6 * 200.0), group, 200.0);
+            close(all.get(), one.get() * 200.0, 1e-12);
+        }
+    }
 }
 
 #[test]

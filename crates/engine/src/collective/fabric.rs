@@ -17,6 +17,8 @@ pub struct Fabric<'a> {
     pub cluster: &'a Cluster,
     /// Factor on the network's efficiency (a quirk of some stacks).
     pub network_efficiency: f64,
+    /// Whether each message fills the network by itself, and not the tensor that it is a part of.
+    pub(super) fills_by_message: bool,
     /// Seats of the ranks; `None` if hosts are listed in rank order.
     pub seats: Option<&'a Seats>,
     /// GPUs that collectives treat as one scale-up domain: all of the cluster's, or fewer.
@@ -27,7 +29,8 @@ impl<'a> Fabric<'a> {
     /// Creates the fabric of a cluster under a stack.
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
         let network_efficiency = stack.quirks.network_efficiency;
-        Self { cluster, network_efficiency, seats: None, domain: cluster.scale_up.gpus }
+        let fills_by_message = stack.fills_by_message;
+        Self { cluster, network_efficiency, fills_by_message, seats: None, domain: cluster.scale_up.gpus }
     }
 
     /// GPUs of one scale-up domain.

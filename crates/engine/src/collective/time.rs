@@ -20,18 +20,19 @@ mod hop {
 
 /// Approach to the asymptotic bandwidth: 1 + 0.25·(S_k/S)^0.7, S_k = 4 MB·k. Source: specification §3.4, version 1.1.
 mod saturation {
-    /// Size per domain at which the loss is `SHARE`, in bytes.
+    /// Size of a message per domain at which the loss is `SHARE`, in bytes.
     pub const SIZE: f64 = 4e6;
     pub const SHARE: f64 = 0.25;
     pub const EXPONENT: f64 = 0.7;
 }
 
 impl Fabric<'_> {
-    /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages.
+    /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages of S_b = S/buckets (S where the
+    /// stack does not say `fills_by_message`).
     ///
     /// Inside one scale-up domain: the measured curve of that size (`domain`). Across k domains of g ranks:
     /// ```text
-    /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S)^0.7)        φ = (n−1)/n, all-reduce twice that
+    /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S_b)^0.7)      φ = (n−1)/n, all-reduce twice that
     /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
     /// λ = (k−1)·14 us + (n−k)·1 us, and one way across a slow link each time that the ring crosses it
     /// α = 10 us + λ          all-gather, reduce-scatter
@@ -74,7 +75,8 @@ impl Fabric<'_> {
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
         let latency = latency + self.ring_way(op, group) * buckets;
         let half_size = Bytes::new(saturation::SIZE * k);
-        let excess = saturation::SHARE * libm::pow(half_size / payload, saturation::EXPONENT);
+        let message = if self.fills_by_message { payload / buckets } else { payload };
+        let excess = saturation::SHARE * libm::pow(half_size / message, saturation::EXPONENT);
         latency + payload / bandwidth * (share * (1.0 + excess))
     }
 }

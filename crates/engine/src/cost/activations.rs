@@ -121,8 +121,8 @@ impl Costs<'_> {
     }
 
     /// Bytes of a stored input of a GEMM.
-    fn input_bytes(&self) -> f64 {
-        if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
+    const fn input_bytes(&self) -> f64 {
+        self.device.format.element_bytes()
     }
 
     /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3); `2·d(a+g)/t` each where rotated

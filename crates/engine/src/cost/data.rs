@@ -7,7 +7,7 @@ use super::counts::{StageCounts, by_layers};
 use super::groups;
 use super::stage::Work;
 use crate::collective::Group;
-use crate::gpu::Collective;
+use crate::gpu::{Collective, Format};
 use crate::model::parameters::LayerParameters;
 use crate::plan::{Layout, Plan, ZeroStage};
 use crate::schedule::Schedule;
@@ -27,6 +27,8 @@ pub struct RankParameters {
     pub dense: f64,
     /// Routed experts, replicated over world/(pp·ep·etp) ranks.
     pub experts: f64,
+    /// Of the dense ones, those of the embedding and the head, which GEMMs never take in narrow formats.
+    pub tables: f64,
 }
 
 impl RankParameters {
@@ -40,6 +42,7 @@ impl RankParameters {
         Self {
             dense: whole + (layer.dense() as f64 - whole) / f64::from(layout.tp),
             experts: layer.experts as f64 / f64::from(layout.ep * layout.etp),
+            tables: 0.0,
         }
     }
 
@@ -50,7 +53,11 @@ impl RankParameters {
 
     /// With `times` of another.
     pub(super) const fn plus(&self, other: &Self, times: f64) -> Self {
-        Self { dense: self.dense + other.dense * times, experts: self.experts + other.experts * times }
+        Self {
+            dense: self.dense + other.dense * times,
+            experts: self.experts + other.experts * times,
+            tables: self.tables + other.tables * times,
+        }
     }
 }
 
@@ -89,6 +96,7 @@ pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankPara
     let mean = |(a, b): (&RankParameters, &RankParameters)| RankParameters {
         dense: f64::midpoint(a.dense, b.dense),
         experts: f64::midpoint(a.experts, b.experts),
+        tables: f64::midpoint(a.tables, b.tables),
     };
     stages.iter().zip(stages.iter().rev()).map(mean).collect()
 }
@@ -155,14 +163,14 @@ impl Costs<'_> {
         let hidden = f64::from(model.hidden);
         let table = model.padded_vocab(plan.layout.tp) * hidden / tp;
         let shared = model.tied_embeddings && plan.layout.pp == 1;
-        let of = |dense| RankParameters { dense, experts: 0.0 };
+        let of = |dense| RankParameters { dense, experts: 0.0, tables: dense };
         (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
     }
 
     /// Parameters of a multi-token-prediction layer beside the layer: its projection, 2·h².
     pub(super) fn mtp_parameters(&self, plan: &Plan) -> RankParameters {
         let hidden = f64::from(self.problem.model().hidden);
-        RankParameters { dense: 2.0 * hidden.powi(2) / f64::from(plan.layout.tp), experts: 0.0 }
+        RankParameters { dense: 2.0 * hidden.powi(2) / f64::from(plan.layout.tp), ..RankParameters::default() }
     }
 
     /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).
@@ -248,7 +256,15 @@ impl Costs<'_> {
             return Exchange { reduce: time(Collective::AllReduce, stack.reduce_bytes), gather: Seconds::ZERO };
         }
         let reduce = time(Collective::ReduceScatter, stack.reduce_bytes);
-        Exchange { reduce, gather: time(Collective::AllGather, stack.gather_bytes) }
+        Exchange { reduce, gather: time(Collective::AllGather, self.sent_weight_bytes()) }
+    }
+
+    /// Bytes of a parameter on the wire after the update: those of the weights themselves where they are held in 8 bits with one
+    /// scale a tensor or a block of 128. MXFP8 weights are quantized where they arrive, which takes 16 bits. Source: [megatron-lm]
+    /// `param_and_grad_buffer.py`.
+    fn sent_weight_bytes(&self) -> f64 {
+        let (sent, held) = (self.device.stack.gather_bytes, self.problem.workload().recipe.weight);
+        if matches!(self.device.format, Format::Fp8 | Format::Fp8Block) { sent.min(held) } else { sent }
     }
 
     /// Share of the parameters that gradients are exchanged of.
@@ -314,7 +330,7 @@ impl Costs<'_> {
         }
         let buckets = self.buckets(parameters, shards);
         let gather =
-            self.fabric.time(Collective::AllGather, Bytes::new(parameters * stack.gather_bytes), group, buckets);
+            self.fabric.time(Collective::AllGather, Bytes::new(parameters * self.sent_weight_bytes()), group, buckets);
         if stack.quirks.broadcast_per_owner > Seconds::ZERO {
             return (all_reduce(1.0), gather + stack.quirks.broadcast_per_owner * f64::from(shards));
         }

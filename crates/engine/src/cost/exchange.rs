@@ -29,44 +29,53 @@ impl Costs<'_> {
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
     /// ```text
-    /// per split block and pass   all-reduce(S)      with sequence parallelism   all-gather(S) + reduce-scatter(S)
+    /// per split block and pass   all-reduce(S)      with sequence parallelism   all-gather(S·y/2) + reduce-scatter(S)
     /// exposed (1 − θ)·c;  the hidden part slows compute by θ·c·σ/2
     /// ```
     ///
     /// A layer has one such block for its mixer and one for its feed-forward part; experts that are not split
-    /// themselves (etp = 1) take their tokens as sequence parallelism left them. Source: specification §3.6, §5.3.
+    /// themselves (etp = 1) take their tokens as sequence parallelism left them. GEMMs gather y bytes an element
+    /// ([`TpGather`](crate::stack::TpGather)), split experts two. Source: specification §3.6, §5.3.
     pub(super) fn tensor_parallel(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         if plan.layout.tp == 1 {
             return;
         }
         let group = groups::tp(plan);
-        let payload = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
-        let time = |op| self.fabric.time(op, payload, group, 1.0);
-        let mixer = u32::from(layer.mixer != Mixer::None);
-        let ffn = match &layer.ffn {
-            Ffn::Dense(_) => 1,
+        let elements = self.tokens(plan) * f64::from(self.problem.model().hidden);
+        let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(elements * bytes), group, 1.0);
+        let gemms = u32::from(layer.mixer != Mixer::None) + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
+        let experts = match &layer.ffn {
             Ffn::Moe(_) => u32::from(!plan.sequence_parallel || plan.layout.etp > 1),
-            Ffn::None => 0,
+            Ffn::Dense(_) | Ffn::None => 0,
         };
-        let each = if plan.sequence_parallel {
-            time(Collective::AllGather) + time(Collective::ReduceScatter)
-        } else {
-            time(Collective::AllReduce)
+        let block = |gathered: f64| {
+            if plan.sequence_parallel {
+                time(Collective::AllGather, gathered) + time(Collective::ReduceScatter, 2.0)
+            } else {
+                time(Collective::AllReduce, 2.0)
+            }
         };
-        let mut pass = each * f64::from(mixer + ffn);
-        let (domain, quirks) = (self.fabric.domain(), &self.device.stack.quirks);
-        if plan.layout.tp > domain {
+        let (domain, stack) = (self.fabric.domain(), &self.device.stack);
+        let across = |pass: Seconds| {
+            if plan.layout.tp <= domain {
+                return pass;
+            }
             let spanned = f64::from(plan.layout.tp) / f64::from(domain);
-            pass += quirks.cross_domain_tp_latency * (LAYER_COLLECTIVES * spanned);
-            pass = pass / quirks.cross_domain_tp_efficiency;
-        }
+            let waits = stack.quirks.cross_domain_tp_latency * (LAYER_COLLECTIVES * spanned);
+            (pass + waits) / stack.quirks.cross_domain_tp_efficiency
+        };
+        let of_experts = if experts == 0 { Seconds::ZERO } else { block(2.0) * f64::from(experts) };
+        let pass = |gathered: f64| across(block(gathered) * f64::from(gemms) + of_experts);
+        let (x, dy) = stack.tp_gather.bytes(self.device.format);
+        let forward = pass(x);
+        let backward = if x.total_cmp(&dy).is_eq() { forward } else { pass(dy) };
         // Registered buffers are shared by processes of one scale-up domain only ([te-userbuffers]).
         let within = self.fabric.inside_domain(group) == group.ranks;
-        let hidden = if within { self.device.stack.overlap.tp } else { 0.0 };
-        let contention = pass * (hidden * 0.5 * self.device.gpu.contention.value);
-        cost.tp = Pair { forward: pass * (1.0 - hidden), backward: pass * (1.0 - hidden) };
-        cost.forward += contention;
-        cost.dgrad += contention;
+        let hidden = if within { stack.overlap.tp } else { 0.0 };
+        let contention = hidden * 0.5 * self.device.gpu.contention.value;
+        cost.tp = Pair { forward: forward * (1.0 - hidden), backward: backward * (1.0 - hidden) };
+        cost.forward += forward * contention;
+        cost.dgrad += backward * contention;
     }
 
     /// Bytes of keys and values of one micro-batch, all context-parallel ranks together, on one tensor-parallel rank.

@@ -295,7 +295,8 @@ impl Costs<'_> {
     fn sharding(&self, kind: usize, plan: &Plan) -> Sharding {
         let stack = self.device.stack;
         let layout = &plan.layout;
-        let RankParameters { dense, experts } = RankParameters::of_layer(self.layer_parameters(kind), layout);
+        let RankParameters { dense, experts, tables: _ } =
+            RankParameters::of_layer(self.layer_parameters(kind), layout);
         let group = groups::dp(plan, plan.dense_shards());
         let copies = groups::experts(plan);
         let both = |op, bytes: f64| {

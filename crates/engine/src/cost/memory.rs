@@ -10,6 +10,7 @@ use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
 use super::peaks::Peak;
+use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
@@ -22,6 +23,8 @@ const WORKING: (f64, f64, f64) = (4.0, 4.0, 6.0);
 
 /// Buffers of NCCL for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
 const NCCL_GIB: f64 = 0.8;
+/// Bytes of a weight that no GEMM takes in a narrow format.
+const WIDE: f64 = 2.0;
 
 /// Bytes of one layer of each choice.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -221,16 +224,17 @@ impl Costs<'_> {
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
     /// ```
     ///
-    /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held.
+    /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held. The weights of embedding and head may
+    /// have other bytes than those of the layers.
     pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
         let on_device = 1.0 - plan.offload.optimizer;
-        let (weight, states) = if self.shards_are_masters(plan) {
-            (recipe.master * on_device, recipe.state)
+        let ((weight, table), states) = if self.shards_are_masters(plan) {
+            ((recipe.master * on_device, recipe.master * on_device), recipe.state)
         } else {
-            (recipe.weight, states)
+            (self.weight_bytes(plan), states)
         };
         let copies = f64::from(plan.schedule.weight_copies());
         let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
@@ -238,11 +242,27 @@ impl Costs<'_> {
             let over = |shards: f64| if plan.zero >= from { shards } else { 1.0 };
             Bytes::new(bytes * (held.dense / over(dense) + held.experts / over(experts)))
         };
-        (
-            sharded(weight, ZeroStage::Three) * copies,
-            sharded(gradient, ZeroStage::Two) * copies,
-            sharded(states, ZeroStage::One) * on_device,
-        )
+        let weights = sharded(weight, ZeroStage::Three) + Bytes::new((table - weight) * held.tables);
+        (weights * copies, sharded(gradient, ZeroStage::Two) * copies, sharded(states, ZeroStage::One) * on_device)
+    }
+
+    /// Bytes of one weight of a layer and of one of the embedding or the head.
+    ///
+    /// ```text
+    /// weights in 16 bits or more    w + y, w          in 8 bits    y, 2          y = what GEMMs take of a weight (`Format::weight_bytes`)
+    /// ```
+    ///
+    /// Without quantized copies (`stack.memory.keeps_quantized_weights`), and under ZeRO 3, both are those of the recipe.
+    fn weight_bytes(&self, plan: &Plan) -> (f64, f64) {
+        let held = self.problem.workload().recipe.weight;
+        let format = self.device.format;
+        let keeps = self.device.stack.memory.keeps_quantized_weights && format != Format::Bf16;
+        if !keeps || plan.zero == ZeroStage::Three {
+            return (held, held);
+        }
+        let any_layout = self.device.gpu.gemm.contains_key(&Format::Mxfp8);
+        let wide = if held < WIDE { 0.0 } else { held };
+        (wide + format.weight_bytes(any_layout), held.max(WIDE))
     }
 
     /// Working set of a rank beside what it keeps, without layers that it recomputes.

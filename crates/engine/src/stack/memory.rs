@@ -34,6 +34,9 @@ pub struct MemoryUse {
     pub keeps_activated_gate: bool,
     /// Whether norms are plain PyTorch: they keep their input in fp32 and their result before it is scaled.
     pub unfused_norms: bool,
+    /// Whether what GEMMs take of the weights in narrow formats stays from the first micro-batch of a step to its last, beside
+    /// weights in 16 bits. Source: [transformer-engine] `get_weight_workspace`.
+    pub keeps_quantized_weights: bool,
     /// Whether each layer holds its own table of rotary embeddings.
     pub rotary_tables: bool,
     /// Whether ZeRO 3 holds its shards in fp32, which are the master weights, and 16-bit copies only while they are gathered.
@@ -82,6 +85,7 @@ impl Default for MemoryUse {
             keeps_whole_qkv: false,
             keeps_activated_gate: false,
             unfused_norms: false,
+            keeps_quantized_weights: false,
             rotary_tables: false,
             fp32_shards: false,
             by_moment: false,

@@ -48,6 +48,7 @@ impl MemoryUse {
             keeps_whole_qkv: _,
             keeps_activated_gate: _,
             unfused_norms: _,
+            keeps_quantized_weights: _,
             rotary_tables: _,
             fp32_shards: _,
             by_moment: _,

@@ -28,7 +28,7 @@ impl Edges {
     /// Lower bound on a step whose pipeline takes at least `pipe`, on the device where it is the least.
     pub fn lift(&self, program: &StageProgram, pipe: f64) -> f64 {
         let s = Seconds::new;
-        let held = RankParameters { dense: self.dense, experts: self.experts };
+        let held = RankParameters { dense: self.dense, experts: self.experts, tables: 0.0 };
         let on = |stager: &Stager| {
             stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
         };
