@@ -2,12 +2,12 @@
 
 use super::cell::{Cells, flag, text};
 use super::refusal::Refusal;
-use super::release::Release;
+use super::release::{Release, is_405b};
 use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{Dispatcher, Stack};
+use meshwright_engine::stack::{Dispatcher, Stack, TpGather};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::Shelf;
 
@@ -71,12 +71,16 @@ pub(super) fn stack(
         Release::Nanotron => stack.quirks.sync_every_micro_batch = true,
         Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
-            stack.fp8_all_gather = detail.contains("fp8 all-gather");
+            // torchtitan's configuration of 405B gathers in 8 bits, those of its other models do not ([torchtitan] train_configs).
+            stack.fp8_all_gather = detail.contains("fp8 all-gather") || is_405b(row);
             stack.memory.loss_chunks = 1; // chunks are the default since release 0.3, which is after all rows
             if detail.contains("rowwise") {
                 stack.cast_passes = ROWWISE_PASSES;
+                stack.tp_gather = TpGather::Bf16;
             }
         }
+        // Paxml has fused attention from Transformer Engine alone.
+        Release::Jax if notes.starts_with("no Transformer Engine") => stack.attention = AttentionKernel::Unfused,
         Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
         Release::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
         Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => {
@@ -189,12 +193,18 @@ pub(super) fn workload(
         && !drops_tokens
         && !notes.contains("balanced");
     let gradient = stack.gradient_bytes.unwrap_or(stack.reduce_bytes);
+    let narrow = release.is_core()
+        && match format {
+            Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => text(row.fp8_params.as_ref()) != "false",
+            Format::Nvfp4 => text(row.fp8_params.as_ref()) == "true",
+            Format::Bf16 => false,
+        };
     Ok(Workload {
         global_batch,
         seq_len,
         format,
         half: Half::default(),
-        recipe: recipe(text(row.optimizer_states.as_ref()), gradient),
+        recipe: recipe(text(row.optimizer_states.as_ref()), gradient, narrow),
         optimizer: Optimizer::Elementwise,
         adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
         imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
@@ -203,12 +213,13 @@ pub(super) fn workload(
 }
 
 /// Bytes per parameter, from formats such as `m=bf16 v=bf16 master=fp32 main_grad=bf16`; fp32 where nothing is stated.
-fn recipe(states: &str, gradient: f64) -> Recipe {
+/// `narrow`: the weights are held in 8 bits.
+fn recipe(states: &str, gradient: f64, narrow: bool) -> Recipe {
     let in_half = |name: &str| states.contains(&format!("{name}=bf16"));
     let moment = |name: &str| if in_half(name) || states.contains("in parameter dtype (bf16)") { 2.0 } else { 4.0 };
     let moments = if states.starts_with("dist_muon") { moment("m") } else { moment("m") + moment("v") };
     Recipe {
-        weight: 2.0,
+        weight: if narrow { 1.0 } else { 2.0 },
         gradient: if in_half("main_grad") { 2.0 } else { gradient },
         master: if states.contains("no master copy") { 0.0 } else { 4.0 },
         state: moments,

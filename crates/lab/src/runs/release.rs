@@ -85,7 +85,7 @@ impl Release {
         } else if has("nanotron") {
             Self::Nanotron
         } else if has("torchtitan") || has("fms-fsdp") {
-            if notes.contains("eager") {
+            if notes.contains("eager") || (has("torchtitan") && year <= 2024.0 && !is_compiled(row)) {
                 Self::TorchtitanEager
             } else if year >= 2025.0 {
                 Self::Torchtitan2025
@@ -170,6 +170,17 @@ impl Release {
             Self::Core26 => "nemo-26",
         }
     }
+}
+
+/// Whether a row of torchtitan of 2024 says that it compiles; if it says nothing, as the configuration of its model does: those of
+/// 405B alone have `compile = true`. Source: [torchtitan] `train_configs` of April to December 2024.
+fn is_compiled(row: &Row) -> bool {
+    text(row.notes.as_ref()).contains("compile") || is_405b(row)
+}
+
+/// Whether torchtitan's configuration of 405B is the row's.
+pub(super) fn is_405b(row: &Row) -> bool {
+    text(row.model_name.as_ref()).contains("405B")
 }
 
 /// Year of a release such as the `25.09` after `container` or `NeMo`.
