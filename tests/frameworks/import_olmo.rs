@@ -1,5 +1,6 @@
 //! OLMo-core's programs: the configuration, degrees, experts, recomputation and formats of one.
 
+use super::import_torchtitan::BY_ROWS;
 use meshwright::frameworks::OLMO_CORE;
 use meshwright::gpu::Format;
 use meshwright::import::{self, Context, FileKind, Imported, Severity};
@@ -199,7 +200,7 @@ fn recomputation_and_formats_are_read() {
         ["stack.fp8_all_gather=true"]
     );
     let rows = narrow("Float8Config(ao_recipe=AOFloat8LinearRecipe.rowwise)");
-    assert_eq!((rows.work.format, rows.settings.items()), (Format::Fp8, &["stack.cast_passes=2".to_owned()][..]));
+    assert_eq!((rows.work.format, rows.settings.items()), (Format::Fp8, &BY_ROWS.map(str::to_owned)[..]));
     assert_eq!(narrow("Float8Config(ao_mx=AOMXLinearConfig.mxfp8_cublas_rceil())").work.format, Format::Mxfp8);
     assert_eq!(read(PROGRAM).work.format, Format::Bf16);
     let lion = read(&changed("AdamWConfig(", "LionConfig("));

@@ -52,6 +52,20 @@ fn torchtitan_is_read_with_its_overrides() {
     assert!(refused("# nothing\n", FileKind::Of(&frameworks::TORCHTITAN)).to_string().contains("the file is empty"));
 }
 
+/// Settings of a stack of torchtitan whose FP8 is scaled by rows.
+pub const BY_ROWS: [&str; 2] = ["stack.cast_passes=2", "stack.tp_gather=bf16"];
+
+#[test]
+fn torchtitan_scales_by_rows_where_it_says_so() {
+    let with = |recipe: &str| {
+        let text = format!("{TITAN}[float8]\nrecipe_name = \"{recipe}\"\n");
+        read(&text, FileKind::Of(&frameworks::TORCHTITAN)).settings
+    };
+    assert_eq!(with("rowwise").items(), BY_ROWS);
+    assert_eq!(with("rowwise_with_gw_hp").items(), BY_ROWS);
+    assert!(with("tensorwise").items().is_empty());
+}
+
 #[test]
 fn torchtitan_keeps_what_its_dtypes_say() {
     let with = |keys: &str| {

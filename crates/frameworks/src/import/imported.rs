@@ -67,6 +67,9 @@ pub struct ImportedWorkload {
     pub adaptation: Adaptation,
 }
 
+/// Passes of a cast that scales by rows.
+const ROWWISE: f64 = 2.0;
+
 /// Software settings of a file that differ from the nearest stack of the catalogue: keys below `stack`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
@@ -83,6 +86,13 @@ impl StackSettings {
     /// Sets a key to a word.
     pub fn put_word(&mut self, key: &str, value: &str) {
         self.0.push(format!("stack.{key}={value}"));
+    }
+
+    /// Sets what differs from torchtitan's stacks where torchao scales FP8 by rows: two passes for the maxima, and
+    /// tensor parallelism that gathers 16 bits. Source: `clusters/stacks/torchtitan-2025.toml`; [torchtitan] `parallelize.py`.
+    pub fn scale_by_rows(&mut self) {
+        self.put("cast_passes", ROWWISE, 1.25);
+        self.put_word("tp_gather", "bf16");
     }
 
     /// Items as `--set` takes them.

@@ -381,4 +381,8 @@ fn software(document: &Document, imported: &mut Imported) {
     }
     let narrow = on(["float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"]);
     imported.settings.put("fp8_all_gather", narrow, false);
+    let recipes = ["float8.recipe_name", "quantize.linear.float8.recipe_name"].map(|path| document.word(path));
+    if imported.work.format == Format::Fp8 && recipes.iter().flatten().any(|recipe| recipe.starts_with("rowwise")) {
+        imported.settings.scale_by_rows();
+    }
 }

@@ -106,12 +106,9 @@ pub(super) fn formats(document: &Document, imported: &mut Imported) {
     let narrow = class.as_deref().map(member) == Some("recommended") || gathers.unwrap_or(false);
     imported.settings.put("fp8_all_gather", narrow, false);
     if recipe.as_deref().map(member).is_some_and(|recipe| recipe.starts_with("rowwise")) {
-        imported.settings.put("cast_passes", ROWWISE, 1.25);
+        imported.settings.scale_by_rows();
     }
 }
-
-/// Passes of a cast that scales by rows. Source: `clusters/stacks/torchtitan-2025.toml`.
-const ROWWISE: f64 = 2.0;
 
 /// States of the optimizer.
 fn optimizer(document: &Document, imported: &mut Imported) {
