@@ -111,22 +111,19 @@ struct Bar {
     counts: fn(&PredictedRun) -> bool,
 }
 
-const BARS: [Bar; 6] = [
-    Bar { title: "Step time, Megatron-Core dense", at: 0.05, counts: |s| s.is_megatron_core() && !s.is_moe(), ..TIME },
-    Bar { title: "Step time, MoE", at: 0.10, counts: |s| s.is_moe(), ..TIME },
+const BARS: [Bar; 7] = [
+    Bar { title: "Step time, Megatron-Core dense", at: 0.055, counts: |s| s.is_megatron_core() && !s.is_moe(), ..TIME },
+    Bar { title: "Step time, MoE", at: 0.08, counts: |s| s.is_moe(), ..TIME },
     Bar { title: "Step time, FSDP sets", at: 0.08, counts: |s| s.is_fsdp(), ..TIME },
     TIME,
-    Bar { title: "Peak memory, allocated or reserved", at: 0.03, counts: is_stated, ..MEMORY },
+    Bar { title: "Peak memory, allocated", at: 0.02, counts: |s| s.memory_kind() == "allocated", ..MEMORY },
+    Bar { title: "Peak memory, reserved", at: 0.05, counts: |s| s.memory_kind() == "reserved", ..MEMORY },
     MEMORY,
 ];
 
-const TIME: Bar = Bar { title: "Step time, all", of: "time", at: 0.085, unit: "s", pair: time_pair, counts: |_| true };
+const TIME: Bar = Bar { title: "Step time, all", of: "time", at: 0.075, unit: "s", pair: time_pair, counts: |_| true };
 const MEMORY: Bar =
-    Bar { title: "Peak memory, all", of: "memory", at: 0.07, unit: "GiB", pair: memory_pair, counts: |_| true };
-
-fn is_stated(sample: &PredictedRun) -> bool {
-    ["allocated", "reserved"].contains(&sample.memory_kind())
-}
+    Bar { title: "Peak memory, all", of: "memory", at: 0.06, unit: "GiB", pair: memory_pair, counts: |_| true };
 
 /// A plan as its row states it.
 fn plan(row: &Row) -> String {
