@@ -72,3 +72,17 @@ fn mfu_of_adapters_counts_two_passes_of_three() {
     let ratio = work(true) / work(false);
     assert!((ratio - 2.0 / 3.0).abs() < 1e-9, "{ratio}");
 }
+
+#[test]
+fn weights_that_are_held_twice_are_named() {
+    let said = |flags: &str| {
+        let lines = printed(&format!("plan llama3-8b dgx-h100-8 --fix zero=1 {flags}"));
+        lines.split_whitespace().collect::<Vec<&str>>().join(" ")
+    };
+    let twice = said("--precision fp8");
+    assert!(twice.contains("`--optimizer fp8-primary` holds them in 8 alone and frees"), "{twice}");
+    for flags in ["", "--precision fp8 --optimizer fp8-primary", "--precision fp8 --stack torchtitan-2025"] {
+        let once = said(flags);
+        assert!(!once.contains("held in 16 bits and in 8"), "{flags}: {once}");
+    }
+}

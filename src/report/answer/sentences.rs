@@ -3,10 +3,13 @@
 use super::columns;
 use crate::report::basis;
 use crate::report::ties::Ties;
-use meshwright_engine::cost::Evaluation;
+use meshwright_engine::cost::data::RankParameters;
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::plan::ZeroStage;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
-use meshwright_engine::units::{thousands, whole_percent};
+use meshwright_engine::units::{Bytes, thousands, whole_percent};
 use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
 use meshwright_planner::confidence::{Confidence, least_risk};
 use meshwright_planner::space::Unproven;
@@ -51,6 +54,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         ));
     }
     found.extend(advice.published.as_ref().map(|published| compared((problem, risk), published, advice, plan)));
+    found.extend(held_twice(problem, plan));
     let advice_on_ties = Ties::of(&advice.ranking).advice();
     if let Some(given) = advice.given_runs.get(advice.recommended) {
         found.push(format!(
@@ -71,6 +75,22 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         sure.class
     ));
     found
+}
+
+/// Sentence on weights that a framework holds in 16 bits and, for the GEMMs of a whole step, in 8 as well.
+fn held_twice(problem: &Problem, plan: &Evaluation) -> Option<String> {
+    let (workload, stack) = (problem.workload(), problem.stack());
+    let wide = workload.recipe.weight;
+    let twice = stack.memory.keeps_quantized_weights && matches!(workload.format, Format::Fp8 | Format::Fp8Block);
+    if !twice || wide < 2.0 || plan.plan.zero == ZeroStage::Three {
+        return None;
+    }
+    let of_rank = |held: &RankParameters| held.total() - held.tables;
+    let most = Costs::new(problem).rank_parameters(&plan.plan).iter().map(of_rank).fold(0.0, f64::max);
+    Some(format!(
+        "Weights are held in 16 bits and in 8; `--optimizer fp8-primary` holds them in 8 alone and frees {:.1} GiB a GPU.",
+        Bytes::new(most * wide).as_gib()
+    ))
 }
 
 /// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares; with a risk above
