@@ -24,7 +24,7 @@ use crate::confidence::{Confidence, ceiling};
 use crate::search::{
     Control, LimitedSearches, Ranking, Replays, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
 };
-use crate::space::{Restrictions, Space, Unproven, check, too_few_gpus};
+use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -214,11 +214,7 @@ fn advised(
     control: &Control,
 ) -> Advice {
     let costs = Costs::new(problem);
-    // A search takes a seed that is legal, whatever the memory it allows: only those that keep the accepted risk may be seeds.
-    let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
-    let within = Costs::new(&limited);
-    let seeds: Vec<Plan> = seeds.iter().filter(|plan| check(&within, plan).is_empty()).cloned().collect();
-    let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(&seeds);
+    let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(seeds);
     let found = search_prudently(&searches, problem, (options, RIVALS), prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {

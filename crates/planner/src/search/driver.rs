@@ -9,7 +9,7 @@ use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explorer::Explorer;
 use super::frontier::{Frontier, Ready};
-use super::incumbents::{Incumbents, SearchTarget, TieLimits};
+use super::incumbents::{Incumbents, SearchTarget, TieLimits, UNPLACED};
 use super::options::{Goal, Objective, SearchOptions};
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
@@ -180,7 +180,9 @@ pub(super) fn search_from(
         if runs.is_empty() && space.allows(plan) {
             let evaluation = costs.evaluate_simulated(plan);
             let price = Price { time: evaluation.step.total(), memory: evaluation.footprint.device() };
-            known.offer(plan.clone(), price, (0, 0));
+            if price.memory.get() <= wanted.budget {
+                known.offer(plan.clone(), price, UNPLACED);
+            }
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);

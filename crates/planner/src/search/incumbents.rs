@@ -71,6 +71,10 @@ impl SearchTarget {
 /// earlier is kept, in whatever order they are found.
 pub(super) type Place = (u32, u32);
 
+/// Place of a plan whose position is not known: after those of all others, so that a plan that ties with it is kept as if the search
+/// had not known it.
+pub(super) const UNPLACED: Place = (u32::MAX, u32::MAX);
+
 /// Evaluated plan.
 #[derive(Clone, Debug)]
 struct Candidate {
