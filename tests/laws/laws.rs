@@ -1,7 +1,7 @@
 //! Laws of the price: what must hold for every plan of every problem.
 
 use crate::random::{Spec, plans, spec, specs};
-use meshwright::cost::incremental::least_memory_of_layers;
+use meshwright::cost::incremental::{least_host_update_of_layers, least_memory_of_layers, least_parameters};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::gpu::Format;
 use meshwright::model::Model;
@@ -189,8 +189,12 @@ proptest! {
         for plan in plans(&problem, 60, seed) {
             let needed = costs.fullest(&plan).device();
             prop_assert!(needed >= least, "{:?} {}: {} under {}", spec, plan, needed, least);
-            let of_layers = least_memory_of_layers(&costs, &plan);
+            let parameters = least_parameters(&costs, &plan);
+            let of_layers = least_memory_of_layers(&costs, &plan, &parameters);
             prop_assert!(needed >= of_layers, "{:?} {}: {} under {}", spec, plan, needed, of_layers);
+            let (update, least) = (costs.evaluate(&plan).step, least_host_update_of_layers(&costs, &plan, &parameters));
+            let update = update.optimizer + update.offload;
+            prop_assert!(update >= least, "{:?} {}: {} under {}", spec, plan, update, least);
             let mut restrictions = Restrictions::default();
             restrictions.fix(&format!("offload-optimizer={}", plan.offload.optimizer)).unwrap();
             let of_states = least_states(&problem, Space::new(&costs, &restrictions).most_optimizer_on_host());

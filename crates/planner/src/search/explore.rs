@@ -9,7 +9,7 @@ use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
 use super::leaves::Leaf;
-use super::menus::Fit;
+use super::menus::{Fit, ShardingList};
 use super::pipelines::{BoundedPipe, Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::tables::Recomputes;
@@ -56,7 +56,7 @@ impl Explorer<'_> {
 
     /// Searches every plan of a shape on one layout, schedule and split.
     fn pipe(&self, bounded: &BoundedPipe, layers: &Recomputed, found: &mut SearchState) {
-        let BoundedPipe { ref plan, ref light, at, pipe, stages, .. } = *bounded;
+        let BoundedPipe { ref plan, ref light, at, pipe, stages, ends: at_ends, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
@@ -67,9 +67,11 @@ impl Explorer<'_> {
         }
         let bare = layers.at(at);
         let pipeline = Pipeline::new(self.costs, light, bare, stages);
-        let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
+        let bare_gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
+        let gathered = bare_gathered.map(|least| least + at_ends.gathered);
         let slow_gathered = gathered.is_none_or(|least| hopeless(least, found));
-        let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), found);
+        let replicated = pipeline.least_time(Seconds::ZERO) + at_ends.replicated;
+        let slow = !engines.replicated || hopeless(replicated, found);
         if slow && slow_gathered {
             found.counts.flow += all;
             return;
@@ -79,7 +81,6 @@ impl Explorer<'_> {
             found.counts.reject(&reason, all);
             return;
         }
-        let replicated = pipeline.least_time(Seconds::ZERO);
         let time = gathered.map_or(replicated, |gathered| gathered.min(replicated));
         let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time, memory });
         if floors.iter().all(|floor| is_hopeless(floor.needed)) {
@@ -87,8 +88,13 @@ impl Explorer<'_> {
             return;
         }
         let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
+        let is_weighed = is_ranked && one_split && pipe.below > MENU_COST;
+        let edges = || floors[0].gathered_edges(&self.pipelines, plan).unwrap_or_default();
+        let gathered_ends = at_ends.gathered.max(if is_weighed && !slow_gathered { edges() } else { Seconds::ZERO });
+        let gathered = bare_gathered.map(|least| least + gathered_ends);
         let slow_gathered = slow_gathered
-            || is_ranked && one_split && pipe.below > MENU_COST && {
+            || gathered.is_none_or(|least| hopeless(least, found))
+            || is_weighed && {
                 let too_slow = found.best.too_slow(&plan.layout);
                 !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
             };
@@ -100,7 +106,7 @@ impl Explorer<'_> {
         let ends = |split: &SplitFloor| {
             if slow_gathered { split.ends(&self.pipelines, plan) } else { Seconds::ZERO }
         };
-        let is_one = bounded.has_one_split() && slow_gathered;
+        let is_one = one_split && floors[0].unshared.is_of(stages) && slow_gathered;
         if is_one && hopeless(pipeline.least_time(Seconds::ZERO) + ends(&floors[0]), found) {
             found.counts.flow += all;
             return;
@@ -113,25 +119,31 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let gathered = gathered.filter(|_| !slow_gathered);
+        let gathered = gathered.filter(|_| !slow_gathered).map(|least| (least, gathered_ends));
         self.recomputations(&OpenPipe { bounded, pipeline, floors: &floors, flow, gathered }, layers, found);
     }
 
     /// Searches every recomputation of a pipeline.
-    fn recomputations(&self, open: &OpenPipe, layers: &Recomputed, found: &mut SearchState) {
+    fn recomputations(&self, open: &OpenPipe, all_layers: &Recomputed, found: &mut SearchState) {
         let OpenPipe { bounded, ref pipeline, floors, flow, gathered } = *open;
         let BoundedPipe { ref plan, pipe, shardings, stages, .. } = *bounded;
         let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
+        let mut fewest = None;
         let is_grouped = pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
             let of_pipeline = (pipeline, stages, &floors[0]);
-            GroupBounds::new((layers.groups(), self.pipelines), of_pipeline, (flow, gathered, pipe.most_offloaded))
+            let of_all = (flow, gathered.map(|(_, ends)| ends), pipe.most_offloaded);
+            GroupBounds::new((all_layers.groups(), self.pipelines), of_pipeline, of_all)
         });
-        for Recomputes { recompute, at, shares } in &pipe.recomputes {
+        for (place_in_list, Recomputes { recompute, at, shares }) in pipe.recomputes.iter().enumerate() {
             let below = shardings * shares.len() as u64;
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_recomputed {
                 found.counts.flow += below;
+                continue;
+            }
+            if first_layers && fewest.is_some_and(|fewest| *recompute < fewest) {
+                found.counts.reject_more(Rejection::OUT_OF_MEMORY, below);
                 continue;
             }
             let weigh = |times| self.weighed(&pipeline.plan, times, found).flow;
@@ -140,8 +152,8 @@ impl Explorer<'_> {
                 continue;
             }
             let light_layers = stages.last_chunk();
-            let stages = self.tables.stages(plan, pipe, *recompute, layers.head(*at));
-            let layers = layers.at(*at);
+            let stages = self.tables.stages(plan, pipe, *recompute, all_layers.head(*at));
+            let layers = all_layers.at(*at);
             let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
             if let Some(reason) = self.pipelines.too_large(slice::from_ref(floor)) {
                 found.counts.reject(&reason, below);
@@ -157,11 +169,19 @@ impl Explorer<'_> {
                 enough_recomputed |= first_layers;
                 continue;
             }
+            if first_layers && fewest.is_none() {
+                let (first, reason) = self.fewest_first_layers((bounded, floors, all_layers), place_in_list);
+                fewest = Some(first);
+                if let Some(reason) = reason {
+                    found.counts.reject(&reason, below);
+                    continue;
+                }
+            }
             let of_stages =
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            let least = gathered.map_or(least, |gathered| gathered.min(least));
+            let least = gathered.map_or(least, |(gathered, _)| gathered.min(least));
             let variant = Variant {
                 light: pipeline,
                 plan,
@@ -207,8 +227,17 @@ impl Explorer<'_> {
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
-            let gathered =
-                || *slow_gathered || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
+            let edges = || {
+                let menu = floor.known_menu()?;
+                menu.edges_within(&menu.sharded, self.costs, &plan, &Fit { beside: &memory, budget })
+            };
+            let gathered = || {
+                *slow_gathered || {
+                    let least = pipeline.least_gathered_time(self.costs);
+                    found.is_hopeless(&plan.layout, least)
+                        || found.is_hopeless(&plan.layout, least + edges().unwrap_or_default())
+                }
+            };
             let is_slow = slow && (!engines.gathered || gathered());
             if is_slow || !self.loaded(variant, &Loaded::with_memory(pipeline, memory), found) {
                 // Offloading more, or recomputing one more layer, is no faster.
@@ -259,14 +288,16 @@ impl Explorer<'_> {
             return true;
         }
         let slow_gathered = slow_gathered || menu.sharded.count == 0;
-        let mut slow = menu.replicated.count == 0 || is_slow(Seconds::ZERO, menu.edges, found);
+        let of_replicated = menu.replicated.edges;
+        let mut slow = menu.replicated.count == 0 || is_slow(Seconds::ZERO, of_replicated, found);
         // What makes them fit may take too long, which says nothing of plans that keep less.
         let fit = Fit { beside: &loaded.memory, budget };
-        let edges = if slow { None } else { menu.edges_within(self.costs, plan, &fit) };
+        let within = |list: &ShardingList| menu.edges_within(list, self.costs, plan, &fit);
+        let edges = if slow { None } else { within(&menu.replicated) };
         let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));
         let weighed = || weighed.unwrap_or_else(|| self.known_flow(pipeline, found));
         let known = if slow || late { KnownFlow::default() } else { weighed() };
-        slow = slow || is_slow(known.flow, menu.edges, found);
+        slow = slow || is_slow(known.flow, of_replicated, found);
         if slow && slow_gathered {
             found.counts.flow += sharded;
             return false;
@@ -274,7 +305,7 @@ impl Explorer<'_> {
         let hopeless =
             |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
         let place = variant.place;
-        let least = pipeline.least_time(known.flow) + edges.unwrap_or(menu.edges);
+        let least = pipeline.least_time(known.flow) + edges.unwrap_or(of_replicated);
         if slow || late || hopeless(least, found) {
             found.counts.flow += menu.replicated.count;
         } else {
@@ -282,7 +313,8 @@ impl Explorer<'_> {
             let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
             self.shardings(leaf, &menu.replicated, menu, found);
         }
-        if slow_gathered || least_gathered.is_none_or(|least| hopeless(least, found)) {
+        let gathered = |least: Seconds| least + within(&menu.sharded).unwrap_or_default();
+        if slow_gathered || least_gathered.is_none_or(|least| hopeless(gathered(least), found)) {
             found.counts.flow += menu.sharded.count;
         } else {
             let (flow, known) = (Flow::Closed, KnownFlow::default());
@@ -316,8 +348,8 @@ struct OpenPipe<'p> {
     floors: &'p [SplitFloor<'p>],
     /// Lower bound of its flow under ZeRO 0 to 2.
     flow: Seconds,
-    /// Lower bound of its step under ZeRO 3; none where every sharding is too slow or too large.
-    gathered: Option<Seconds>,
+    /// Lower bounds of its step under ZeRO 3 and of the ends of that; none where every sharding is too slow or too large.
+    gathered: Option<(Seconds, Seconds)>,
 }
 
 /// One recomputation of a pipeline.

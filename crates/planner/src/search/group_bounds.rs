@@ -22,8 +22,8 @@ pub(super) struct GroupBounds<'g> {
     split: &'g SplitFloor<'g>,
     /// Lower bound of the flow of its plans with whole weights on each replica.
     flow: Seconds,
-    /// Lower bound of the step of its plans under ZeRO 3; none where all are too slow or too large.
-    gathered: Option<Seconds>,
+    /// Lower bound of the time at the ends of a step of its plans under ZeRO 3; none where all are too slow or too large.
+    gathered_ends: Option<Seconds>,
     /// The plan of least activations.
     plan: Plan,
     verdicts: SmallVec<[Option<Verdict>; 16]>,
@@ -34,12 +34,12 @@ impl<'g> GroupBounds<'g> {
     pub fn new(
         (groups, pipelines): (&'g Groups, Pipelines<'g>),
         (light, stages, split): (&'g Pipeline<'g>, &'g Stages, &'g SplitFloor<'g>),
-        (flow, gathered, most_offloaded): (Seconds, Option<Seconds>, f64),
+        (flow, gathered_ends, most_offloaded): (Seconds, Option<Seconds>, f64),
     ) -> Self {
         let offload = Offload { activations: most_offloaded, ..light.plan.offload };
         let plan = Plan { recompute: Recompute::None, offload, ..light.plan.clone() };
         let verdicts = SmallVec::from_elem(None, groups.len());
-        Self { groups, pipelines, light, stages, split, flow, gathered, plan, verdicts }
+        Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, verdicts }
     }
 
     /// Verdict on the group of a recomputation, open where it has none. `weigh` = lower bound of the flow of a pipeline whose stages
@@ -59,7 +59,9 @@ impl<'g> GroupBounds<'g> {
         let (costs, layers) = (pipelines.costs, self.groups.floor(group));
         let of_passes = least_flow_of_passes(costs, plan, layers, self.stages);
         let flow = self.light.least_time(self.flow.max(of_passes));
-        let least = |time: Seconds| self.gathered.map_or(time, |gathered| gathered.min(time));
+        let of_layers = || self.light.with_layers(costs, &self.light.plan, layers, self.stages);
+        let gathered = self.gathered_ends.map(|ends| of_layers().least_gathered_time(costs) + ends);
+        let least = |time: Seconds| gathered.map_or(time, |gathered| gathered.min(time));
         let too_slow = best.too_slow(&plan.layout);
         if too_slow(least(flow + split.ends(pipelines, plan))) {
             return Verdict::Slow;
@@ -73,11 +75,11 @@ impl<'g> GroupBounds<'g> {
         if is_hopeless(flow + split.ends(pipelines, plan)) {
             return Verdict::Slow;
         }
-        if self.gathered.is_some() && best.objective().is_some() {
+        if gathered.is_some() && best.objective().is_some() {
             return Verdict::Open;
         }
         let (fit, is_slow) = (Fit { beside: &memory, budget }, |edges: Seconds| too_slow(flow + edges));
-        let menu = split.known_menu().filter(|_| self.gathered.is_none());
+        let menu = split.known_menu().filter(|_| gathered.is_none());
         let verdict = menu.map_or(Verdict::Open, |menu| menu.verdict(costs, plan, &fit, is_slow));
         if verdict == Verdict::Open && self.light.is_simulated() {
             let weighed = self.light.least_time(weigh(self.light.stage_times_of(costs, layers)));

@@ -144,11 +144,6 @@ pub(super) struct Menu {
     pub inexpressible: (u64, Option<Rejection>),
     /// Fewest bytes of model states and gathered weights of each class of ranks.
     pub least: Vec<LeastStates>,
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
-    pub edges: Seconds,
-    /// Group and place of each sharding under ZeRO 0 to 2, by ascending lower bound of that time; none where no sharding
-    /// leaves optimizer states on the host.
-    by_edges: Option<Vec<(u32, u32)>>,
     /// Parameters of the ranks.
     pub parameters: Arc<Parameters>,
 }
@@ -183,6 +178,10 @@ pub(super) struct ShardingList {
     pub groups: Vec<ShardingGroup>,
     /// Number of shardings.
     pub count: u64,
+    /// Lower bound of the time at the ends of a step of all of them.
+    pub edges: Seconds,
+    /// Group and place of each, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
+    by_edges: Option<Vec<(u32, u32)>>,
 }
 
 impl ShardingList {
@@ -202,12 +201,26 @@ impl ShardingList {
         }
     }
 
+    /// The list with its shardings in the order of the time at the ends of a step.
+    fn ordered(mut self) -> Self {
+        let by_edges = self.by_edges();
+        let least = |&(group, at): &(u32, u32)| self.own(group, at).least_edges;
+        self.edges = by_edges.first().map(least).unwrap_or_default();
+        let with_hosts = self.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
+        self.by_edges = with_hosts.then_some(by_edges);
+        self
+    }
+
+    fn own(&self, group: u32, at: u32) -> &HostShares {
+        &self.groups[group as usize].shardings[at as usize]
+    }
+
     /// Group and place of each sharding, by ascending lower bound of the time at the ends of a step.
     fn by_edges(&self) -> Vec<(u32, u32)> {
         let places =
             |(group, of): (usize, &ShardingGroup)| (0..of.shardings.len()).map(move |at| (group as u32, at as u32));
         let mut all: Vec<(u32, u32)> = self.groups.iter().enumerate().flat_map(places).collect();
-        let time = |&(group, at): &(u32, u32)| self.groups[group as usize].shardings[at as usize].least_edges.get();
+        let time = |&(group, at): &(u32, u32)| self.own(group, at).least_edges.get();
         all.sort_by(|a, b| time(a).total_cmp(&time(b)));
         all
     }
@@ -279,13 +292,13 @@ fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameter
 }
 
 impl Menu {
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that fit; `None` if none does. A share
-    /// of the optimizer on the host saves memory and takes time, so what does not fit on the device alone takes longer.
-    pub fn edges_within(&self, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
-        let Some(by_edges) = &self.by_edges else { return Some(self.edges) };
+    /// Lower bound of the time at the ends of a step over the shardings of a list that fit; `None` if none does. A share of the
+    /// optimizer on the host saves memory and takes time, so what does not fit on the device alone takes longer.
+    pub fn edges_within(&self, list: &ShardingList, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
+        let Some(by_edges) = &list.by_edges else { return Some(list.edges) };
         let mut least: Option<Seconds> = None;
         for &(group, at) in by_edges {
-            let own = &self.replicated.groups[group as usize].shardings[at as usize];
+            let own = list.own(group, at);
             if least.is_some_and(|least| least <= own.least_edges) {
                 break; // nor is any that follows shorter
             }
@@ -309,8 +322,8 @@ impl Menu {
     /// Whether a sharding under ZeRO 0 to 2 fits and is not too slow. Where none leaves optimizer states on the host, the fastest
     /// stands for all, whether it fits or not.
     fn any_fits(&self, costs: &Costs, plan: &Plan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> bool {
-        let Some(by_edges) = &self.by_edges else { return !is_slow(self.edges) };
-        let own = |&(group, at): &(u32, u32)| &self.replicated.groups[group as usize].shardings[at as usize];
+        let Some(by_edges) = &self.replicated.by_edges else { return !is_slow(self.replicated.edges) };
+        let own = |&(group, at): &(u32, u32)| self.replicated.own(group, at);
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
         fast.any(|own| own.any_fits((costs, plan, &self.parameters), fit, &is_slow))
     }
@@ -359,16 +372,10 @@ impl Menu {
             let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
             list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
         }
-        let by_edges = replicated.by_edges();
-        let edges =
-            by_edges.first().map(|&(group, at)| replicated.groups[group as usize].shardings[at as usize].least_edges);
-        let with_hosts = replicated.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
         Self {
-            edges: edges.unwrap_or_default(),
-            by_edges: with_hosts.then_some(by_edges),
             least: least_states(costs, plan, replicated.floors().chain(sharded.floors())),
-            replicated,
-            sharded,
+            replicated: replicated.ordered(),
+            sharded: sharded.ordered(),
             dominated,
             inexpressible,
             parameters,

@@ -8,15 +8,15 @@ use smallvec::SmallVec;
 
 use super::certificate::Counts;
 use super::groups::Groups;
+use super::layout_bounds::{LayoutBounds, LeastEnds};
 use super::menus::{Fit, Menu, PlanMenu};
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_memory_of_layers,
-    least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_time_of_flow,
 };
-use meshwright_engine::plan::{Layout, Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -76,6 +76,7 @@ pub(super) struct BoundedPipe<'p> {
     pub shardings: u64,
     /// Classes of its ranks.
     pub stages: &'p Stages,
+    pub ends: LeastEnds,
     pub bound: Seconds,
     /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
     pub memory: Bytes,
@@ -128,7 +129,7 @@ impl SplitFloor<'_> {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2: that of the shardings that may fit where their menu is
     /// known or memory is tight, else that of the update alone.
     pub fn ends(&self, pipelines: &Pipelines, plan: &Plan) -> Seconds {
-        if pipelines.is_tight || self.known_menu().is_some() {
+        if pipelines.layouts.is_tight || self.known_menu().is_some() {
             self.edges(pipelines, plan).unwrap_or_default()
         } else {
             pipelines.tables.least_update(plan, &self.plan_menu)
@@ -139,8 +140,16 @@ impl SplitFloor<'_> {
     pub fn edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
         *self.edges.get_or_init(|| {
             let fit = Fit { beside: &self.memory, budget: pipelines.budget };
-            self.menu(pipelines, plan).edges_within(pipelines.costs, plan, &fit)
+            let menu = self.menu(pipelines, plan);
+            menu.edges_within(&menu.replicated, pipelines.costs, plan, &fit)
         })
+    }
+
+    /// Lower bound of the time at the ends of a step under ZeRO 3, over the shardings that may fit; `None` if none does.
+    pub fn gathered_edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
+        let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+        let menu = self.menu(pipelines, plan);
+        menu.edges_within(&menu.sharded, pipelines.costs, plan, &fit)
     }
 
     /// Whether a sharding under ZeRO 3 may fit and be fast enough, by the least activations and by the times of a pipeline with the
@@ -180,8 +189,7 @@ pub(super) struct Pipelines<'e> {
     pub tables: &'e Tables<'e>,
     /// Memory that a plan may need.
     pub budget: Bytes,
-    /// Whether model states fill much of it, so that what makes plans fit takes time.
-    pub is_tight: bool,
+    pub layouts: LayoutBounds<'e>,
 }
 
 /// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below it the menus,
@@ -192,7 +200,7 @@ impl<'e> Pipelines<'e> {
     /// Pipelines of a search under a budget.
     pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, budget: Bytes) -> Self {
         let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > budget * TIGHT;
-        Self { costs, space, tables, budget, is_tight }
+        Self { costs, space, tables, budget, layouts: LayoutBounds { costs, space, tables, budget, is_tight } }
     }
 
     /// Legal pipelines of a shape by ascending bound; those of equal bound in the order of the space. Illegal ones are
@@ -220,15 +228,16 @@ impl<'e> Pipelines<'e> {
                 counts.reject(reason, below * shardings);
                 continue;
             }
-            let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
+            let memory = most.map_or(Bytes::ZERO, |_| self.layouts.least_memory_of(&plan));
             let too_large = most.is_some_and(|most| memory > most);
+            let ends = if too_large { LeastEnds::default() } else { self.layouts.least_ends(&plan) };
             for pipe in pipes {
                 let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
                 let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
                 match legal::first_of_pipeline(self.costs.problem, &plan) {
                     Some(reason) => counts.reject(&reason, pipe.below * shardings),
                     None if too_large => left_out += pipe.below * shardings,
-                    None => all.push(BoundedPipe { memory, ..self.bounded(plan, pipe, shardings, layers, place) }),
+                    None => all.push(self.bounded(plan, pipe, (shardings, memory, ends), layers, place)),
                 }
                 place += 1;
             }
@@ -238,7 +247,15 @@ impl<'e> Pipelines<'e> {
         (all, left_out)
     }
 
-    fn bounded(&self, plan: Plan, pipe: &'e Pipe, shardings: u64, layers: &Recomputed, place: u32) -> BoundedPipe<'e> {
+    /// Bounds a pipeline of a layout, which has so many shardings, and needs so much memory and time at the ends of a step.
+    fn bounded(
+        &self,
+        plan: Plan,
+        pipe: &'e Pipe,
+        (shardings, memory, ends): (u64, Bytes, LeastEnds),
+        layers: &Recomputed,
+        place: u32,
+    ) -> BoundedPipe<'e> {
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
@@ -248,13 +265,14 @@ impl<'e> Pipelines<'e> {
         let engines = self.tables.engines(plan.layout.pp);
         let bound = if engines.gathered || plan.schedule.is_bidirectional() {
             let pipeline = Pipeline::new(self.costs, &light, bare, stages);
-            let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
-            let replicated = engines.replicated.then(|| pipeline.least_time(Seconds::ZERO).max(bound));
+            let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs) + ends.gathered);
+            let replicated =
+                engines.replicated.then(|| pipeline.least_time(Seconds::ZERO).max(bound) + ends.replicated);
             [gathered, replicated].into_iter().flatten().reduce(Seconds::min).unwrap_or_default()
         } else {
-            bound
+            bound + ends.replicated
         };
-        BoundedPipe { plan, light, at, pipe, shardings, stages, bound, memory: Bytes::ZERO, place }
+        BoundedPipe { plan, light, at, pipe, shardings, stages, ends, bound, memory, place }
     }
 
     /// Splits that the recomputations of a pipeline lead to: what is recomputed weighs on a cost-balanced one.
@@ -320,22 +338,6 @@ impl<'e> Pipelines<'e> {
     /// Rejection of a pipeline none of whose plans fits, by the lower bounds of its splits.
     pub fn too_large(&self, floors: &[SplitFloor]) -> Option<Rejection> {
         self.over_budget(floors.iter().map(|floor| (floor.needed, floor.rank)))
-    }
-
-    /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
-    pub fn least_memory(&self, shape: &Plan) -> Bytes {
-        let of_layout = |layout: Layout| self.least_memory_of(&Plan { layout, ..shape.clone() });
-        self.space.layouts(shape).into_iter().map(of_layout).reduce(Bytes::min).unwrap_or_default()
-    }
-
-    /// Lower bound of the memory of the plans of a layout, over all shardings.
-    fn least_memory_of(&self, plan: &Plan) -> Bytes {
-        let of_stage = |zero: ZeroStage| {
-            let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
-            let offload = Offload { optimizer, ..plan.offload };
-            least_memory_of_layers(self.costs, &Plan { zero, offload, ..plan.clone() })
-        };
-        self.space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
     }
 
     /// Rejection by the least of several lower bounds of memory, if each exceeds the budget.

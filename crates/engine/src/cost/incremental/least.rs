@@ -50,19 +50,44 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max) * ROUNDING
 }
 
-/// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the mean over
-/// its ranks of the states of all layers, without activations, with every replica in one shard group.
-pub fn least_memory_of_layers(costs: &Costs, plan: &Plan) -> Bytes {
+/// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the states of
+/// `parameters`, without activations, with every replica in one shard group.
+///
+/// `parameters` = parameters of ranks of which one in the plan's pipeline has no fewer: [`least_parameters`].
+pub fn least_memory_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Bytes {
     let plan = &Plan { shard_group: None, schedule: Schedule::OneFOneB, ..plan.clone() };
-    let share = 1.0 / f64::from(plan.layout.pp);
-    let mut mean = RankParameters::default();
-    for (kind, &count) in costs.kind_counts().iter().enumerate() {
-        let layer = RankParameters::of_layer(costs.layer_parameters(kind), &plan.layout);
-        mean = mean.plus(&layer, f64::from(count) * share);
-    }
-    let ((weights, gradients, optimizer), reserve) = (costs.states(&mean, plan), costs.reserve(plan));
+    let all = |held: &RankParameters| {
+        let (weights, gradients, optimizer) = costs.states(held, plan);
+        weights + gradients + optimizer
+    };
+    let (states, reserve) = (parameters.iter().map(all).fold(Bytes::ZERO, Bytes::max), costs.reserve(plan));
     let lost = if costs.has_moments() { 0.0 } else { reserve.fragmentation };
-    ((weights + gradients + optimizer) * (1.0 + lost) + reserve.context) * ROUNDING
+    (states * (1.0 + lost) + reserve.context) * ROUNDING
+}
+
+/// Lower bound of the time of a plan's update on the host, of which the degrees, ZeRO stage and offload are read, for
+/// `parameters` as [`least_memory_of_layers`] takes them.
+pub fn least_host_update_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Seconds {
+    let plan = &Plan { shard_group: None, ..plan.clone() };
+    parameters.iter().map(|held| costs.host_update(plan, held)).fold(Seconds::ZERO, Seconds::max) * ROUNDING
+}
+
+/// Parameters of ranks of a plan's degrees, whatever the schedule and the split: some rank has no fewer than the mean of all, and some
+/// rank no fewer than ⌈n/p⌉ of the n layers of the kind with the most parameters.
+pub fn least_parameters(costs: &Costs, plan: &Plan) -> [RankParameters; 2] {
+    let (model, layout) = (costs.problem.model(), &plan.layout);
+    let of_layer = |kind: usize| RankParameters::of_layer(costs.layer_parameters(kind), layout);
+    let (table, head) = costs.table_parameters(plan);
+    let of_depth = of_layer(model.last_kind()).plus(&costs.mtp_parameters(plan), 1.0);
+    let mut all = table.plus(&head, 1.0).plus(&of_depth, f64::from(model.mtp_depth));
+    let mut of_kind = RankParameters::default();
+    for (kind, &count) in costs.kind_counts().iter().enumerate() {
+        let layer = of_layer(kind);
+        all = all.plus(&layer, f64::from(count));
+        let some = RankParameters::default().plus(&layer, f64::from(count.div_ceil(layout.pp)));
+        of_kind = if some.total() > of_kind.total() { some } else { of_kind };
+    }
+    [RankParameters::default().plus(&all, 1.0 / f64::from(layout.pp)), of_kind]
 }
 
 /// Share of the path to a rank that its last pass returns along; `None` if the schedule is not simulated.

@@ -23,7 +23,10 @@ mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, ROUNDING, layer_bound};
-pub use least::{Pairs, least_flow_of_passes, least_memory_of_layers, least_time_of_flow};
+pub use least::{
+    Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,
+    least_time_of_flow,
+};
 pub use pipeline::{Loaded, Pipeline, Price};
 pub use rank_memory::{RankMemory, UnsharedMemory};
 pub use sharding::{ExpertExchanges, LeastStates, Parameters, Sharding, least_states};

@@ -1,0 +1,43 @@
+//! Recomputation of the first layers of each chunk: how many must be recomputed for the plans of a pipeline to fit.
+
+use super::explorer::Explorer;
+use super::pipelines::{BoundedPipe, Recomputed, SplitFloor};
+use super::tables::Recomputes;
+use crate::space::Rejection;
+use meshwright_engine::cost::incremental::UnsharedMemory;
+use meshwright_engine::plan::{Offload, Plan, Recompute};
+
+impl Explorer<'_> {
+    /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the first of its
+    /// recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are kept.
+    pub fn fewest_first_layers(
+        &self,
+        of_pipeline: (&BoundedPipe, &[SplitFloor], &Recomputed),
+        from: usize,
+    ) -> (Recompute, Option<Rejection>) {
+        let all = &of_pipeline.0.pipe.recomputes[from..];
+        let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
+        let firsts = &all[..count];
+        let at = firsts.partition_point(|choice| self.too_large_recomputed(of_pipeline, choice).is_some());
+        let fewest = firsts.get(at).map_or(Recompute::Full, |choice| choice.recompute);
+        let first = firsts[..at].first();
+        (fewest, first.and_then(|choice| self.too_large_recomputed(of_pipeline, choice)))
+    }
+
+    /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
+    fn too_large_recomputed(
+        &self,
+        (bounded, floors, layers): (&BoundedPipe, &[SplitFloor], &Recomputed),
+        choice: &Recomputes,
+    ) -> Option<Rejection> {
+        let BoundedPipe { ref plan, pipe, .. } = *bounded;
+        let stages = self.tables.stages(plan, pipe, choice.recompute, layers.head(choice.at));
+        let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
+        let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
+        let plan = Plan { recompute: choice.recompute, offload, ..plan.clone() };
+        let memory = UnsharedMemory::new(self.costs, &plan, stages).of(self.costs, &plan, layers.at(choice.at));
+        let (needed, rank) = memory.least(&floor.plan_menu.least);
+        let available = self.pipelines.budget;
+        (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+    }
+}

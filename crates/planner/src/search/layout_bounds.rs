@@ -1,0 +1,90 @@
+//! Lower bounds of the plans of one layout, whatever their pipeline: of memory, and of the update on the host of what memory has no
+//! room for.
+//!
+//! ```text
+//! T ≥ T_flow + min over ZeRO stages of T_host(o),   o = the least share of the optimizer on the host with which the states fit
+//! ```
+//!
+//! Where model states fill the memory, this is a large part of every step, and most pipelines are as fast as the answer but for it.
+
+use super::tables::Tables;
+use crate::space::Space;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::incremental::{least_host_update_of_layers, least_memory_of_layers, least_parameters};
+use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// Lower bounds of the time at the ends of a step of the plans of a layout: of the update on the host of what memory has no room for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeastEnds {
+    /// Under ZeRO 0 to 2.
+    pub replicated: Seconds,
+    /// Under ZeRO 3.
+    pub gathered: Seconds,
+}
+
+/// Bounds of the layouts of one search under a budget of memory.
+#[derive(Clone, Copy)]
+pub(super) struct LayoutBounds<'e> {
+    pub costs: &'e Costs<'e>,
+    pub space: &'e Space<'e>,
+    pub tables: &'e Tables<'e>,
+    /// Memory that a plan may need.
+    pub budget: Bytes,
+    /// Whether model states fill much of it, so that what makes plans fit takes time.
+    pub is_tight: bool,
+}
+
+impl LayoutBounds<'_> {
+    /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
+    pub fn least_memory(&self, shape: &Plan) -> Bytes {
+        let of_layout = |layout: Layout| self.least_memory_of(&Plan { layout, ..shape.clone() });
+        self.space.layouts(shape).into_iter().map(of_layout).reduce(Bytes::min).unwrap_or_default()
+    }
+
+    /// Whether plans may fit only with a share of the optimizer on the host, which takes time at the ends of a step.
+    pub fn has_ends(&self) -> bool {
+        self.is_tight && self.space.most_optimizer_on_host() > 0.0
+    }
+
+    /// Lower bound of the time at the ends of a step of a shape's plans, over all layouts and shardings.
+    pub fn least_ends_of(&self, shape: &Plan) -> Seconds {
+        let of_layout = |layout: Layout| {
+            let (engines, ends) = (self.tables.engines(layout.pp), self.least_ends(&Plan { layout, ..shape.clone() }));
+            let replicated = engines.replicated.then_some(ends.replicated);
+            replicated.into_iter().chain(engines.gathered.then_some(ends.gathered)).reduce(Seconds::min)
+        };
+        self.space.layouts(shape).into_iter().filter_map(of_layout).reduce(Seconds::min).unwrap_or_default()
+    }
+
+    /// Lower bounds of the time at the ends of a step of the plans of a layout: with the least share of its optimizer on the host with
+    /// which the states of its layers fit; zero where they never do.
+    pub fn least_ends(&self, plan: &Plan) -> LeastEnds {
+        if !self.has_ends() {
+            return LeastEnds::default();
+        }
+        let parameters = least_parameters(self.costs, plan);
+        let of_stage = |zero: ZeroStage| {
+            let with = |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
+            let fits = |share: &f64| least_memory_of_layers(self.costs, &with(*share), &parameters) <= self.budget;
+            let least = self.space.offloaded_optimizer(zero).iter().copied().filter(fits).reduce(f64::min);
+            least.map(|share| least_host_update_of_layers(self.costs, &with(share), &parameters))
+        };
+        let stages = self.space.zero_stages(plan.layout.pp);
+        let (gathered, replicated): (Vec<_>, Vec<_>) = stages.into_iter().partition(|zero| *zero == ZeroStage::Three);
+        let least =
+            |stages: Vec<ZeroStage>| stages.into_iter().filter_map(of_stage).reduce(Seconds::min).unwrap_or_default();
+        LeastEnds { replicated: least(replicated), gathered: least(gathered) }
+    }
+
+    /// Lower bound of the memory of the plans of a layout, over all shardings.
+    pub fn least_memory_of(&self, plan: &Plan) -> Bytes {
+        let parameters = least_parameters(self.costs, plan);
+        let of_stage = |zero: ZeroStage| {
+            let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
+            let offload = Offload { optimizer, ..plan.offload };
+            least_memory_of_layers(self.costs, &Plan { zero, offload, ..plan.clone() }, &parameters)
+        };
+        self.space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
+    }
+}
