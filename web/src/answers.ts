@@ -1,8 +1,8 @@
 /** Answers of the page: which requests a question needs, in which order, and what is known of each. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import type { Bill, Changed, Noted, Picture, PlanDocument, Priced } from "./documents";
+import type { Bill, Changed, Explanation, Noted, Picture, PlanDocument, Priced } from "./documents";
 import { Lane, Refused, Superseded, type Request } from "./engine";
 import { planQuestion, problem, type Question } from "./question";
 
@@ -37,7 +37,8 @@ export interface Answers {
 export function useAnswers(question: Question): Answers {
     const [state, setState] = useState<Answers>({ answered: null, error: null, busy: true });
     const winners = useRef<string[]>([]);
-    useEffect(() => {
+    // Before the next frame is drawn: an effect that waits for it would leave the engine idle for up to one.
+    useLayoutEffect(() => {
         let current = true;
         const started = performance.now();
         const noticed = setTimeout(() => setState((before) => ({ ...before, busy: true })), NOTICEABLE_MS);
@@ -107,6 +108,11 @@ export function picture(question: Question, plan: string): Promise<Picture> {
     asked.catch(() => drawn.delete(key));
     for (const old of [...drawn.keys()].slice(0, -12)) drawn.delete(old);
     return asked;
+}
+
+/** Terms and memory of a plan by rank, without a drawing. */
+export function explanation(question: Question, plan: string): Promise<Explanation> {
+    return queue(() => details.ask<string>({ ask: "explain", problem: problem(question), plan })).then((text) => JSON.parse(text) as Explanation);
 }
 
 /** Requests one after another, so that none of several views loses its own. */

@@ -8,6 +8,7 @@ import { TENANTS } from "./colours";
 import type { Explanation, Picture, Priced } from "./documents";
 import { Superseded } from "./engine";
 import { gib, percent, seconds, words } from "./format";
+import { Lengths } from "./lengths";
 import { MemoryOverTime } from "./memorytime";
 import { Definitions, Figure, Refusal } from "./parts";
 import type { Question } from "./question";
@@ -111,6 +112,7 @@ export function Memory({ question, plan, drawn }: { question: Question; plan: Pr
             </div>
             <Definitions title="Each part in words" keys={Object.keys(fullest.memory)} />
             {timeline && <MemoryOverTime timeline={timeline} explanation={told} />}
+            <Lengths question={question} plan={text} problem={problem} />
         </>
     );
 }

@@ -205,6 +205,21 @@ test("a search that is obsolete is given up, and its worker ended", async () => 
     });
 });
 
+test("the memory view sizes the plan with shorter and longer sequences, as the engine does", async () => {
+    await on(`${SMALL}&view=memory`, async (page) => {
+        const figure = page.getByRole("img", { name: /^Memory of the fullest rank by sequence length/ });
+        await figure.waitFor();
+        await page.waitForFunction(() => /131,072 tokens/.test(document.querySelector("#view svg[aria-label^='Memory of the fullest rank by']")?.getAttribute("aria-label") ?? ""));
+        const [label, plan] = [await figure.getAttribute("aria-label"), await page.getByLabel("plan", { exact: true }).textContent()];
+        const ask = await start();
+        const options = { precision: "bf16", seq_len: 16_384, global_batch: 128 };
+        const text = ask({ ask: "explain", problem: { model: "llama3-8b", cluster: "dgx-h100-8", options }, plan: /"(.*)"/.exec(plan)[1] });
+        const most = Math.max(...JSON.parse(text).ranks.map(({ peak_mem_gib: peak }) => peak));
+        assert.ok(label.includes(`16,384 tokens ${most.toFixed(1)} GiB`), `${label}: not ${most}`);
+        assert.match(await page.locator(".lengths").textContent(), /is the longest that fits/);
+    });
+});
+
 test("launch files and the document are saved", async () => {
     await on(SMALL, async (page) => {
         await tab(page, "Launch files");

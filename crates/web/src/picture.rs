@@ -15,11 +15,21 @@ use meshwright::schedule::slot::Pass;
 ///
 /// A value has no JSON form.
 pub fn picture(explanation: &Explanation) -> Result<Map<String, Value>, Box<dyn Error>> {
-    let Explanation { costs, plan, rejections, evaluation, footprints, .. } = explanation;
-    let document = json::explanation(costs, evaluation.as_ref(), footprints, rejections)?.text()?;
+    let Explanation { costs, plan, evaluation, .. } = explanation;
+    let document = document(explanation)?;
     let timeline = evaluation.as_ref().and_then(|_| costs.timeline(plan));
     let timeline = timeline.as_ref().map_or(Value::Null, operations);
     Ok(Map::from_iter([("explanation".into(), document.into()), ("timeline".into(), timeline)]))
+}
+
+/// Document of `explain` without its question.
+///
+/// # Errors
+///
+/// A value has no JSON form.
+pub fn document(explanation: &Explanation) -> Result<String, Box<dyn Error>> {
+    let Explanation { costs, rejections, evaluation, footprints, .. } = explanation;
+    Ok(json::explanation(costs, evaluation.as_ref(), footprints, rejections)?.text()?)
 }
 
 /// Operations in columns, in the order in which they start on their ranks: a step has tens of thousands.

@@ -41,6 +41,13 @@ pub enum PageRequest {
         /// Plan, such as `tp=8 pp=16`.
         plan: String,
     },
+    /// Document of `explain --format json` of one plan: its terms, and its memory by rank.
+    Explain {
+        /// Model, cluster, workload.
+        problem: Question,
+        /// Plan, such as `tp=8 pp=16`.
+        plan: String,
+    },
     /// Launch files of one plan.
     Emit {
         /// Question as `emit` reads it.
@@ -104,6 +111,10 @@ impl PageRequest {
                 picture.insert("groups".into(), network::groups(&explanation.costs, &explanation.plan));
                 picture.insert("kernels".into(), roofline::kernels(&problem, &explanation.plan)?);
                 Ok(picture.into())
+            }
+            Self::Explain { problem, plan } => {
+                let (problem, plan) = subject(problem, plan)?;
+                Ok(picture::document(&Explanation::new(&problem, plan, false))?.into())
             }
             Self::Emit { question } => launch::files(question),
             Self::Lint { question } => Ok(question.answer()?.into()),
