@@ -75,30 +75,17 @@ pub fn starts(program: &StageProgram) -> Vec<Vec<usize>> {
 }
 
 /// Cuts with one layer moved from one stage to another, those between shifting along.
-pub fn neighbours(program: &StageProgram, cuts: &[usize]) -> Vec<Vec<usize>> {
+pub fn neighbours<'n>(program: &'n StageProgram, cuts: &'n [usize]) -> impl Iterator<Item = Vec<usize>> + use<'n> {
     let chunks = program.chunks;
-    let mut found = Vec::new();
-    for low in 0..chunks {
-        for high in low + 1..chunks {
-            for up in [true, false] {
-                let mut moved = cuts.to_vec();
-                let mut fits = true;
-                for cut in &mut moved[low + 1..=high] {
-                    if up {
-                        *cut += 1;
-                    } else if *cut > 0 {
-                        *cut -= 1;
-                    } else {
-                        fits = false;
-                    }
-                }
-                if fits && moved[high] <= cuts[chunks] && legal(program, &moved) {
-                    found.push(moved);
-                }
-            }
+    let pairs = (0..chunks).flat_map(move |low| (low + 1..chunks).map(move |high| (low, high)));
+    let moves = pairs.flat_map(|(low, high)| [(low, high, true), (low, high, false)]);
+    moves.filter_map(move |(low, high, up)| {
+        let mut moved = cuts.to_vec();
+        for cut in &mut moved[low + 1..=high] {
+            *cut = if up { *cut + 1 } else { cut.checked_sub(1)? };
         }
-    }
-    found
+        (moved[high] <= cuts[chunks] && legal(program, &moved)).then_some(moved)
+    })
 }
 
 /// Split with the smallest excess of memory under its smallest mixes, and its fullest rank.
@@ -123,7 +110,7 @@ pub fn nearest_split(program: &StageProgram) -> (usize, Vec<usize>) {
         (excess(&cuts), cuts)
     });
     for _ in 0..program.len() {
-        let near = neighbours(program, &here).into_iter().map(|cuts| (excess(&cuts), cuts));
+        let near = neighbours(program, &here).map(|cuts| (excess(&cuts), cuts));
         match near.min_by(|a, b| a.0.0.total_cmp(&b.0.0)) {
             Some((less, cuts)) if less.0 < least.0 => (least, here) = (less, cuts),
             Some(_) | None => break,

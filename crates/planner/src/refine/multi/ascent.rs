@@ -56,8 +56,9 @@ pub struct SearchNode {
 pub struct Ascended {
     /// The node without columns over the cutoff; none where it is pruned.
     pub rest: Option<Rest>,
-    /// Columns that hold the model's layers of each kind and whose paths are all shorter than the cutoff, if any were met.
-    pub short: Option<Vec<usize>>,
+    /// Columns that hold the model's layers of each kind and whose paths are all shorter than the cutoff, if any were met, with the
+    /// longest of those.
+    pub short: Option<(Vec<usize>, f64)>,
     /// Critical paths that were met.
     pub fresh: PathPool,
     /// Multiplications, and operations simulated.
@@ -87,7 +88,7 @@ fn ascended(
     dual: &Dual,
     mut node: SearchNode,
     cutoff: f64,
-    (paths, work, short): (&mut PathView, &mut usize, &mut Option<Vec<usize>>),
+    (paths, work, short): (&mut PathView, &mut usize, &mut Option<(Vec<usize>, f64)>),
 ) -> Option<Rest> {
     let mut packed = dual.packed(&node.left);
     let schedule = match (node.depth, packed.len()) {
@@ -120,7 +121,7 @@ fn ascended(
             match dual.violated_path(&loads, &at, cutoff, (paths, work)) {
                 Some(path) => node.multipliers.paths.push((path, 0.0)),
                 None if dual.missing(&minimiser).iter().all(|&missing| missing == 0.0) => {
-                    *short = Some(minimiser.chosen);
+                    *short = Some((minimiser.chosen, dual.longest_path(&loads, paths)));
                     break;
                 }
                 None => {} // The multipliers of the kinds raise the bound further.

@@ -13,6 +13,9 @@ use meshwright_engine::schedule::paths::Path;
 /// machines.
 const AT_ONCE: usize = 4;
 
+/// Share of what can be proved by which a bound may stay below it: to raise it further takes longer than it is worth.
+const NEAR: f64 = 1e-5;
+
 /// Work that may still be done: multiplications and simulated operations, the same on every machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -30,6 +33,8 @@ struct Tree<'a> {
     open: Vec<SearchNode>,
     /// Least bound of the nodes that are not branched any more.
     proved: f64,
+    /// Longest path of the split that was met for which it is the shortest, as its columns have it: no bound exceeds it.
+    provable: f64,
 }
 
 /// Lower bound on the longest dependency path of every split of these columns, at most `cutoff`.
@@ -57,7 +62,7 @@ pub fn prove(
         dual.join(&mut pool, path);
     }
     let open = vec![SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }];
-    let mut tree = Tree { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY };
+    let mut tree = Tree { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY, provable: f64::INFINITY };
     while budget.left > 0 {
         let next = tree.next();
         if next.is_empty() {
@@ -75,18 +80,22 @@ pub fn prove(
 }
 
 impl Tree<'_> {
-    /// Nodes with the least bounds under the cutoff, of equals the deepest first.
+    /// Nodes with the least bounds under what can be proved, of equals the deepest first.
     fn next(&mut self) -> Vec<SearchNode> {
         self.open.sort_by(|a, b| b.bound.total_cmp(&a.bound).then(a.depth.cmp(&b.depth)));
         let first = self.open.len().saturating_sub(AT_ONCE);
-        let over = self.open[first..].iter().take_while(|node| node.bound >= self.cutoff).count();
+        let most = self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR));
+        let over = self.open[first..].iter().take_while(|node| node.bound >= most).count();
         self.open.split_off(first + over)
     }
 
     /// Takes in a node's ascent, which began with `before` paths in the pool, and branches what is left of it.
     fn take(&mut self, ascended: Ascended, before: usize, simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let places = self.join(ascended.fresh, before);
-        if let Some(cuts) = ascended.short.and_then(|chosen| self.cuts(&chosen)) {
+        if let Some((chosen, longest)) = ascended.short
+            && let Some(cuts) = self.cuts(&chosen)
+        {
+            self.provable = self.provable.min(longest);
             self.cutoff = simulate(cuts).min(self.cutoff);
         }
         let Some(Rest { mut node, shares, each }) = ascended.rest else { return };

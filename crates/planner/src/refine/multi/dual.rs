@@ -321,6 +321,15 @@ impl<'a> Dual<'a> {
         times
     }
 
+    /// Length of the longest known path over these stages, their critical path among them.
+    pub fn longest_path(&self, loads: &[StageLoad], paths: &PathView) -> f64 {
+        let times = self.counted_times(loads);
+        let known = (0..paths.len()).map(|path| dot(paths.counted(path), &times)).fold(0.0, f64::max);
+        let critical =
+            self.simulator.and_then(|own| own.critical_path(&stage_times(self.pairing, loads), self.pairing));
+        critical.map_or(known, |critical| known.max(length(&critical, loads)))
+    }
+
     /// Index of a path without a weight that is at least `limit` long over these stages, a known one or else the critical path of
     /// their simulation, which joins the fresh ones. Its work is added to `work`.
     pub fn violated_path(

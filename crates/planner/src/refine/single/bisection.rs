@@ -217,8 +217,8 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
     /// Moves single layers between stages of the best split while the step gets shorter.
     fn descend(&mut self) {
         while let Some((_, split)) = &self.best {
-            let mut moved = false;
-            for cuts in neighbours(self.program, &split.cuts) {
+            let (here, mut moved) = (split.cuts.clone(), false);
+            for cuts in neighbours(self.program, &here) {
                 moved |= self.offer(cuts);
             }
             if !moved {
