@@ -102,8 +102,8 @@ const HOW: &str = "
 The program, its relaxation, its Lagrangian dual and what is proved are in `crates/planner/src/refine/README.md`.
 
 One stage a rank: the time T of the slowest stage is bisected. Under each interval of T the shortest path over cuts is a lower bound
-on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow intervals are branched on the first layer of a stage. From the best split,
-single layers are moved between stages while the step gets shorter.
+on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow intervals are branched on the first layer of a stage. A limit on
+the arcs of these paths ends it. From the best split, single layers are moved between stages while the step gets shorter.
 
 Several stages a rank: local search moves single layers while the simulated pipeline gets shorter, from a few starts and from where
 simulated annealing ends; a rank's recomputation is then chosen again by the simulated pipeline. The bound is the Lagrangian dual of

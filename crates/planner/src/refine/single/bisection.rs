@@ -18,6 +18,8 @@ const FINEST: f64 = 2e-4;
 const ENOUGH: f64 = 0.005;
 /// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
+/// Work of all intervals, in arcs of shortest paths: the same on every machine.
+const MOST_WORK: usize = 500_000_000;
 
 /// Splits in which every stage begins in its window, and the slowest takes more than `low` and at most `high`.
 struct Interval {
@@ -94,8 +96,11 @@ pub fn solve(
     let windows = Rc::new(table.windows());
     let mut intervals = vec![Interval { bound: 0.0, low: low * (1.0 - 1e-12), high: ceiling, windows, under: None }];
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
+    let mut work = 0;
     for _ in 0..MOST_STEPS {
-        if search.cut_short && !options.prove {
+        let is_over = work >= MOST_WORK;
+        search.cut_short |= is_over;
+        if is_over || search.cut_short && !options.prove {
             break; // no split can be simulated any more: further intervals would only raise the bound
         }
         let least = |&a: &usize, &b: &usize| intervals[a].bound.total_cmp(&intervals[b].bound);
@@ -115,7 +120,7 @@ pub fn solve(
         let (base_here, slope_here) = under.edges.line(program, sends);
         let cutoff = (time * (1.0 - tolerance) - base_here) / slope_here;
         let (least, candidates) =
-            interval_bound(program, (&table, &under.arcs), (&search.paths, &search.visits), low, cutoff);
+            interval_bound(program, (&table, &under.arcs), (&search.paths, &search.visits), (low, cutoff), &mut work);
         let branch = widest(&candidates);
         for cuts in candidates {
             search.offer(cuts);
@@ -234,8 +239,8 @@ fn interval_bound(
     program: &StageProgram,
     (table, arcs): (&StageTable, &Arcs),
     (paths, visits): (&[Path], &PathTable),
-    low: f64,
-    cutoff: f64,
+    (low, cutoff): (f64, f64),
+    work: &mut usize,
 ) -> (f64, Vec<Vec<usize>>) {
     let mut least = f64::INFINITY;
     let mut candidates: Vec<Vec<usize>> = Vec::new();
@@ -248,6 +253,7 @@ fn interval_bound(
             let price = |stage: usize, load: &StageLoad| {
                 if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
             };
+            *work += arcs.len();
             let Some((sum, cuts)) = table.cheapest(arcs, price) else {
                 of_rank = None;
                 break;
@@ -264,7 +270,7 @@ fn interval_bound(
         candidates.extend(met);
         if let Some((length, at)) = of_rank {
             let (raised, met) = if length < cutoff.min(least) {
-                weighed((table, arcs), visits, (at, paths.len()), &own, cutoff.min(least))
+                weighed((table, arcs), visits, (at, paths.len()), (&own, cutoff.min(least)), work)
             } else {
                 (length, Vec::new())
             };
@@ -286,8 +292,8 @@ fn weighed(
     (table, arcs): (&StageTable, &Arcs),
     visits: &PathTable,
     (first, paths): (usize, usize),
-    left_out: &impl Fn(usize, &StageLoad) -> bool,
-    cutoff: f64,
+    (left_out, cutoff): (&impl Fn(usize, &StageLoad) -> bool, f64),
+    work: &mut usize,
 ) -> (f64, Vec<Vec<usize>>) {
     let mut weights = vec![0.0; paths];
     weights[first] = 1.0;
@@ -297,6 +303,7 @@ fn weighed(
         let price = |stage: usize, load: &StageLoad| {
             if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
         };
+        *work += arcs.len();
         let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
         if sum <= most {
             pace *= 0.7;

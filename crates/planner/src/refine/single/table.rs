@@ -273,6 +273,13 @@ struct StageArcs {
     loads: Vec<u32>,
 }
 
+impl Arcs {
+    /// Number of arcs: the work of a shortest path.
+    pub fn len(&self) -> usize {
+        self.stages.iter().map(|stage| stage.arcs.len()).sum()
+    }
+}
+
 impl StageArcs {
     /// Stages from what is `reached` to what leads to the end, whose loads are within a ceiling.
     fn new(stage: &Fitting, within: &[bool], reached: &[usize], to: &[bool]) -> Self {
