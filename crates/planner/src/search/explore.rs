@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::certificate::Counts;
+use super::bounded::BoundedPipe;
 use super::explorer::Explorer;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
@@ -10,7 +10,7 @@ use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
 use super::leaves::Leaf;
 use super::menus::{Fit, ShardingList};
-use super::pipelines::{BoundedPipe, Recomputed, SplitFloor};
+use super::pipelines::{Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::tables::Recomputes;
 use super::verdict::Verdict;
@@ -32,17 +32,10 @@ const FEW: usize = 8;
 impl Explorer<'_> {
     /// Searches every plan of a shape, but for the pipelines that are known not to fit.
     pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), ready: &Ready) -> SearchState {
-        let Ready { too_large, most, .. } = *ready;
         let mut found = SearchState::new(self.known.best.beside());
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
-        // The illegal pipelines and the layouts left out were counted when the shape was bounded.
-        // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
-        let nearest = if most.is_none() && too_large == 0 { found.best.most_memory() } else { None };
-        let (pipelines, left_out) = self.pipelines.of_shape(shape, &layers, most.or(nearest), &mut Counts::default());
-        found.counts.flow += nearest.map_or(0, |_| left_out);
-        for bounded in &pipelines[too_large..] {
-            let bound = Price { time: bounded.bound, memory: bounded.memory };
-            if found.best.is_hopeless(&bounded.plan.layout, bound) {
+        for bounded in &self.open_pipelines((shape, parts, &layers), ready, &mut found) {
+            if bounded.is_hopeless(&found.best) {
                 found.counts.flow += bounded.plans();
                 continue;
             }

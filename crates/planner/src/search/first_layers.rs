@@ -1,7 +1,8 @@
 //! Recomputation of the first layers of each chunk: how many must be recomputed for the plans of a pipeline to fit.
 
+use super::bounded::BoundedPipe;
 use super::explorer::Explorer;
-use super::pipelines::{BoundedPipe, Recomputed, SplitFloor};
+use super::pipelines::{Recomputed, SplitFloor};
 use super::tables::Recomputes;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::UnsharedMemory;

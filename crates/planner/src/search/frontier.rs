@@ -5,10 +5,11 @@ use std::collections::BinaryHeap;
 
 use rayon::prelude::*;
 
+use super::bounded::{PipeKey, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::options::{Goal, Objective};
-use super::pipelines::{Pipelines, ShapeBound};
+use super::pipelines::Pipelines;
 use super::state::SearchState;
 use super::tables::Shapes;
 use crate::space::Rejection;
@@ -32,8 +33,10 @@ pub(super) struct Ready {
     pub index: usize,
     /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
     pub most: Option<Bytes>,
-    /// Number of its other pipelines, by ascending bound, that are known not to fit.
-    pub too_large: usize,
+    /// Number of its layouts, by ascending layer bound, whose pipelines are bounded.
+    pub layouts: usize,
+    /// Key of the first of the pipelines of those, by ascending bound, whose states fit.
+    pub first: PipeKey,
     /// Number of plans below the others.
     left: u64,
 }
@@ -56,12 +59,13 @@ pub(super) struct Frontier {
 impl Frontier {
     pub fn new(pipelines: &Pipelines, shapes: &Shapes, goal: Goal) -> Self {
         let (costs, by_memory) = (pipelines.costs, goal == Goal::Best(Objective::Memory));
-        let fewest = if pipelines.space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
+        let gpus = costs.problem.cluster().gpus;
+        let fewest = if pipelines.space.allows_idle() { 1 } else { gpus };
         let mut by_layers: Vec<(Price, usize, u32)> = (0..shapes.len())
             .into_par_iter()
             .map(|index| {
                 let (plan, mixing, feeding) = shapes.at(index);
-                let time = layer_bound(costs, &plan, mixing, feeding, fewest);
+                let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest));
                 let memory = if by_memory { pipelines.layouts.least_memory(&plan) } else { Bytes::ZERO };
                 (Price { time, memory }, index, 0)
             })
@@ -97,9 +101,9 @@ impl Frontier {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
                 let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example), &mut counts);
-                let ready = bound.map(|ShapeBound { bound: time, memory, most, too_large, left }| {
+                let ready = bound.map(|ShapeBound { bound: time, memory, most, layouts, first, left }| {
                     let bound = Price { time, memory: memory.max(least.memory) };
-                    Ready { bound, key: self.key(bound), rank, index, most, too_large, left }
+                    Ready { bound, key: self.key(bound), rank, index, most, layouts, first, left }
                 });
                 (counts, ready)
             };

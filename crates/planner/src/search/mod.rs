@@ -1,8 +1,9 @@
 //! Exact search for the best plans of the whole space, with a certificate of optimality.
 //!
 //! ```text
-//! shapes by ascending layer bound  →  by the least flow bound of their pipelines that fit  →  pipelines by ascending flow
-//! bound  →  groups of recomputations, cut by the least time and memory of each  →  shardings, cut by their bound
+//! shapes by ascending layer bound  →  by the least flow bound of their pipelines that fit  →  layouts by the layer bound of
+//! the GPUs that they use  →  pipelines by ascending flow bound  →  groups of recomputations, cut by the least time and memory
+//! of each  →  shardings, cut by their bound
 //! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! if its bound exceeds the cutoff. So the answer is that of evaluating every plan, and the [`Certificate`] counts the
 //! plans that each bound and rule excludes; the counts sum to the size of the space, which is known in advance.
 
+mod bounded;
 mod cache;
 mod certificate;
 mod critical;
@@ -26,6 +28,7 @@ mod layout_bounds;
 mod leaves;
 mod menus;
 mod neighbours;
+mod open;
 mod options;
 mod pipelines;
 mod ranking;

@@ -1,11 +1,14 @@
 //! Pipelines of one shape by ascending lower bound, and the bound of the shape that follows from them.
 
 use std::cell::OnceCell;
+use std::collections::BinaryHeap;
+use std::iter;
 use std::sync::Arc;
 
 use itertools::Itertools as _;
 use smallvec::SmallVec;
 
+use super::bounded::{BoundedLayout, BoundedPipe, ShapeBound};
 use super::certificate::Counts;
 use super::groups::Groups;
 use super::layout_bounds::{LayoutBounds, LeastEnds};
@@ -14,10 +17,10 @@ use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, RankMemory, Stages, UnsharedMemory, least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, layer_bound,
+    least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
-use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Layers of one shape under each recomputation, computed on first use.
@@ -60,39 +63,6 @@ impl<'r> Recomputed<'r> {
     pub fn head(&self, place: usize) -> f64 {
         let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
         *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
-    }
-}
-
-/// Legal pipeline of a shape, with a lower bound of its step time.
-pub(super) struct BoundedPipe<'p> {
-    /// The plan, but for its recomputation, offload and sharding.
-    pub plan: Plan,
-    /// The plan with its lightest recomputation.
-    pub light: Plan,
-    /// Index of that recomputation in the table.
-    pub at: usize,
-    pub pipe: &'p Pipe,
-    /// Number of shardings of its layout.
-    pub shardings: u64,
-    /// Classes of its ranks.
-    pub stages: &'p Stages,
-    pub ends: LeastEnds,
-    pub bound: Seconds,
-    /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
-    pub memory: Bytes,
-    /// Position among the pipelines of the shape in the order of the space.
-    pub place: u32,
-}
-
-impl BoundedPipe<'_> {
-    /// Number of plans below it.
-    pub const fn plans(&self) -> u64 {
-        self.pipe.below * self.shardings
-    }
-
-    /// Whether all its plans have the same layers on each virtual stage: what is recomputed weighs on a cost-balanced split.
-    pub fn has_one_split(&self) -> bool {
-        self.plan.split != LayerSplit::CostBalanced || self.pipe.recomputes.len() == 1
     }
 }
 
@@ -168,19 +138,6 @@ impl SplitFloor<'_> {
     }
 }
 
-/// Lower bound of all plans of a shape, and the pipelines that are left to explore.
-pub(super) struct ShapeBound {
-    pub bound: Seconds,
-    /// Lower bound of their memory; zero unless layouts are left out by it.
-    pub memory: Bytes,
-    /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
-    pub most: Option<Bytes>,
-    /// Number of its pipelines, by ascending bound, that are known not to fit.
-    pub too_large: usize,
-    /// Number of plans below the others.
-    pub left: u64,
-}
-
 /// Pipelines of the shapes of one search.
 #[derive(Clone, Copy)]
 pub(super) struct Pipelines<'e> {
@@ -203,47 +160,66 @@ impl<'e> Pipelines<'e> {
         Self { costs, space, tables, budget, layouts: LayoutBounds { costs, space, tables, budget, is_tight } }
     }
 
-    /// Legal pipelines of a shape by ascending bound; those of equal bound in the order of the space. Illegal ones are
-    /// counted; those of layouts whose states exceed `most` are left out, and the number of their plans returned.
-    pub fn of_shape(
+    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones are counted.
+    /// `most` = a limit of the memory, by which layouts may be left out.
+    pub fn layouts(
         &self,
         shape: &Plan,
-        layers: &Recomputed,
+        parts: (&Mixing, &Feeding),
         most: Option<Bytes>,
         counts: &mut Counts,
-    ) -> (Vec<BoundedPipe<'e>>, u64) {
-        let (mut all, mut place, mut left_out) = (Vec::new(), 0, 0);
+    ) -> Vec<BoundedLayout> {
+        let (mut all, mut place) = (Vec::new(), 0);
         for layout in self.space.layouts(shape) {
-            let plan = Plan { layout, ..shape.clone() };
+            let plan = Plan { layout, recompute: Recompute::None, offload: Offload::NONE, ..shape.clone() };
             let shardings = self.tables.shardings(&layout);
             if shardings == 0 {
                 continue;
             }
-            let pipes = &self.tables.pipes(&plan).pipelines;
+            let pipes = self.tables.pipes(&plan);
             let mut reasons = Vec::new();
             legal::batch(self.costs.problem, &plan, &mut reasons);
             legal::experts(self.costs.problem, &plan, &mut reasons);
             if let Some(reason) = reasons.first() {
-                let below: u64 = pipes.iter().map(|pipe| pipe.below).sum();
-                counts.reject(reason, below * shardings);
+                counts.reject(reason, pipes.below * shardings);
                 continue;
             }
+            let gpus = layout.world_size();
+            let time = layer_bound(self.costs, &plan, parts, (gpus, gpus));
             let memory = most.map_or(Bytes::ZERO, |_| self.layouts.least_memory_of(&plan));
-            let too_large = most.is_some_and(|most| memory > most);
-            let ends = if too_large { LeastEnds::default() } else { self.layouts.least_ends(&plan) };
-            for pipe in pipes {
-                let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
-                let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
-                match legal::first_of_pipeline(self.costs.problem, &plan) {
-                    Some(reason) => counts.reject(&reason, pipe.below * shardings),
-                    None if too_large => left_out += pipe.below * shardings,
-                    None => all.push(self.bounded(plan, pipe, (shardings, memory, ends), layers, place)),
+            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
+            place += pipes.pipelines.len() as u32;
+        }
+        all.sort_by(|a, b| a.bound.time.get().total_cmp(&b.bound.time.get()));
+        all
+    }
+
+    /// Legal pipelines of a layout. Illegal ones are counted; if the states of the layout exceed `most`, all are left out, and the
+    /// number of their plans returned.
+    pub fn of_layout(
+        &self,
+        layout: &BoundedLayout,
+        layers: &Recomputed,
+        most: Option<Bytes>,
+        counts: &mut Counts,
+    ) -> (Vec<BoundedPipe<'e>>, u64) {
+        let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, place } = *layout;
+        let too_large = most.is_some_and(|most| memory > most);
+        let ends = if too_large { LeastEnds::default() } else { self.layouts.least_ends(plan) };
+        let pipes = &self.tables.pipes(plan).pipelines;
+        let (mut all, mut left_out) = (Vec::with_capacity(if too_large { 0 } else { pipes.len() }), 0);
+        for (pipe, place) in pipes.iter().zip(place..) {
+            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+            let plan = Plan { schedule, split, ..plan.clone() };
+            match legal::first_of_pipeline(self.costs.problem, &plan) {
+                Some(reason) => counts.reject(&reason, pipe.below * shardings),
+                None if too_large => left_out += pipe.below * shardings,
+                None => {
+                    let own = self.bounded(plan, pipe, (shardings, memory, ends), layers, place);
+                    all.push(BoundedPipe { bound: own.bound.max(time), ..own });
                 }
-                place += 1;
             }
         }
-        // Bits of numbers that are not negative are in their order.
-        all.sort_by_cached_key(|pipeline| pipeline.bound.get().to_bits());
         (all, left_out)
     }
 
@@ -380,21 +356,33 @@ impl<'e> Pipelines<'e> {
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
         let most = has_example.then_some(self.budget);
-        let (all, left_out) = self.of_shape(shape, &layers, most, counts);
-        counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
-        for (too_large, bounded) in all.iter().enumerate() {
-            let splits = self.splits(bounded, &layers);
-            let Some(states) = self.too_large_states(bounded, &layers, &splits) else {
-                let left = all[too_large..].iter().map(BoundedPipe::plans).sum();
-                let memory = all[too_large..].iter().map(|pipe| pipe.memory).reduce(Bytes::min).unwrap_or_default();
-                return Some(ShapeBound { bound: bounded.bound.max(least), memory, most, too_large, left });
+        let layouts = self.layouts(shape, parts, most, counts);
+        let (mut open, mut bounded) = (BinaryHeap::new(), 0);
+        loop {
+            // Pipelines are bounded while those of another layout may come next.
+            while let Some(next) = layouts.get(bounded)
+                && open.peek().is_none_or(|first: &BoundedPipe| first.bound >= next.bound.time)
+            {
+                let (pipelines, left_out) = self.of_layout(next, &layers, most, counts);
+                counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
+                open.extend(pipelines);
+                bounded += 1;
+            }
+            let first = open.pop()?;
+            let splits = self.splits(&first, &layers);
+            let Some(states) = self.too_large_states(&first, &layers, &splits) else {
+                let left = first.plans() + open.iter().map(BoundedPipe::plans).sum::<u64>();
+                let memories = iter::once(&first).chain(&open).map(|pipe| pipe.memory);
+                let others = layouts[bounded..].iter().map(|layout| layout.bound.memory);
+                let memory = memories.chain(others).reduce(Bytes::min).unwrap_or_default();
+                let (bound, first) = (first.bound.max(least), first.key());
+                return Some(ShapeBound { bound, memory, most, layouts: bounded, first, left });
             };
             if has_example {
-                counts.reject_without_example(Rejection::OUT_OF_MEMORY, bounded.plans());
+                counts.reject_without_example(Rejection::OUT_OF_MEMORY, first.plans());
             } else {
-                self.reject_states(bounded, &layers, (splits, states), counts);
+                self.reject_states(&first, &layers, (splits, states), counts);
             }
         }
-        None
     }
 }

@@ -66,6 +66,8 @@ impl Shapes {
 /// Pipelines of one pipeline-parallel size.
 pub(super) struct Pipes {
     pub pipelines: Vec<Pipe>,
+    /// Number of plans below them for each sharding.
+    pub below: u64,
 }
 
 /// One schedule and split, with the recomputations below it.
@@ -170,7 +172,8 @@ impl<'t> Tables<'t> {
                 let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
                 Pipe { plan, recomputes, below, most_offloaded, stages, row }
             };
-            Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
+            let pipelines: Vec<Pipe> = self.space.pipelines(pp).into_iter().map(pipe).collect();
+            Pipes { below: pipelines.iter().map(|pipe| pipe.below).sum(), pipelines }
         })
     }
 

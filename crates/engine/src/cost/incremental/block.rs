@@ -74,7 +74,7 @@ fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
         .sum()
 }
 
-/// Lower bound on the step time of plans with these layers on `gpus` GPUs, over all pipelines, replicas, shardings and
+/// Lower bound on the step time of plans with these layers on `fewest` to `gpus` GPUs, over all pipelines, replicas, shardings and
 /// recomputations:
 ///
 /// ```text
@@ -83,8 +83,13 @@ fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
 ///
 /// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly. Host
 /// floors and traffic that may run beside compute are left out; `J` is that of `fewest` GPUs.
-pub fn layer_bound(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feeding, fewest: u32) -> Seconds {
-    let groups = f64::from(costs.problem.cluster().gpus) / f64::from(plan.layout.tp * plan.layout.cp);
+pub fn layer_bound(
+    costs: &Costs,
+    plan: &Plan,
+    (mixing, feeding): (&Mixing, &Feeding),
+    (gpus, fewest): (u32, u32),
+) -> Seconds {
+    let groups = f64::from(gpus) / f64::from(plan.layout.tp * plan.layout.cp);
     let micro_batches = f64::from(costs.problem.workload().global_batch) / f64::from(plan.micro_batch);
     let slow_down = 1.0 + costs.slow_down(fewest);
     (mixing.busy + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)

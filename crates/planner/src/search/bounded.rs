@@ -1,0 +1,105 @@
+//! Layouts and pipelines of one shape with their lower bounds, in the order in which they are explored.
+
+use std::cmp::Ordering;
+
+use super::incumbents::Incumbents;
+use super::layout_bounds::LeastEnds;
+use super::tables::Pipe;
+use meshwright_engine::cost::incremental::{Price, Stages};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// Lower bound of all plans of a shape, and the pipelines that are left to explore.
+pub(super) struct ShapeBound {
+    pub bound: Seconds,
+    /// Lower bound of their memory; zero unless layouts are left out by it.
+    pub memory: Bytes,
+    /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
+    pub most: Option<Bytes>,
+    /// Number of its layouts, by ascending layer bound, whose pipelines are bounded.
+    pub layouts: usize,
+    /// Key of the first of the pipelines of those, by ascending bound, whose states fit.
+    pub first: PipeKey,
+    /// Number of plans below the others.
+    pub left: u64,
+}
+
+/// Legal layout of a shape, with a lower bound of its plans over all pipelines.
+pub(super) struct BoundedLayout {
+    /// The plan, but for its pipeline, recomputation, offload and sharding.
+    pub plan: Plan,
+    /// Number of its shardings.
+    pub shardings: u64,
+    /// Layer bound of its GPUs, and lower bound of its memory, which is zero unless layouts are left out by it.
+    pub bound: Price,
+    /// Position of its first pipeline in the order of the space.
+    pub place: u32,
+}
+
+/// Key of the order of the pipelines of a shape: the lower bound, of equal ones the place.
+pub(super) type PipeKey = (u64, u32);
+
+/// Legal pipeline of a shape, with a lower bound of its step time.
+pub(super) struct BoundedPipe<'p> {
+    /// The plan, but for its recomputation, offload and sharding.
+    pub plan: Plan,
+    /// The plan with its lightest recomputation.
+    pub light: Plan,
+    /// Index of that recomputation in the table.
+    pub at: usize,
+    pub pipe: &'p Pipe,
+    /// Number of shardings of its layout.
+    pub shardings: u64,
+    /// Classes of its ranks.
+    pub stages: &'p Stages,
+    pub ends: LeastEnds,
+    pub bound: Seconds,
+    /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
+    pub memory: Bytes,
+    /// Position among the pipelines of the shape in the order of the space.
+    pub place: u32,
+}
+
+impl BoundedPipe<'_> {
+    /// Number of plans below it.
+    pub const fn plans(&self) -> u64 {
+        self.pipe.below * self.shardings
+    }
+
+    /// Its key. Bits of numbers that are not negative are in their order.
+    pub fn key(&self) -> PipeKey {
+        (self.bound.get().to_bits(), self.place)
+    }
+
+    /// Whether none of its plans can enter the answer, by its bounds.
+    pub fn is_hopeless(&self, best: &Incumbents) -> bool {
+        best.is_hopeless(&self.plan.layout, Price { time: self.bound, memory: self.memory })
+    }
+
+    /// Whether all its plans have the same layers on each virtual stage: what is recomputed weighs on a cost-balanced split.
+    pub fn has_one_split(&self) -> bool {
+        self.plan.split != LayerSplit::CostBalanced || self.pipe.recomputes.len() == 1
+    }
+}
+
+impl PartialEq for BoundedPipe<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for BoundedPipe<'_> {}
+
+impl PartialOrd for BoundedPipe<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for BoundedPipe<'_> {
+    /// The first to explore is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}

@@ -1,0 +1,53 @@
+//! Pipelines of a shape that are left to explore.
+
+use super::bounded::BoundedPipe;
+use super::certificate::Counts;
+use super::explorer::Explorer;
+use super::frontier::Ready;
+use super::pipelines::Recomputed;
+use super::state::SearchState;
+use crate::space::Rejection;
+use meshwright_engine::cost::incremental::{Feeding, Mixing};
+use meshwright_engine::plan::Plan;
+
+impl Explorer<'_> {
+    /// Pipelines of a shape that may enter the answer, by ascending bound; of equal bounds in the order of the space.
+    pub(super) fn open_pipelines(
+        &self,
+        (shape, parts, layers): (&Plan, (&Mixing, &Feeding), &Recomputed),
+        ready: &Ready,
+        found: &mut SearchState,
+    ) -> Vec<BoundedPipe<'_>> {
+        // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
+        let nearest = if ready.most.is_none() { found.best.most_memory() } else { None };
+        let most = ready.most.or(nearest);
+        let layouts = self.pipelines.layouts(shape, parts, most, &mut Counts::default());
+        let mut open = Vec::new();
+        for (at, layout) in layouts.iter().enumerate() {
+            // What is illegal or too large of the layouts that were bounded with the shape was counted then.
+            let is_counted = at < ready.layouts;
+            if !is_counted && found.best.is_hopeless(&layout.plan.layout, layout.bound) {
+                continue;
+            }
+            let mut counts = Counts::default();
+            let (pipelines, left_out) = self.pipelines.of_layout(layout, layers, most, &mut counts);
+            if nearest.is_some() {
+                found.counts.flow += left_out;
+            } else if !is_counted {
+                counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
+            }
+            if !is_counted {
+                found.counts.add(counts);
+            }
+            for pipe in pipelines.into_iter().filter(|pipe| !is_counted || pipe.key() >= ready.first) {
+                if pipe.is_hopeless(&found.best) {
+                    found.counts.flow += pipe.plans();
+                } else {
+                    open.push(pipe);
+                }
+            }
+        }
+        open.sort_by_cached_key(BoundedPipe::key);
+        open
+    }
+}
