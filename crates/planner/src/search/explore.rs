@@ -23,10 +23,10 @@ use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
-/// long as the bounds of so many.
+/// long as the bounds of so many. A setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
 const MENU_COST: u64 = 8;
 
-/// Recomputations of a pipeline up to which each is bounded alone.
+/// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in the same file.
 const FEW: usize = 8;
 
 impl Explorer<'_> {

@@ -3,7 +3,8 @@
 use meshwright_engine::cost::incremental::Layers;
 use meshwright_engine::plan::Recompute;
 
-/// Recomputations of a group at most: of fewer the bounds exclude no more, of more they are looser.
+/// Recomputations of a group at most: of fewer the bounds exclude no more, of more they are looser. A setting of speed, swept in
+/// `benches/runs/2026-11-26-2-cores.txt`.
 const SIZE: usize = 5;
 
 /// Recomputations in groups, with a lower bound of the layers of each.

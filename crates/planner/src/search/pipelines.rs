@@ -150,7 +150,7 @@ pub(super) struct Pipelines<'e> {
 }
 
 /// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below it the menus,
-/// which tell what makes a plan fit and take as long as several bounds, are made late.
+/// which tell what makes a plan fit and take as long as several bounds, are made late. Swept in `benches/runs/2026-11-26-2-cores.txt`.
 const TIGHT: f64 = 0.5;
 
 impl<'e> Pipelines<'e> {
