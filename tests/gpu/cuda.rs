@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use itertools::Itertools as _;
 use meshwright::catalog;
 use meshwright::gpu::Format;
 
@@ -342,25 +343,25 @@ fn inside_memory() {
         ("llama3-405b", &["tp=8 sp=on pp=2 zero=1"]),
         ("deepseek-v3", &["tp=1 ep=8 zero=1", "tp=2 sp=on ep=8 zero=1"]),
     ] {
-        let problem = problem(model);
-        for text in plans {
+        for (format, text) in [Format::Bf16, Format::Fp8].into_iter().cartesian_product(plans) {
+            let problem = problem(model, format);
             let plan = parse_plan(text, &problem).unwrap();
             let layers = memory(&problem, &plan, &mut probe).unwrap();
             assert_eq!(layers.len(), problem.model().kinds.len());
             for layer in layers {
-                println!("{model} {text}: kind {}, {:.2} %", layer.kind, 100.0 * layer.error());
-                assert!(layer.error().abs() < MOST_MEMORY_ERROR, "{model} {text}: {layer:?}");
+                println!("{model} {format} {text}: kind {}, {:.2} %", layer.kind, 100.0 * layer.error());
+                assert!(layer.error().abs() < MOST_MEMORY_ERROR, "{model} {format} {text}: {layer:?}");
             }
         }
     }
 }
 
-fn problem(model: &str) -> Problem {
+fn problem(model: &str, format: Format) -> Problem {
     let none = catalog::Overrides::default();
     let workload = Workload {
         global_batch: 64,
         seq_len: 8192,
-        format: Format::Bf16,
+        format,
         half: Half::default(),
         recipe: recipe("megatron").unwrap(),
         optimizer: Optimizer::Elementwise,

@@ -253,7 +253,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Without quantized copies (`stack.memory.keeps_quantized_weights`), and under ZeRO 3, both are those of the recipe.
-    fn weight_bytes(&self, plan: &Plan) -> (f64, f64) {
+    pub fn weight_bytes(&self, plan: &Plan) -> (f64, f64) {
         let held = self.problem.workload().recipe.weight;
         let format = self.device.format;
         let keeps = self.device.stack.memory.keeps_quantized_weights && format != Format::Bf16;

@@ -4,7 +4,7 @@
 //! specification §6 and the driver's rounding, not a framework's own habits.
 
 use meshwright_engine::cost::Costs;
-use meshwright_engine::gpu::{AttentionKernel, Format};
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, QkNorm};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -56,8 +56,6 @@ struct Rank<'a> {
     shared_tokens: u64,
     /// Token copies that the rank's experts receive.
     received: u64,
-    /// Bytes per element of a stored GEMM input.
-    input: u64,
     recomputed: Modules,
 }
 
@@ -74,9 +72,13 @@ impl<'a> Rank<'a> {
             tokens,
             shared_tokens: tokens.div_ceil(plan.sequence_shards() as u64),
             received: (costs.owned_tokens(plan) * f64::from(top_k)).ceil() as u64,
-            input: if problem.workload().format == Format::Bf16 { 2 } else { 1 },
             recomputed: if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() },
         }
+    }
+
+    /// Bytes of the stored inputs of a GEMM.
+    fn stored(&self, elements: u64) -> u64 {
+        (elements as f64 * self.problem.workload().format.element_bytes()).ceil() as u64
     }
 
     fn weights(&self, layer: &Layer) -> Vec<Weight> {
@@ -148,7 +150,7 @@ impl<'a> Rank<'a> {
             all.push(("block input", 2 * self.shared_tokens * self.hidden));
             all.push(("norm statistics", 4 * self.shared_tokens));
             if !self.recomputed.layernorm {
-                all.push(("normed input", self.input * inputs * self.hidden));
+                all.push(("normed input", self.stored(inputs * self.hidden)));
             }
             if memory.unfused_norms {
                 all.push(("fp32 and unscaled parts of a norm", 4 * self.shared_tokens * self.hidden));
@@ -177,7 +179,7 @@ impl<'a> Rank<'a> {
                 let (qk, v) = (u64::from(mla.qk_dim()), u64::from(mla.v_dim));
                 let ranks = u64::from(mla.q_rank + mla.kv_rank);
                 all.push(("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))));
-                all.push(("normed compressions", self.input * self.tokens * ranks));
+                all.push(("normed compressions", self.stored(self.tokens * ranks)));
                 if !self.recomputed.mla_up_proj {
                     all.push(("queries", 2 * self.tokens * heads * qk));
                     all.push(("keys", 2 * self.tokens * heads * qk));
@@ -191,7 +193,7 @@ impl<'a> Rank<'a> {
         match &layer.ffn {
             Ffn::Dense(mlp) if !self.recomputed.mlp => all.extend(self.mlp(mlp, self.tokens, self.tp)),
             Ffn::Moe(moe) if !self.recomputed.moe => {
-                all.push(("dispatched tokens", self.input * self.received * self.hidden));
+                all.push(("dispatched tokens", self.stored(self.received * self.hidden)));
                 all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
                 if memory.keeps_expert_outputs {
                     all.push(("outputs of the experts", 2 * self.received * self.hidden));
@@ -217,7 +219,7 @@ impl<'a> Rank<'a> {
             tensors.push(("activated gate", 2 * tokens * width));
         }
         if !self.recomputed.act {
-            tensors.push(("activated", self.input * tokens * width));
+            tensors.push(("activated", self.stored(tokens * width)));
         }
         tensors
     }
@@ -232,7 +234,7 @@ fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<NamedTensor
     let on_device = 1.0 - plan.offload.optimizer;
     let copies = f64::from(plan.schedule.weight_copies());
     let buffers = [
-        ("weights", if fp32_shards { 0.0 } else { recipe.weight * copies }, ZeroStage::Three),
+        ("weights", if fp32_shards { 0.0 } else { costs.weight_bytes(plan).0 * copies }, ZeroStage::Three),
         ("gradients", recipe.gradient * copies, ZeroStage::Two),
         ("master weights", recipe.master * on_device * if fp32_shards { copies } else { 1.0 }, ZeroStage::One),
         ("first moments", recipe.state / 2.0 * on_device, ZeroStage::One),
