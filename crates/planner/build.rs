@@ -30,8 +30,7 @@ fn main() {
         writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
         for path in toml_files(&folder) {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            let path =
-                if is_downloaded { without_comments(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
+            let path = if is_downloaded { shortened(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
             writeln!(code, "    ({name:?}, include_str!({:?})),", path.display().to_string())
                 .expect("a string takes text");
         }
@@ -40,11 +39,17 @@ fn main() {
     fs::write(out.join("files.rs"), code).expect("the build folder can be written");
 }
 
-/// Copy of a file without the lines that hold a comment or nothing.
-fn without_comments(file: &Path, copy: &Path) -> PathBuf {
+/// Beginnings of lines that a browser has no use for: comments, and what constants would be without some of the runs.
+const NOT_DOWNLOADED: [&str; 3] = ["#", "folds = ", "rows = "];
+
+/// Copy of a file without the lines that a browser has no use for, or that hold nothing.
+fn shortened(file: &Path, copy: &Path) -> PathBuf {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let lines: Vec<&str> =
-        text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty()).collect();
+    let is_used = |line: &&str| {
+        let line = line.trim_start();
+        !line.is_empty() && !NOT_DOWNLOADED.iter().any(|start| line.starts_with(start))
+    };
+    let lines: Vec<&str> = text.lines().filter(is_used).collect();
     fs::write(copy, lines.join("\n")).expect("the build folder can be written");
     copy.to_owned()
 }
