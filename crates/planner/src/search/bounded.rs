@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 
 use super::incumbents::Incumbents;
-use super::layout_bounds::LeastEnds;
 use super::tables::Pipe;
 use meshwright_engine::cost::incremental::{Price, Stages};
 use meshwright_engine::plan::Plan;
@@ -23,6 +22,15 @@ pub(super) struct ShapeBound {
     pub first: PipeKey,
     /// Number of plans below the others.
     pub left: u64,
+}
+
+/// Lower bounds of the time at the ends of a step of the plans of a layout: of the update on the host of what memory has no room for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeastEnds {
+    /// Under ZeRO 0 to 2.
+    pub replicated: Seconds,
+    /// Under ZeRO 3.
+    pub gathered: Seconds,
 }
 
 /// Legal layout of a shape, with a lower bound of its plans over all pipelines.

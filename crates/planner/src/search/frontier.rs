@@ -66,7 +66,7 @@ impl Frontier {
             .map(|index| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest));
-                let memory = if by_memory { pipelines.layouts.least_memory(&plan) } else { Bytes::ZERO };
+                let memory = if by_memory { pipelines.least_memory(&plan) } else { Bytes::ZERO };
                 (Price { time, memory }, index, 0)
             })
             .collect();
@@ -74,10 +74,10 @@ impl Frontier {
         by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.2 = rank);
         if by_memory {
             by_layers.par_sort_by(|a, b| a.0.memory.get().total_cmp(&b.0.memory.get()));
-        } else if pipelines.layouts.has_ends() {
+        } else if pipelines.has_ends() {
             by_layers
                 .par_iter_mut()
-                .for_each(|(bound, index, _)| bound.time += pipelines.layouts.least_ends_of(&shapes.at(*index).0));
+                .for_each(|(bound, index, _)| bound.time += pipelines.least_ends_of(&shapes.at(*index).0));
             by_layers.par_sort_by(|a, b| a.0.time.get().total_cmp(&b.0.time.get()).then(a.2.cmp(&b.2)));
         }
         Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }

@@ -7,35 +7,13 @@
 //!
 //! Where model states fill the memory, this is a large part of every step, and most pipelines are as fast as the answer but for it.
 
-use super::tables::Tables;
-use crate::space::Space;
-use meshwright_engine::cost::Costs;
+use super::bounded::LeastEnds;
+use super::pipelines::Pipelines;
 use meshwright_engine::cost::incremental::{least_host_update_of_layers, least_memory_of_layers, least_parameters};
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Lower bounds of the time at the ends of a step of the plans of a layout: of the update on the host of what memory has no room for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeastEnds {
-    /// Under ZeRO 0 to 2.
-    pub replicated: Seconds,
-    /// Under ZeRO 3.
-    pub gathered: Seconds,
-}
-
-/// Bounds of the layouts of one search under a budget of memory.
-#[derive(Clone, Copy)]
-pub(super) struct LayoutBounds<'e> {
-    pub costs: &'e Costs<'e>,
-    pub space: &'e Space<'e>,
-    pub tables: &'e Tables<'e>,
-    /// Memory that a plan may need.
-    pub budget: Bytes,
-    /// Whether model states fill much of it, so that what makes plans fit takes time.
-    pub is_tight: bool,
-}
-
-impl LayoutBounds<'_> {
+impl Pipelines<'_> {
     /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
     pub fn least_memory(&self, shape: &Plan) -> Bytes {
         let of_layout = |layout: Layout| self.least_memory_of(&Plan { layout, ..shape.clone() });

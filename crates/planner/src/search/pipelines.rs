@@ -8,10 +8,9 @@ use std::sync::Arc;
 use itertools::Itertools as _;
 use smallvec::SmallVec;
 
-use super::bounded::{BoundedLayout, BoundedPipe, ShapeBound};
+use super::bounded::{BoundedLayout, BoundedPipe, LeastEnds, ShapeBound};
 use super::certificate::Counts;
 use super::groups::Groups;
-use super::layout_bounds::{LayoutBounds, LeastEnds};
 use super::menus::{Fit, Menu, PlanMenu};
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
@@ -99,7 +98,7 @@ impl SplitFloor<'_> {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2: that of the shardings that may fit where their menu is
     /// known or memory is tight, else that of the update alone.
     pub fn ends(&self, pipelines: &Pipelines, plan: &Plan) -> Seconds {
-        if pipelines.layouts.is_tight || self.known_menu().is_some() {
+        if pipelines.is_tight || self.known_menu().is_some() {
             self.edges(pipelines, plan).unwrap_or_default()
         } else {
             pipelines.tables.least_update(plan, &self.plan_menu)
@@ -146,7 +145,8 @@ pub(super) struct Pipelines<'e> {
     pub tables: &'e Tables<'e>,
     /// Memory that a plan may need.
     pub budget: Bytes,
-    pub layouts: LayoutBounds<'e>,
+    /// Whether model states fill much of it, so that what makes plans fit takes time.
+    pub is_tight: bool,
 }
 
 /// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below it the menus,
@@ -157,7 +157,7 @@ impl<'e> Pipelines<'e> {
     /// Pipelines of a search under a budget.
     pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, budget: Bytes) -> Self {
         let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > budget * TIGHT;
-        Self { costs, space, tables, budget, layouts: LayoutBounds { costs, space, tables, budget, is_tight } }
+        Self { costs, space, tables, budget, is_tight }
     }
 
     /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones are counted.
@@ -186,7 +186,7 @@ impl<'e> Pipelines<'e> {
             }
             let gpus = layout.world_size();
             let time = layer_bound(self.costs, &plan, parts, (gpus, gpus));
-            let memory = most.map_or(Bytes::ZERO, |_| self.layouts.least_memory_of(&plan));
+            let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
             place += pipes.pipelines.len() as u32;
         }
@@ -205,7 +205,7 @@ impl<'e> Pipelines<'e> {
     ) -> (Vec<BoundedPipe<'e>>, u64) {
         let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, place } = *layout;
         let too_large = most.is_some_and(|most| memory > most);
-        let ends = if too_large { LeastEnds::default() } else { self.layouts.least_ends(plan) };
+        let ends = if too_large { LeastEnds::default() } else { self.least_ends(plan) };
         let pipes = &self.tables.pipes(plan).pipelines;
         let (mut all, mut left_out) = (Vec::with_capacity(if too_large { 0 } else { pipes.len() }), 0);
         for (pipe, place) in pipes.iter().zip(place..) {
