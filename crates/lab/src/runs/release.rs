@@ -178,9 +178,9 @@ fn is_compiled(row: &Row) -> bool {
     text(row.notes.as_ref()).contains("compile") || is_405b(row)
 }
 
-/// Whether torchtitan's configuration of 405B is the row's.
+/// Whether a row has the shape of Llama 3.1 405B.
 pub(super) fn is_405b(row: &Row) -> bool {
-    text(row.model_name.as_ref()).contains("405B")
+    (row.layers, row.hidden) == (Some(126.0), Some(16_384.0))
 }
 
 /// Year of a release such as the `25.09` after `container` or `NeMo`.
