@@ -6,7 +6,6 @@ use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::gpu::Format;
-use meshwright_engine::plan::ZeroStage;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, thousands, whole_percent};
@@ -79,17 +78,17 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
 
 /// Sentence on weights that a framework holds in 16 bits and, for the GEMMs of a whole step, in 8 as well.
 fn held_twice(problem: &Problem, plan: &Evaluation) -> Option<String> {
-    let (workload, stack) = (problem.workload(), problem.stack());
-    let wide = workload.recipe.weight;
-    let twice = stack.memory.keeps_quantized_weights && matches!(workload.format, Format::Fp8 | Format::Fp8Block);
-    if !twice || wide < 2.0 || plan.plan.zero == ZeroStage::Three {
+    let (workload, costs) = (problem.workload(), Costs::new(problem));
+    let (wide, (held, _)) = (workload.recipe.weight, costs.weight_bytes(&plan.plan));
+    if !matches!(workload.format, Format::Fp8 | Format::Fp8Block) || wide < 2.0 || held <= wide {
         return None;
     }
-    let of_rank = |held: &RankParameters| held.total() - held.tables;
-    let most = Costs::new(problem).rank_parameters(&plan.plan).iter().map(of_rank).fold(0.0, f64::max);
+    let of_rank = |rank: &RankParameters| rank.total() - rank.tables;
+    let most = costs.rank_parameters(&plan.plan).iter().map(of_rank).fold(0.0, f64::max);
+    let copies = f64::from(plan.plan.schedule.weight_copies());
     Some(format!(
         "Weights are held in 16 bits and in 8; `--optimizer fp8-primary` holds them in 8 alone and frees {:.1} GiB a GPU.",
-        Bytes::new(most * wide).as_gib()
+        Bytes::new(most * wide * copies).as_gib()
     ))
 }
 
