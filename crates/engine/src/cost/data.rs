@@ -335,7 +335,7 @@ impl Costs<'_> {
             return (all_reduce(1.0), gather + stack.quirks.broadcast_per_owner * f64::from(shards));
         }
         if stack.quirks.zero_all_reduce {
-            let whole = Bytes::new(parameters * stack.gather_bytes);
+            let whole = Bytes::new(parameters * self.sent_weight_bytes());
             return (
                 all_reduce(1.0),
                 self.fabric.time(Collective::AllGather, whole, group, 1.0) + self.tensor_copies(plan, shards),

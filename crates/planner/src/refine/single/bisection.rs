@@ -18,7 +18,8 @@ const FINEST: f64 = 2e-4;
 const ENOUGH: f64 = 0.005;
 /// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
-/// Work of all intervals, in arcs of shortest paths: the same on every machine.
+/// Work of all intervals, in arcs of shortest paths: the same on every machine. Gaps of docs/refine.md are those without a limit; a
+/// model of 64 layers on 32 stages, which took minutes, ends (`benches/runs/2026-11-26-2-cores.txt`).
 const MOST_WORK: usize = 500_000_000;
 
 /// Splits in which every stage begins in its window, and the slowest takes more than `low` and at most `high`.
