@@ -13,7 +13,7 @@ use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder,
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Family;
+use meshwright_engine::stack::{AmaxReduction, Family};
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::limits::{Limits, Obstacle};
 
@@ -350,7 +350,8 @@ fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Source: [megatron-lm] `arguments.py`: `--optimizer-cpu-offload` needs the precision-aware optimizer;
+/// Source: [megatron-lm] `arguments.py`: `--optimizer-cpu-offload` needs the precision-aware optimizer, and with
+/// `--fp8-param-gather` delayed scaling;
 /// `transformer_config.py`: `--cpu-offloading-num-layers` needs one stage and no recomputation, and keeps a layer.
 fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Offload { optimizer, activations } = plan.offload;
@@ -370,6 +371,11 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
                 "it needs the distributed optimizer",
                 Plan { zero: ZeroStage::One, ..plan.clone() },
             );
+        }
+        let delayed = problem.workload().format == Format::Fp8 && problem.stack().amax_reduction != AmaxReduction::None;
+        if bytes_are(problem.workload().recipe.weight, 1.0) && !delayed {
+            let why = "beside 8-bit weights it needs delayed scaling";
+            return Obstacle::of_plan(what(), why, without_optimizer);
         }
     }
     if activations > 0.0 {

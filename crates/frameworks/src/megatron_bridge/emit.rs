@@ -39,6 +39,7 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         | "fp4-format"
         | "fp4-recipe"
         | "fp8-param-gather"
+        | "reuse-grad-buf-for-mxfp8-param-ag"
         | "accumulate-allreduce-grads-in-fp32"
         | "grad-reduce-in-bf16"
         | "transformer-impl"
@@ -182,8 +183,8 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     if problem.workload().format != Format::Bf16 {
         text.line(snippet!("    cfg.mixed_precision.fp8_param_gather = {}", narrow));
     }
-    if problem.workload().format == Format::Mxfp8 && !narrow {
-        // The recipe sets it, and it wants weights in MXFP8.
+    if problem.workload().format == Format::Mxfp8 && !has("reuse-grad-buf-for-mxfp8-param-ag") {
+        // The recipe sets it, which suits weights in MXFP8 without FSDP.
         text.fixed("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
     }
     for at in ["mixed_precision", "ddp"] {

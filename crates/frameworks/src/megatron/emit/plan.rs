@@ -123,7 +123,14 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> FlagGroup
             if workload.format == Format::Nvfp4 { ("fp4-format", "fp4-recipe") } else { ("fp8-format", "fp8-recipe") };
         group.set(formats, format);
         group.set(recipes, recipe);
-        group.on_if(workload.format != Format::Nvfp4 && bytes_are(weight, 1.0), "fp8-param-gather");
+        let narrow = workload.format != Format::Nvfp4 && bytes_are(weight, 1.0);
+        group.on_if(narrow, "fp8-param-gather");
+        // Weights in MXFP8 have no place in the buffer of weights, so their all-gather takes that of gradients; Megatron FSDP has
+        // buffers of its own ([megatron-lm] `param_and_grad_buffer.py`, `arguments.py`).
+        group.on_if(
+            narrow && workload.format == Format::Mxfp8 && plan.zero < ZeroStage::Two,
+            "reuse-grad-buf-for-mxfp8-param-ag",
+        );
         let oldest = scaling::oldest_engine(&problem.cluster().gpu, recipe);
         if let Some(oldest) = oldest.filter(|oldest| *oldest != scaling::FIRST_ENGINE) {
             notes.push(format!("its recipe `{recipe}` needs Transformer Engine {oldest} or newer on these GPUs"));

@@ -34,6 +34,7 @@ const WANTED: &[Wanted] = &[
     ),
     ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
     ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 GEMMs"),
+    ("--reuse-grad-buf-for-mxfp8-param-ag", &["--fp8-param-gather"], "Megatron asserts both"),
     ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 GEMMs"),
     ("--fp8-recipe", &["--fp8-format"], "a recipe without a format does nothing"),
     ("--use-precision-aware-optimizer", &["--use-distributed-optimizer", "--use-megatron-fsdp"], "Megatron asserts it"),
