@@ -79,7 +79,7 @@ pub struct QuestionOptions {
     /// Optimizer recipe (`meshwright budget MODEL`)
     ///
     /// A name, or bytes per parameter as weights+gradients+master+moments. By default megatron, or megatron-bf16-grads if the
-    /// stack reduces gradients in 16 bits.
+    /// stack reduces gradients in 16 bits; in FP8 and MXFP8 that of the stack's recipes (NeMo's: fp8-primary).
     #[cfg_attr(feature = "cli", arg(long, value_name = "RECIPE"))]
     pub optimizer: Option<String>,
     /// Software stack: a name (`meshwright stacks`) or a TOML file
@@ -204,6 +204,7 @@ impl Question {
 
     /// Name of the optimizer recipe.
     pub fn recipe_name(&self, problem: &Problem) -> String {
-        self.options.optimizer.clone().unwrap_or_else(|| problem.stack().usual_recipe().to_owned())
+        let usual = || problem.stack().usual_recipe(problem.workload().format).to_owned();
+        self.options.optimizer.clone().unwrap_or_else(usual)
     }
 }

@@ -159,7 +159,7 @@ impl QuestionOptions {
             assumed.push(format!("--global-batch {batch}"));
             batch
         });
-        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe());
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe(self.precision.into()));
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }

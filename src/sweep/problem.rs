@@ -21,12 +21,12 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
         (None, Some(stack)) => stack.clone(),
         (None, None) => catalog::stack(catalog::defaults::stack(&cluster.gpu.vendor), &sweep.sets)?,
     };
-    let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe());
-    let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
     let format = match choice.get("precision") {
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,
     };
+    let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe(format));
+    let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
     let workload = meshwright_engine::workload::Workload { format, recipe, ..task.workload.clone() };
     Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
         .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))

@@ -72,7 +72,7 @@ impl Configuration {
             spec = spec.set("stack.memory.keeps_outputs=true");
         }
         let problem = spec.problem();
-        let bytes = recipe(problem.stack().usual_recipe()).unwrap();
+        let bytes = recipe(problem.stack().usual_recipe(problem.workload().format)).unwrap();
         let mut model = model(&self.model);
         if let Some(layers) = settings.get("layers") {
             model.order.truncate(layers.parse().unwrap());

@@ -8,7 +8,7 @@ use meshwright::plan::text::parse_plan;
 /// Memory of the fullest rank in GiB, and whether it is within the default share of the device.
 fn memory(spec: &Spec, plan: &str) -> (f64, bool) {
     let mut problem = spec.problem();
-    let recipe = meshwright::workload::recipe(problem.stack().usual_recipe()).unwrap();
+    let recipe = meshwright::workload::recipe(problem.stack().usual_recipe(problem.workload().format)).unwrap();
     problem = problem.changed(|_, workload, _| workload.recipe = recipe).unwrap();
     let costs = Costs::new(&problem);
     let plan = parse_plan(plan, &problem).unwrap();

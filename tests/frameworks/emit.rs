@@ -219,13 +219,36 @@ fn devices_without_cuda_or_rocm_are_refused() {
 }
 
 #[test]
-fn weights_in_bf16_share_no_buffer_with_mxfp8() {
-    let text = |optimizer: &str| {
-        let flags = ["--precision", "mxfp8", "--optimizer", optimizer, "--plan", "tp=1 pp=1 zero=3 shard=32"];
-        out(&run(&[&["emit", "megatron-bridge", "mistral-7b", "hgx-b200-512", "--gpus", "128"][..], &flags].concat()))
+fn weights_in_mxfp8_are_gathered_through_the_gradients() {
+    let text = |framework: &str, options: &[&str], plan: &str| {
+        let asked = ["emit", framework, "mistral-7b", "hgx-b200-512", "--gpus", "128", "--precision", "mxfp8"];
+        let made = run(&[&asked[..], options, &["--plan", plan]].concat());
+        assert_eq!(made.status.code(), Some(0), "{}", err(&made));
+        out(&made)
     };
-    let (wide, unset) = (text("megatron"), "reuse_grad_buf_for_mxfp8_param_ag = False");
+    let (sharded, replicated) = ("tp=1 pp=1 zero=3 shard=32", "tp=1 pp=1 zero=1");
+    let unset = "reuse_grad_buf_for_mxfp8_param_ag = False";
+    let wide = text("megatron-bridge", &["--optimizer", "megatron"], replicated);
     assert!(wide.contains("fp8_param_gather = False") && wide.contains(unset), "{wide}");
+    for (plan, reuses) in [(replicated, true), (sharded, false)] {
+        let bridge = text("megatron-bridge", &[], plan);
+        assert!(bridge.contains("fp8_param_gather = True"), "NeMo's recipe is the default: {bridge}");
+        assert_eq!(!bridge.contains(unset), reuses, "{bridge}");
+        let megatron = text("megatron", &[], plan);
+        assert!(megatron.contains("--fp8-param-gather"), "{megatron}");
+        assert_eq!(megatron.contains("--reuse-grad-buf-for-mxfp8-param-ag"), reuses, "{megatron}");
+    }
+}
+
+#[test]
+fn eight_bit_weights_leave_their_optimizer_on_the_device_without_delayed_scaling() {
+    let asked = |amax: &str| {
+        let flags = ["--precision", "fp8", "--set", amax, "--plan", "tp=1 pp=1 zero=1 offload-optimizer=1"];
+        run(&[&["emit", "megatron", "mistral-7b", "hgx-b200-512", "--gpus", "128"][..], &flags].concat())
+    };
+    let (current, delayed) = (asked("stack.amax_reduction=none"), asked("stack.amax_reduction=all"));
+    assert!(err(&current).contains("beside 8-bit weights it needs delayed scaling"), "{}", err(&current));
+    assert_eq!(delayed.status.code(), Some(0), "{}", err(&delayed));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
-use crate::gpu::AttentionKernel;
+use crate::gpu::{AttentionKernel, Format};
 use crate::schedule::Schedule;
 use crate::sources::own_source;
 use crate::split::LayerSplit;
@@ -328,10 +328,11 @@ const fn two() -> f64 {
 }
 
 impl Stack {
-    /// Name of the default byte recipe.
-    pub fn usual_recipe(&self) -> &str {
+    /// Name of the default byte recipe where most GEMMs are in `format`.
+    pub fn usual_recipe(&self, format: Format) -> &str {
+        let narrow = self.memory.narrow_recipe.as_deref().filter(|_| format.replaces_weights());
         let by_gradients = if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" };
-        self.memory.recipe.as_deref().unwrap_or(by_gradients)
+        narrow.or(self.memory.recipe.as_deref()).unwrap_or(by_gradients)
     }
 
     /// Validates the stack.

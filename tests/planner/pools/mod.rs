@@ -69,7 +69,7 @@ fn problem_of(model: Model, cluster: Cluster, global_batch: u32) -> Result<Probl
         seq_len: 4096,
         format: Format::Bf16,
         half: Half::default(),
-        recipe: recipe(stack.usual_recipe()).unwrap(),
+        recipe: recipe(stack.usual_recipe(Format::Bf16)).unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,
         imbalance: 1.0,

@@ -46,6 +46,17 @@ impl Format {
         }
     }
 
+    /// Whether recipes hold weights in this format alone: those of FP8 and MXFP8 do, those of scaled blocks of FP8 and of NVFP4
+    /// hold them in 16 bits.
+    ///
+    /// Source: [megatron-bridge] `training/mixed_precision.py`, `fp8_param_gather`.
+    pub(crate) const fn replaces_weights(self) -> bool {
+        match self {
+            Self::Fp8 | Self::Mxfp8 => true,
+            Self::Bf16 | Self::Fp8Block | Self::Nvfp4 => false,
+        }
+    }
+
     /// Bytes moved to cast one element to this format: read, write, and transposed write.
     ///
     /// Source: specification §2.5.

@@ -10,6 +10,8 @@ use crate::units::Bytes;
 pub struct MemoryUse {
     /// Name of the default byte recipe (`--optimizer`), if the framework has one of its own.
     pub recipe: Option<String>,
+    /// Name of the default byte recipe where GEMMs are in FP8 or MXFP8, if it then differs.
+    pub narrow_recipe: Option<String>,
     /// Whether the input of a virtual stage is freed once the stage has read it.
     pub frees_stage_inputs: bool,
     /// Whether outputs of experts are kept for the weighted sum. They are not where the router's probabilities multiply the
@@ -75,6 +77,7 @@ impl Default for MemoryUse {
     fn default() -> Self {
         Self {
             recipe: None,
+            narrow_recipe: None,
             frees_stage_inputs: false,
             keeps_expert_outputs: true,
             activation_input_bytes: 2.0,

@@ -38,6 +38,7 @@ impl MemoryUse {
     fn check_ranges(&self) -> Result<(), OutOfRange> {
         let Self {
             recipe: _,
+            narrow_recipe: _,
             frees_stage_inputs: _,
             keeps_expert_outputs: _,
             activation_input_bytes,

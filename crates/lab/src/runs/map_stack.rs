@@ -8,7 +8,7 @@ use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stack::{Dispatcher, Stack, TpGather};
-use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
+use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::Shelf;
 
 /// Traffic factor of the AMD submissions' stack of any year, as for 2025.
@@ -193,12 +193,12 @@ pub(super) fn workload(
         && !drops_tokens
         && !notes.contains("balanced");
     let gradient = stack.gradient_bytes.unwrap_or(stack.reduce_bytes);
-    let narrow = release.is_core()
-        && match format {
-            Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => text(row.fp8_params.as_ref()) != "false",
-            Format::Nvfp4 => text(row.fp8_params.as_ref()) == "true",
-            Format::Bf16 => false,
-        };
+    let usual = || workload::recipe(stack.usual_recipe(format)).is_some_and(|usual| usual.weight < 2.0);
+    let narrow = match text(row.fp8_params.as_ref()) {
+        "true" => format != Format::Bf16,
+        "false" => false,
+        _ => usual(),
+    };
     Ok(Workload {
         global_batch,
         seq_len,
