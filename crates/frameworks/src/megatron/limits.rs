@@ -2,6 +2,7 @@
 //! `megatron/core/transformer/transformer_config.py` (`__post_init__`), `megatron/core/parallel_state.py`, release 0.19.2.
 
 use super::hybrid::{self, Hybrid};
+use super::offload::offload;
 use crate::details::{self, unsayable};
 use crate::rules::{bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
@@ -9,11 +10,11 @@ use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Norm, QkNorm, Span};
-use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::{AmaxReduction, Family};
+use meshwright_engine::stack::Family;
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::limits::{Limits, Obstacle};
 
@@ -348,58 +349,4 @@ fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         .into(),
         instead: Some(Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }),
     })
-}
-
-/// Source: [megatron-lm] `arguments.py`: `--optimizer-cpu-offload` needs the precision-aware optimizer, and with
-/// `--fp8-param-gather` delayed scaling;
-/// `transformer_config.py`: `--cpu-offloading-num-layers` needs one stage and no recomputation, and keeps a layer.
-fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Offload { optimizer, activations } = plan.offload;
-    if plan.offload == Offload::NONE {
-        return None;
-    }
-    let without_optimizer = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
-    let without_activations = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
-    if optimizer > 0.0 {
-        let what = || format!("offload-optimizer={optimizer}");
-        if problem.workload().optimizer == Optimizer::Muon || plan.zero >= ZeroStage::Two {
-            return Obstacle::of_plan(what(), "the hybrid device optimizer is Adam without FSDP", without_optimizer);
-        }
-        if plan.zero == ZeroStage::Zero {
-            return Obstacle::of_plan(
-                what(),
-                "it needs the distributed optimizer",
-                Plan { zero: ZeroStage::One, ..plan.clone() },
-            );
-        }
-        let delayed = problem.workload().format == Format::Fp8 && problem.stack().amax_reduction != AmaxReduction::None;
-        if bytes_are(problem.workload().recipe.weight, 1.0) && !delayed {
-            let why = "beside 8-bit weights it needs delayed scaling";
-            return Obstacle::of_plan(what(), why, without_optimizer);
-        }
-    }
-    if activations > 0.0 {
-        let layers = f64::from(problem.model().layers());
-        let offloaded = activations * layers;
-        let whole = (offloaded - offloaded.round()).abs() < 1e-6 * layers;
-        let what = format!("offload-activations={activations}");
-        if plan.layout.pp > 1 {
-            return Obstacle::of_plan(what, "`--cpu-offloading-num-layers` needs pp=1", without_activations);
-        }
-        if plan.zero >= ZeroStage::Two {
-            return Obstacle::of_plan(what, "Megatron core has no test of it with Megatron-FSDP", without_activations);
-        }
-        if plan.recompute != Recompute::None {
-            return Obstacle::of_plan(what, "offloaded layers are not recomputed", without_activations);
-        }
-        if !whole || offloaded.round() >= layers {
-            let fewer = offloaded.floor().clamp(0.0, layers - 1.0) / layers;
-            return Obstacle::of_plan(
-                what,
-                format!("it offloads whole layers, fewer than the {layers}"),
-                Plan { offload: Offload { activations: fewer, ..plan.offload }, ..plan.clone() },
-            );
-        }
-    }
-    None
 }

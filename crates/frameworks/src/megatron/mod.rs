@@ -5,6 +5,7 @@ pub mod flags;
 pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;
+mod offload;
 
 use crate::framework::{Framework, SettingsReader};
 
