@@ -79,8 +79,15 @@ fn maxtext_is_written_for_tpus_and_gpus() {
     }
     assert!(!tpus.contains("srun") && !tpus.contains("JAX_COORDINATOR_IP"), "{tpus}");
     // MaxText takes the policy `none` as full recomputation.
-    let kept = out(&emitted("tpu-v5p-1024", "tp=8 zero=3 recompute=none"));
-    assert!(kept.contains("remat_policy: minimal"), "{kept}");
+    for (recompute, policy) in [
+        ("none", "minimal_with_context"),
+        ("per-op", "minimal"),
+        ("core_attn+mlp", "save_dot_except_mlp"),
+        ("per-op offload-activations=1", "minimal_offloaded"),
+    ] {
+        let kept = out(&emitted("tpu-v5p-1024", &format!("tp=8 zero=3 recompute={recompute}")));
+        assert!(kept.contains(&format!("remat_policy: {policy}\n")), "{kept}");
+    }
     let gpus = out(&emitted("h100-512", "tp=8 sp=off zero=3 recompute=full"));
     for wanted in [
         "hardware: gpu_multiprocess",
@@ -96,7 +103,7 @@ fn maxtext_is_written_for_tpus_and_gpus() {
         ("tp=8 pp=2", "no pipeline"),
         ("zero=1", "shards weights too"),
         ("cp=2 cp-kind=allgather zero=0", "context and expert axes"),
-        ("recompute=core_attn zero=3", "whole layers"),
+        ("recompute=core_attn zero=3", "outputs of all matmuls, of all but the MLP's, or none"),
     ] {
         let refused = err(&emitted("tpu-v5p-1024", plan));
         assert!(refused.contains("MaxText cannot run this") && refused.contains(why), "{plan}: {refused}");

@@ -281,6 +281,20 @@ fn maxtext_is_read_whole_or_refused() {
         let imported = read(&format!("{whole}{more}\n")).unwrap();
         assert!(imported.findings.iter().any(|finding| finding.rule == rule), "{more}: {:?}", imported.findings);
     }
+    for (policy, recompute, known) in [
+        ("minimal", "per-op", true),
+        ("minimal_flash", "none", true),
+        ("minimal_offloaded", "per-op", true),
+        ("none", "full", true),
+        ("save_dot_except_mlp", "core_attn+mlp", true),
+        ("save_qkv_proj", "full", false),
+    ] {
+        let imported = read(&format!("{whole}remat_policy: {policy}\n")).unwrap();
+        assert_eq!(imported.plan.recompute.to_string(), recompute, "{policy}");
+        assert_eq!(imported.plan.offload.activations > 0.0, policy == "minimal_offloaded");
+        let warned = imported.findings.iter().any(|finding| finding.rule == "not-modelled");
+        assert_ne!(warned, known, "{policy}: {:?}", imported.findings);
+    }
     let partial = read("base_config: base.yml\nmodel_name: llama3.1-8b\nici_fsdp_parallelism: -1\n").unwrap_err();
     assert!(partial.why.contains("MaxText's configuration, which is not read"), "{partial}");
 }

@@ -11,6 +11,7 @@ mod meter;
 mod narrow;
 mod one_price;
 mod origins;
+mod policies;
 mod staged;
 mod trust;
 mod worked;

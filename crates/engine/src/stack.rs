@@ -218,8 +218,8 @@ pub struct Stack {
     /// does it (specification §2.4).
     #[serde(default)]
     pub expert_bias: f64,
-    /// Whether recomputation of a layer stops as soon as backward has its inputs, before the layer's last GEMM
-    /// (`torch.utils.checkpoint` without re-entry).
+    /// Whether recomputation of a layer leaves out its last GEMM, whose output backward does not read (`torch.utils.checkpoint`
+    /// without re-entry stops before it; JAX removes what nothing reads).
     #[serde(default)]
     pub checkpoint_early_stop: bool,
     /// Spread of step times between groups of eight GPUs, as a share of the step.

@@ -23,11 +23,11 @@ impl Costs<'_> {
 
     /// Activations that one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
     pub fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
+        if let Some(recomputed) = self.policy(plan.recompute) {
+            return self.kept_outputs(kind, plan, recomputed);
+        }
         match plan.recompute {
-            Recompute::None | Recompute::FirstLayers(_) => {
-                let outputs = self.matmul_outputs(kind, plan).filter(|_| self.is_scanned());
-                outputs.unwrap_or_else(|| self.all_activations(kind, plan, Modules::default()))
-            }
+            Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
             Recompute::PerOp => self.kept_by_operator(kind, plan),
             Recompute::EveryOther => {
@@ -37,24 +37,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Outputs of the matmuls of one layer with attention and a dense MLP, where the stack keeps them
-    ///
-    /// ```text
-    /// n·(2·d(a+2g)/t + 2·G·f/t + 2h/ts + 2h/ts)          QKV, gate and up, attention's projection, the layer's input
-    /// ```
-    ///
-    /// Source: [maxtext] `remat_policy: minimal`, [maxtext-compiled].
-    fn matmul_outputs(&self, kind: usize, plan: &Plan) -> Option<Bytes> {
-        let (model, layer) = (self.problem.model(), &self.problem.model().kinds[kind]);
-        let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) else { return None };
-        let split = attention.qkv_width() as f64 + mlp.gates() as f64 * f64::from(mlp.intermediate);
-        let whole = 2.0 * f64::from(model.hidden) / plan.sequence_shards();
-        let bytes = Bytes::new(self.tokens(plan) * 2.0 * (split / f64::from(plan.layout.tp) + whole));
-        self.device.stack.memory.keeps_matmul_outputs.then_some(bytes)
-    }
-
-    /// Activations that checkpointing by operator keeps of one layer: a share of all, or the outputs of matmuls. PyTorch's list
-    /// keeps of a layer with attention and a dense MLP
+    /// Activations that checkpointing by operator keeps of one layer: a share of all. PyTorch's list keeps of a layer with
+    /// attention and a dense MLP
     ///
     /// ```text
     /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, down's whole partial sums, attention, the input
@@ -62,9 +46,6 @@ impl Costs<'_> {
     ///
     /// Source: [memory-oracle].
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
-        if let Some(outputs) = self.matmul_outputs(kind, plan) {
-            return outputs;
-        }
         let (layer, memory) = (&self.problem.model().kinds[kind], &self.device.stack.memory);
         let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
         if let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) {

@@ -177,6 +177,15 @@ impl Costs<'_> {
         self.sharded_step(plan, layers, &free, around).total()
     }
 
+    /// Exposed part of the all-reduce between shard groups. Gradients of layers that a compiled loop runs are whole when the loop
+    /// ends, so nothing is left to hide it. Source: specification §5.4 with version 1.1, §6.11.
+    fn exposed_between_groups(&self, outer: Seconds, layers: Seconds) -> Seconds {
+        if self.is_scanned() {
+            return outer;
+        }
+        outer / f64::from(self.problem.model().layers()) + (outer - layers * 0.5).or_zero()
+    }
+
     /// Step time.
     ///
     /// ```text
@@ -184,7 +193,7 @@ impl Costs<'_> {
     /// pp = 1   T = m·(Σ T_layer + ends) + m·ag + last rs + embedding's ag and rs
     /// pp > 1   M = the most of a rank, its layers and ½·T_head on the last;  T = m·M + (Σ − M)/v + the same edges
     ///          splits unknown: (m + (p−1)/v)·ΣT_layer/p + ½·m·T_head + the same edges
-    /// HSDP     + outer/L + max(0, outer − ½·ΣT_layer),  outer = ar(P/t/p·g/K) over the groups
+    /// HSDP     + outer/L + max(0, outer − ½·ΣT_layer),  outer = ar(P/t/p·g/K) over the groups; a compiled loop: + outer
     /// ```
     ///
     /// Source: specification §5.4 with version 1.1.
@@ -196,7 +205,6 @@ impl Costs<'_> {
         around: &Around,
     ) -> StepTime {
         let Around { mut ends, sends, slow_down } = *around;
-        let model = self.problem.model();
         let (m, pp, v) =
             (self.micro_batches(plan), f64::from(plan.layout.pp), f64::from(plan.schedule.virtual_stages()));
         if self.is_lora() {
@@ -213,7 +221,7 @@ impl Costs<'_> {
         let (all, exposed) = (&layers.all, exposed_on(&layers.all));
         let layers_time = all.busy + exposed;
         let edge = sharded.kinds[self.highest_kind];
-        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
+        let outer = self.exposed_between_groups(sharded.outer, layers_time);
         let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;
         if plan.layout.pp == 1 {

@@ -26,6 +26,7 @@ pub mod optimizer;
 pub mod overlap;
 mod peaks;
 pub mod pipeline;
+mod policy;
 mod price;
 pub mod recompute;
 mod scanned;

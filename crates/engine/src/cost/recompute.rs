@@ -21,8 +21,12 @@ impl Costs<'_> {
     ///               function; mla_up_proj its products and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
     ///
-    /// Recomputing `moe` dispatches the tokens again. Source: specification §6.4 with version 1.1.
+    /// Recomputing `moe` dispatches the tokens again. Under JAX the modules are those of [`Self::policy`]. Source: specification §6.4
+    /// with version 1.1.
     pub(super) fn recomputed(&self, layer: &Layer, plan: &Plan, cost: &LayerCost) -> Seconds {
+        if let Some(modules) = self.policy(plan.recompute) {
+            return self.modules(modules, layer, cost);
+        }
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.again(cost),
@@ -32,16 +36,20 @@ impl Costs<'_> {
         }
     }
 
-    /// Forward time of a layer up to the last result that backward needs: `torch.utils.checkpoint` without re-entry stops
-    /// before the last GEMM, whose output nothing needs, and so before its collective, one of four. Source:
-    /// [torch-checkpoint].
+    /// Forward time of a layer up to the last result that backward needs.
     fn again(&self, cost: &LayerCost) -> Seconds {
-        let all = full(cost);
-        if self.device.stack.checkpoint_early_stop && cost.last_gemm > Seconds::ZERO {
-            all - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
+        if self.stops_early(cost) {
+            full(cost) - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
         } else {
-            all
+            full(cost)
         }
+    }
+
+    /// Whether recomputation leaves out the last GEMM, whose output nothing needs, and so its collective, one of four:
+    /// `torch.utils.checkpoint` without re-entry stops before it, and JAX computes nothing that is not read. Source:
+    /// [torch-checkpoint]; [jax-checkpoint].
+    fn stops_early(&self, cost: &LayerCost) -> bool {
+        self.device.stack.checkpoint_early_stop && cost.last_gemm > Seconds::ZERO
     }
 
     fn modules(&self, modules: Modules, layer: &Layer, cost: &LayerCost) -> Seconds {
@@ -49,11 +57,12 @@ impl Costs<'_> {
         let is_moe = matches!(layer.ffn, Ffn::Moe(_));
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
         let whole_ffn = (mlp && !is_moe) || (moe && is_moe);
-        when(core_attn && self.keeps_scores(), cost.attention)
+        let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs;
+        when(core_attn && saves, cost.attention)
             + when(layernorm, cost.norms * 0.5)
             + when(act && !whole_ffn, cost.activation)
             + when(mla_up_proj && cost.up_projections > Seconds::ZERO, cost.up_projections + cost.norms * 0.5)
-            + when(whole_ffn, cost.ffn)
+            + when(whole_ffn, cost.ffn - if self.stops_early(cost) { cost.last_gemm } else { Seconds::ZERO })
             + when(moe && is_moe, cost.ep.forward)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Keys: [maxtext] `src/maxtext/configs/base.yml`, commit e591f30c.
 
-use super::limits::{LIMITS, inside_and_across};
+use super::limits::{LIMITS, OFFLOADED, POLICIES, inside_and_across};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
@@ -12,7 +12,6 @@ use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::QkNorm;
-use meshwright_engine::plan::Recompute;
 use meshwright_planner::limits::Obstacle;
 
 /// Name of the YAML.
@@ -62,8 +61,10 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.line(snippet!("gradient_accumulation_steps: {}\nmax_target_length: {}", passes, workload.seq_len));
     text.fixed("# formats and memory");
     text.fixed("dtype: bfloat16\nweight_dtype: float32\ngrad_dtype: float32\nopt_type: adamw");
-    // MaxText takes `none` as full recomputation.
-    text.line(snippet!("remat_policy: {}", if plan.recompute == Recompute::Full { "full" } else { "minimal" }));
+    let on_device =
+        POLICIES.iter().find(|(recompute, _)| *recompute == plan.recompute).map_or("full", |(_, name)| name);
+    let policy = if plan.offload.activations > 0.0 { OFFLOADED } else { on_device };
+    text.line(snippet!("remat_policy: {}", Snippet::fixed(policy)));
     text.fixed("# To be edited: learning rate.\nlearning_rate: 3.0e-4");
     match request.steps {
         Some(steps) => {

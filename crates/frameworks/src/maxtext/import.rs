@@ -2,6 +2,7 @@
 //!
 //! Source: [maxtext] `src/maxtext/configs/base.yml`, commit e591f30c.
 
+use super::limits::{OFFLOADED, POLICIES};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
@@ -67,11 +68,18 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     let shards = fsdp.saturating_mul(expert).saturating_mul(context);
     plan.zero = if shards > 1 { ZeroStage::Three } else { ZeroStage::Zero };
     plan.shard_group = (shards > 1 && data > 1).then_some(shards);
-    plan.recompute = match document.word("remat_policy").as_deref() {
-        Some("minimal") => Recompute::None,
+    let policy = document.word("remat_policy").unwrap_or_default();
+    let known = POLICIES.iter().find(|(_, name)| *name == policy.as_str()).map(|(recompute, _)| *recompute);
+    plan.recompute = match (known, policy.as_str()) {
+        (Some(recompute), _) => recompute,
+        (None, OFFLOADED) => {
+            plan.offload.activations = 1.0;
+            Recompute::PerOp
+        }
+        (None, "minimal_flash") => Recompute::None, // the former name of `minimal_with_context`
         // Without a policy, JAX's checkpoint keeps a layer's input alone.
-        Some("full" | "none") | None => Recompute::Full,
-        Some(other) => {
+        (None, "none" | "") => Recompute::Full,
+        (None, other) => {
             let place = document.place("remat_policy");
             let message = format!("`remat_policy: {other}` is priced as full recomputation, which takes longer");
             document.note(Finding::warning("not-modelled", message).at_maybe(place.as_ref()));

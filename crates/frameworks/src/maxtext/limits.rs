@@ -7,7 +7,7 @@ use crate::rules::{self, bytes_are, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Norm, QkNorm, RopeScalingKind, RouterScore, Span};
-use meshwright_engine::plan::{CpKind, Layout, Plan, ZeroStage};
+use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
 use meshwright_engine::workload::{Adaptation, Optimizer, Recipe};
@@ -19,18 +19,12 @@ pub const LIMITS: Limits = Limits {
     title: "MaxText",
     family: Family::Jax,
     also: &[],
-    values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,3", "dispatcher=alltoall"],
+    values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "zero=0,3", "dispatcher=alltoall"],
     names_stages: false,
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
-    shape: &[
-        context_kind,
-        rules::all_to_all_only,
-        rules::key_value_heads,
-        rules::no_expert_tensor,
-        rules::recompute_all_or_none,
-    ],
-    plan: &[rules::no_offload],
+    shape: &[context_kind, rules::all_to_all_only, rules::key_value_heads, rules::no_expert_tensor, remat_policy],
+    plan: &[offload],
     sharding: &[rules::no_pipeline, sharding, shard_group, expert_axis, slices, rules::reshard_only],
 };
 
@@ -101,6 +95,43 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(workload(problem));
     found
+}
+
+/// Policy that keeps what `minimal` keeps, on the host.
+pub(super) const OFFLOADED: &str = "minimal_offloaded";
+
+/// Attention and the MLP.
+const WITHOUT_MLP: Modules =
+    Modules { core_attn: true, mlp: true, layernorm: false, act: false, mla_up_proj: false, moe: false };
+
+/// Recomputations that its policies are, with their names. Source: [maxtext] `layers/decoders.py`, `get_remat_policy`, where `none`
+/// recomputes everything.
+pub(super) const POLICIES: &[(Recompute, &str)] = &[
+    (Recompute::None, "minimal_with_context"),
+    (Recompute::PerOp, "minimal"),
+    (Recompute::Selective(WITHOUT_MLP), "save_dot_except_mlp"),
+    (Recompute::Full, "full"),
+];
+
+fn remat_policy(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if POLICIES.iter().any(|(recompute, _)| *recompute == plan.recompute) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("recompute={}", plan.recompute),
+        "its policies keep outputs of all matmuls, of all but the MLP's, or none",
+        Plan { recompute: Recompute::PerOp, ..plan.clone() },
+    )
+}
+
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Offload { optimizer, activations } = plan.offload;
+    let all_or_none = activations <= 0.0 || activations >= 1.0 && plan.recompute == Recompute::PerOp;
+    if optimizer <= 0.0 && all_or_none {
+        return None;
+    }
+    let why = "it offloads all outputs of matmuls (recompute=per-op offload-activations=1), or nothing";
+    Obstacle::of_plan("offload", why, Plan { offload: Offload::NONE, ..plan.clone() })
 }
 
 /// bf16 GEMMs, fp32 weights, gradients and moments. The plan's bf16 weight is the copy that XLA casts for them.

@@ -13,6 +13,8 @@ use meshwright_engine::stack::Dispatcher;
 
 /// Largest micro-batch to assume for a blank cell.
 const BLANK_MICRO_BATCH: u32 = 4;
+/// MaxText's policy that keeps the outputs of matmuls on the host.
+const OFFLOADED: &str = "minimal_offloaded";
 /// Layers of one chunk of a mixture of experts that does not state its chunks.
 const MOE_CHUNK: u32 = 4;
 
@@ -63,7 +65,7 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
         reshard_after_forward: !pipelined_shards,
         micro_batch,
         recompute: recompute(row, release),
-        offload: Offload { activations: offloaded(text(row.offload.as_ref()), model.layers()), ..Offload::NONE },
+        offload: Offload { activations: offloaded(row, release, model.layers()), ..Offload::NONE },
         dispatcher: Dispatcher::AllToAll,
         order: RankOrder::PipelineOutermost,
     })
@@ -185,10 +187,14 @@ fn recompute(row: &Row, release: Release) -> Recompute {
         mlp: has("(mlp") || has("+mlp"),
         moe: false,
     };
-    if stated == "full" {
+    if release == Release::Jax
+        && let Some(recompute) = policy(text(row.recompute_modules.as_ref()))
+    {
+        recompute
+    } else if stated == "full" {
         Recompute::Full
-    } else if release == Release::Jax && (stated == "none" || stated == "minimal") {
-        Recompute::PerOp // MaxText's least policy, `minimal`, keeps the outputs of matmuls
+    } else if release == Release::Jax && matches!(stated, "" | "none" | "minimal") {
+        Recompute::PerOp // the least policy of recipes, which keeps the outputs of matmuls
     } else if modules != Modules::default() {
         Recompute::Selective(modules)
     } else if has("every other") {
@@ -203,8 +209,28 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     }
 }
 
-/// Share of the activations on the host, from `activations:95layers`.
-fn offloaded(text: &str, layers: u32) -> f64 {
+/// Recomputation that a checkpoint policy of MaxText or Praxis is, by its name. One that keeps QKV alone, on the device or on the
+/// host, counts as one that keeps nothing.
+///
+/// Source: [maxtext] `layers/decoders.py`, `get_remat_policy`; [praxis] `AutodiffCheckpointType`; those of rows: [dgxc-pax].
+fn policy(name: &str) -> Option<Recompute> {
+    match name {
+        "minimal_with_context" | "minimal_flash" => Some(Recompute::None),
+        "minimal" | OFFLOADED | "save_dot_only" | "save_dot_with_no_batch_dims" => Some(Recompute::PerOp),
+        "save_dot_except_mlp" | "save_qkv_out_proj" => {
+            Some(Recompute::Selective(Modules { core_attn: true, mlp: true, ..Modules::default() }))
+        }
+        "full" | "save_nothing" | "save_out_proj" | "save_qkv_proj" | "qkv_proj_offloaded" => Some(Recompute::Full),
+        _ => None,
+    }
+}
+
+/// Share of the activations on the host, from `activations:95layers`, or all that JAX's policy would keep.
+fn offloaded(row: &Row, release: Release, layers: u32) -> f64 {
+    if release == Release::Jax && text(row.recompute_modules.as_ref()) == OFFLOADED {
+        return 1.0;
+    }
+    let text = text(row.offload.as_ref());
     let number = text.strip_prefix("activations:").and_then(|rest| rest.strip_suffix("layers"));
     number.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |some| (some / f64::from(layers)).min(1.0))
 }

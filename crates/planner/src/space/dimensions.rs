@@ -109,10 +109,10 @@ impl Space<'_> {
     /// known.
     ///
     /// Source: [megatron-lm] `--recompute-granularity`, `--recompute-method block`, `--recompute-modules`; [torchtitan]
-    /// `activation_checkpoint`: full, per-op, every second layer; [deepspeed]: whole layers.
+    /// `activation_checkpoint`: full, per-op, every second layer; [maxtext] `remat_policy`; [deepspeed]: whole layers.
     pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Vec<Recompute> {
         let family = self.family();
-        let megatron = matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal | Family::Jax);
+        let megatron = matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal);
         let by_layer = matches!(family, Family::Torchtitan | Family::Fsdp | Family::Internal);
         let mut all = vec![Recompute::None];
         if megatron {
@@ -121,7 +121,11 @@ impl Space<'_> {
         if by_layer {
             all.extend([Recompute::PerOp, Recompute::EveryOther]);
         }
-        if matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal) {
+        if family == Family::Jax {
+            let without_mlp = Modules { core_attn: true, mlp: true, ..Modules::default() };
+            all.extend([Recompute::PerOp, Recompute::Selective(without_mlp)]);
+        }
+        if megatron {
             let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
             all.extend((1..chunk).map(Recompute::FirstLayers));
         }
@@ -169,11 +173,16 @@ impl Space<'_> {
 
     /// Shares of activations that may be offloaded to the host.
     ///
-    /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation.
+    /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation;
+    /// [maxtext] `minimal_offloaded`: all outputs of matmuls, or none.
     pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Vec<f64> {
         let can = match self.family() {
             Family::Megatron => pp == 1 && recompute == Recompute::None,
             Family::Fsdp | Family::Internal => true,
+            Family::Jax if recompute == Recompute::PerOp => {
+                let all_or_none = |share: &f64| share.fract() == 0.0;
+                return self.shares("offload-activations", true).into_iter().filter(all_or_none).collect();
+            }
             Family::MegatronDeepspeed
             | Family::Deepspeed
             | Family::Torchtitan

@@ -6,7 +6,7 @@
 
 use meshwright_engine::cluster::Host;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
+use meshwright_engine::plan::{CpKind, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Family;
@@ -48,7 +48,7 @@ pub const LARGEST_BESIDE_GRACE: u64 = 405_853_388_800;
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 16] = [
+pub(crate) static UNPROVEN: [Unproven; 17] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -104,6 +104,13 @@ pub(crate) static UNPROVEN: [Unproven; 16] = [
         key: "zero",
         forbids: |problem| values(maxtext(problem), "1,2"),
         uses: |_, plan| matches!(plan.zero, ZeroStage::One | ZeroStage::Two),
+    },
+    Unproven {
+        what: "attention's output kept in MaxText (`minimal_with_context`)",
+        instead: "published runs of MaxText recompute attention",
+        key: "recompute",
+        forbids: |problem| values(maxtext(problem), "none"),
+        uses: |_, plan| plan.recompute == Recompute::None,
     },
     Unproven {
         what: "more than 24 chunks on a pipeline rank",

@@ -1,0 +1,71 @@
+//! Checkpoint policies of JAX, and gradients of layers that a compiled loop runs.
+
+use crate::random::{Spec, spec};
+use meshwright::collective::{Fabric, Group};
+use meshwright::cost::{Costs, Evaluation};
+use meshwright::gpu::Collective;
+use meshwright::plan::Plan;
+use meshwright::problem::Problem;
+use meshwright::space::parse_plan;
+use meshwright::units::Bytes;
+
+/// Llama 3 8B on TPUs, 8,192 tokens a chip.
+fn eight() -> Spec {
+    spec("llama3-8b", "tpu-v5p-1024", "jax-2025", 1024, 8192)
+}
+
+fn priced(problem: &Problem, plan: &str) -> (Plan, Evaluation) {
+    let plan = parse_plan(plan, problem).unwrap();
+    let evaluation = Costs::new(problem).evaluate(&plan);
+    (plan, evaluation)
+}
+
+/// QKV 6,144 wide, context 4,096, gate and up 28,672, projection and input 4,096 each, two bytes an element.
+#[test]
+fn a_policy_keeps_the_outputs_that_it_names() {
+    let problem = eight().problem();
+    for (recompute, width) in [
+        ("none", 6144 + 4096 + 28_672 + 8192),
+        ("per-op", 6144 + 28_672 + 8192),
+        ("core_attn+mlp", 6144 + 8192),
+        ("full", 4096),
+    ] {
+        let plan = parse_plan(&format!("tp=1 pp=1 zero=3 mbs=1 recompute={recompute}"), &problem).unwrap();
+        let kept = Costs::new(&problem).kept_activations(0, &plan).get();
+        assert!((kept / f64::from(8192 * 2 * width) - 1.0).abs() < 1e-12, "{recompute}: {kept}");
+    }
+}
+
+/// Time of what a policy does not keep: of a whole layer all but the last GEMM.
+#[test]
+fn a_policy_that_keeps_less_recomputes_more() {
+    let again = |recompute: &str, spec: Spec| {
+        let plan = format!("tp=1 pp=1 zero=3 mbs=1 recompute={recompute}");
+        priced(&spec.problem(), &plan).1.step.recompute.get()
+    };
+    let all = ["none", "per-op", "core_attn+mlp", "full"].map(|recompute| again(recompute, eight()));
+    assert!(all[0] > 0.0 && all.is_sorted_by(|less, more| less < more), "{all:?}");
+    let last = |recompute: &str| {
+        again(recompute, eight().set("stack.checkpoint_early_stop=false")) - again(recompute, eight())
+    };
+    let (of_mlp, of_layer) = (last("core_attn+mlp"), last("full"));
+    assert!((of_mlp / of_layer - 1.0).abs() < 1e-9 && of_layer > 0.0, "{of_mlp} and {of_layer} s of the last GEMM");
+    assert_eq!(last("per-op").to_bits(), 0.0_f64.to_bits());
+}
+
+/// Between slices the gradients of a shard wait for the loop over the layers to end; elsewhere all but a layer's hide.
+#[test]
+fn nothing_hides_the_gradients_of_scanned_layers_between_slices() {
+    let plan = "tp=1 pp=1 zero=3 shard=1024 mbs=1 recompute=full";
+    let slices = |scanned: bool| {
+        let spec = spec("llama3-8b", "tpu-v5p-1024", "jax-2025", 2048, 8192).gpus(2048);
+        spec.set(format!("stack.memory.scanned_layers={scanned}")).problem()
+    };
+    let exposed = |scanned: bool| priced(&slices(scanned), plan).1.step.dp_comm.get();
+    let problem = slices(true);
+    let shard = problem.model().parameters().total as f64 * problem.stack().reduce_bytes / 1024.0;
+    let fabric = Fabric::new(problem.cluster(), problem.stack());
+    let whole = fabric.time(Collective::AllReduce, Bytes::new(shard), Group { ranks: 2, stride: 1024 }, 1.0).get();
+    let (ours, theirs) = (exposed(true) - exposed(false), whole * (1.0 - 1.0 / 32.0));
+    assert!((ours / theirs - 1.0).abs() < 1e-3, "{ours} s more exposed, {theirs} s expected");
+}
