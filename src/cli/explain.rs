@@ -13,7 +13,7 @@ use super::why_not::why_not;
 use super::{Outcome, output, pooled};
 use crate::question::{ExplainQuestion, Explanation, Subject};
 use crate::report::html::{HtmlReport, code, figures, paragraph, plan_sections, step_drawing};
-use crate::report::{Sheet, answer, explain, placed, trace};
+use crate::report::{Sheet, answer, explain, placed, trace, transfers};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::pools::Pooled;
@@ -89,6 +89,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if !rejections.is_empty() {
             sheets.push(explain::reasons(rejections));
         }
+        sheets.extend(evaluation.as_ref().filter(|_| asked.collectives).map(|_| transfers::sheet(costs, plan)));
         sheets.extend(args.origins.then(explain::origins));
         sheets.extend(placed::sheet(&problem, placed, 0.0));
         output::sheets(&sheets, args.format)?
@@ -135,9 +136,15 @@ fn report(explanation: &Explanation, compared: &[Sheet]) -> String {
 
 /// Runs the command on pools, which it cannot draw or compare.
 fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
-    if args.why_not.is_some() || args.asked.place || args.trace.is_some() || args.svg.is_some() || args.html.is_some() {
+    if args.why_not.is_some()
+        || args.asked.place
+        || args.asked.collectives
+        || args.trace.is_some()
+        || args.svg.is_some()
+        || args.html.is_some()
+    {
         bail!(
-            "--why-not, --place, --trace, --svg and --html do not apply to pools of heterogeneous GPUs: name one pool's \
+            "--why-not, --place, --collectives, --trace, --svg and --html do not apply to pools of heterogeneous GPUs: name one pool's \
             own cluster"
         );
     }

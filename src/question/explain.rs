@@ -8,7 +8,7 @@ use super::options::Question;
 use super::place::entry;
 use super::pooled;
 use super::subject::Subject;
-use crate::report::{json, placed, pools_document};
+use crate::report::{json, placed, pools_document, transfers};
 use meshwright_engine::cost::{Costs, Evaluation, Footprint};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
@@ -34,6 +34,10 @@ pub struct ExplainQuestion {
     #[cfg_attr(feature = "cli", arg(long))]
     #[serde(default)]
     pub place: bool,
+    /// List the collectives and sends that the step is priced from, with payload, time and bandwidth.
+    #[cfg_attr(feature = "cli", arg(long))]
+    #[serde(default)]
+    pub collectives: bool,
 }
 
 /// One plan in detail.
@@ -75,6 +79,10 @@ impl<'p> Explanation<'p> {
         let Self { costs, rejections, evaluation, footprints, .. } = self;
         let document = json::explanation(costs, evaluation.as_ref(), footprints, rejections)?
             .with_arguments(&question.problem.resolved(costs.problem, None))?;
+        let document = match self.evaluation.as_ref().filter(|_| question.collectives) {
+            Some(evaluation) => document.with("transfers", &transfers::documents(costs, &evaluation.plan))?,
+            None => document,
+        };
         if !question.place {
             return document.text();
         }

@@ -29,6 +29,7 @@ pub mod sweep_parquet;
 pub mod table;
 pub mod ties;
 pub mod trace;
+pub mod transfers;
 pub mod validate;
 pub mod verify;
 pub mod why;

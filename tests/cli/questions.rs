@@ -73,15 +73,44 @@ fn mfu_of_adapters_counts_two_passes_of_three() {
     assert!((ratio - 2.0 / 3.0).abs() < 1e-9, "{ratio}");
 }
 
+/// Tensor parallelism gathers the tokens of a micro-batch; a ring of four sends a quarter of them in bf16, keys and values.
+#[test]
+fn collectives_are_listed_with_payload_and_bandwidth() {
+    let asked = "explain llama3-70b h100-512 --plan tp=8,cp=4,pp=4,vpp=5 --collectives --format json";
+    let document: serde_json::Value = serde_json::from_str(&printed(asked)).unwrap();
+    let all = document["transfers"].as_array().unwrap();
+    let one = |group: &str, kind: &str| {
+        let found = all.iter().find(|transfer| transfer["group"] == group && transfer["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind} of {group} in {document}")).clone()
+    };
+    let gathered = one("tensor parallel", "all-gather");
+    assert_eq!((gathered["ranks"].as_u64(), gathered["stride"].as_u64()), (Some(8), Some(1)));
+    assert_eq!(gathered["payload_bytes"].as_f64(), Some(2048.0 * 8192.0 * 2.0));
+    let number = |transfer: &serde_json::Value, key: &str| transfer[key].as_f64().unwrap();
+    let bus = number(&gathered, "payload_bytes") / number(&gathered, "time_s") * 7.0 / 8.0 / 1e9;
+    assert!((number(&gathered, "bus_gb_per_s") / bus - 1.0).abs() < 1e-12, "{gathered}");
+    let ring = one("context parallel", "send");
+    assert_eq!(
+        ring["payload_bytes"].as_f64(),
+        Some(2048.0 * 2.0 * 128.0 * 2.0),
+        "one head of keys and of values a rank"
+    );
+    assert_eq!(ring["level"], "leaf");
+    assert!(number(&one("pipeline", "send"), "time_s") > 0.0);
+    let shown = printed("explain llama3-8b dgx-h100-8 --collectives");
+    assert!(shown.contains("Transfers that the step is priced from") && shown.contains("bus GB/s"), "{shown}");
+    assert!(!printed("explain llama3-8b dgx-h100-8").contains("bus GB/s"));
+}
+
 #[test]
 fn weights_that_are_held_twice_are_named() {
     let said = |flags: &str| {
         let lines = printed(&format!("plan llama3-8b dgx-h100-8 --fix zero=1 {flags}"));
         lines.split_whitespace().collect::<Vec<&str>>().join(" ")
     };
-    let twice = said("--precision fp8");
+    let twice = said("--precision fp8 --optimizer megatron-bf16-grads");
     assert!(twice.contains("`--optimizer fp8-primary` holds them in 8 alone and frees"), "{twice}");
-    for flags in ["", "--precision fp8 --optimizer fp8-primary", "--precision fp8 --stack torchtitan-2025"] {
+    for flags in ["", "--precision fp8", "--precision fp8 --stack torchtitan-2025"] {
         let once = said(flags);
         assert!(!once.contains("held in 16 bits and in 8"), "{flags}: {once}");
     }

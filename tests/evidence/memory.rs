@@ -236,7 +236,12 @@ impl Assigned {
         }
         let (cluster, workload) = (problem.cluster().clone(), problem.workload().clone());
         let problem = Problem::new(model, cluster, workload, problem.stack().clone(), problem.hbm_profile()).unwrap();
-        let recompute = if settings["remat"] == "minimal" { "per-op" } else { "full" };
+        let recompute = match settings["remat"] {
+            "minimal_with_context" => "none",
+            "minimal" => "per-op",
+            "save_dot_except_mlp" => "core_attn+mlp",
+            policy => policy,
+        };
         let [tp, dp, mbs] = ["tp", "dp", "mbs"].map(|key| settings[key]);
         let sp = if tp == "1" { "off" } else { "on" };
         let text = format!("tp={tp} dp={dp} mbs={mbs} zero=3 recompute={recompute} sp={sp}");

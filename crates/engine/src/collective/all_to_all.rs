@@ -3,6 +3,7 @@
 use super::domain;
 use super::fabric::Fabric;
 use super::group::Group;
+use super::observer::TransferKind;
 use crate::gpu::Collective;
 use crate::stack::Dispatcher;
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -79,7 +80,8 @@ impl Fabric<'_> {
             return Seconds::ZERO;
         }
         let parts = self.in_parts(Collective::AllToAll, group).map(|(part, group)| part.dispatch_on(what, group));
-        parts.reduce(Seconds::min).unwrap_or_default()
+        let time = parts.reduce(Seconds::min).unwrap_or_default();
+        self.told(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
     }
 
     /// Time of dispatch or combine on this very domain.

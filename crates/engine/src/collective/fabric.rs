@@ -1,11 +1,12 @@
 //! Links of a cluster: the levels that a group crosses, and their bandwidth and latency.
 
 use super::group::Group;
+use super::observer::{Observer, PricedTransfer, TransferKind};
 use super::seats::Seats;
 use crate::cluster::{Cluster, Level};
 use crate::gpu::{Collective, Topology};
 use crate::stack::Stack;
-use crate::units::{BytesPerSec, Seconds};
+use crate::units::{Bytes, BytesPerSec, Seconds};
 
 /// Share of the wire rate that collectives reach on a network that states none. Source: specification §3.4.
 const WIRE_SHARE: f64 = 0.85;
@@ -23,6 +24,8 @@ pub struct Fabric<'a> {
     pub seats: Option<&'a Seats>,
     /// GPUs that collectives treat as one scale-up domain: all of the cluster's, or fewer.
     pub(super) domain: u32,
+    /// Observer of every transfer that is priced.
+    pub observer: Option<&'a dyn Observer>,
 }
 
 impl<'a> Fabric<'a> {
@@ -30,7 +33,22 @@ impl<'a> Fabric<'a> {
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
         let network_efficiency = stack.quirks.network_efficiency;
         let fills_by_message = stack.fills_by_message;
-        Self { cluster, network_efficiency, fills_by_message, seats: None, domain: cluster.scale_up.gpus }
+        Self {
+            cluster,
+            network_efficiency,
+            fills_by_message,
+            seats: None,
+            domain: cluster.scale_up.gpus,
+            observer: None,
+        }
+    }
+
+    /// Tells the observer of a transfer, and returns its time.
+    pub(super) fn told(&self, kind: TransferKind, payload: Bytes, group: Group, time: Seconds) -> Seconds {
+        if let Some(observer) = self.observer {
+            observer.transfer(&PricedTransfer { kind, payload, group, time });
+        }
+        time
     }
 
     /// GPUs of one scale-up domain.

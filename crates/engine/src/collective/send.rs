@@ -2,6 +2,7 @@
 
 use super::fabric::Fabric;
 use super::group::Group;
+use super::observer::TransferKind;
 use crate::gpu::Topology;
 use crate::units::{Bytes, Seconds};
 
@@ -29,6 +30,11 @@ impl Fabric<'_> {
     /// Mean time of the sends along a pipeline of `stages` that are `distance` ranks apart, and of the one back from the last to
     /// the first where the pipeline `loops`: a micro-batch takes each of them.
     pub fn pipeline_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
+        let time = self.mean_send(payload, distance, stages, loops);
+        self.told(TransferKind::Send, payload, Group { ranks: 2, stride: distance }, time)
+    }
+
+    fn mean_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
         if self.seats.is_some() {
             return self.send(payload, distance);
         }
@@ -44,13 +50,14 @@ impl Fabric<'_> {
     /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with seats, of the slowest
     /// neighbours, for which all wait.
     pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {
-        match self.seats {
+        let time = match self.seats {
             Some(_) => {
                 let apart = |above| if self.inside(ring, above) < ring.ranks { 1.0 } else { 0.0 };
                 self.seated_send(payload, apart)
             }
             None => self.send(payload, ring.stride),
-        }
+        };
+        self.told(TransferKind::Send, payload, ring, time)
     }
 
     /// Mean time of a send over neighbours, of which a share `apart(i)` is in different units i levels above the domain:

@@ -2,6 +2,7 @@
 
 use super::fabric::Fabric;
 use super::group::Group;
+use super::observer::TransferKind;
 use super::{all_to_all, domain, torus};
 use crate::gpu::Collective;
 use crate::units::{Bytes, Seconds};
@@ -45,11 +46,13 @@ impl Fabric<'_> {
         if group.ranks <= 1 || payload.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        if self.on_torus(group) {
-            return torus::time(&self.cluster.scale_up, self.seats, op, payload, group);
-        }
-        let parts = self.in_parts(op, group).map(|(part, group)| part.time_on(op, payload, group, buckets));
-        parts.reduce(Seconds::min).unwrap_or_default()
+        let time = if self.on_torus(group) {
+            torus::time(&self.cluster.scale_up, self.seats, op, payload, group)
+        } else {
+            let parts = self.in_parts(op, group).map(|(part, group)| part.time_on(op, payload, group, buckets));
+            parts.reduce(Seconds::min).unwrap_or_default()
+        };
+        self.told(TransferKind::Collective(op), payload, group, time)
     }
 
     /// Time on this very domain.

@@ -3,7 +3,7 @@
 use super::flows::Flows;
 use super::peaks::Peaks;
 use super::straggler;
-use crate::collective::{Fabric, Seats};
+use crate::collective::{Fabric, Observer, Seats};
 use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
@@ -74,6 +74,13 @@ impl<'a> Costs<'a> {
     pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
         self.device.meter = Some(meter);
         self
+    }
+
+    /// Costs with `observer` told of every transfer between ranks.
+    pub(super) fn observed<'o>(&'o self, observer: &'o dyn Observer) -> Costs<'o> {
+        let mut costs: Costs<'o> = self.clone();
+        costs.fabric.observer = Some(observer);
+        costs
     }
 
     /// Costs of ranks placed on the given seats.

@@ -37,6 +37,7 @@ pub mod straggler;
 pub mod term;
 pub mod timeline;
 mod traffic;
+mod transfers;
 mod unknown_split;
 
 pub use by_stage::{StagedEvaluation, Stager};
