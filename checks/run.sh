@@ -5,7 +5,7 @@
 #   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
-# skips. The environment is kept in $XDG_CACHE_HOME/meshwright (else ~/.cache/meshwright).
+# skips. $MESHWRIGHT is the binary, else one is built. The environment is kept in $XDG_CACHE_HOME/meshwright (else ~/.cache/meshwright).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -90,8 +90,8 @@ else
     echo "SKIPPED: the source of Primus or of its Megatron-LM cannot be fetched; no file for Primus was judged by its own code"
 fi
 
-cargo build
-binary=${CARGO_TARGET_DIR:-target}/debug/meshwright
+[ -n "${MESHWRIGHT:-}" ] || cargo build
+binary=${MESHWRIGHT:-${CARGO_TARGET_DIR:-target}/debug/meshwright}
 export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
 # Kernels made at run time for AMX die of an illegal instruction on virtual machines that show it and do not allow it.
 export ONEDNN_MAX_CPU_ISA=AVX2
@@ -103,4 +103,4 @@ if [ -n "${SEED:-}" ]; then
 fi
 cases=(--cases target/emitted/drawn.tsv)
 [ "${CASES:-}" = none ] || cases+=(--cases checks/cases.tsv)
-exec timeout "${SECONDS_AT_MOST:-2400}" "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted "${cases[@]}" --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)
+exec timeout --foreground "${SECONDS_AT_MOST:-2400}" "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted "${cases[@]}" --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)

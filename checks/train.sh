@@ -5,7 +5,7 @@
 #   SEED=7 bash checks/train.sh megatron=2,torchtitan=1           of these frameworks so many
 #   bash checks/train.sh slurm [megatron,deepspeed]               launch.sbatch of every framework, or of these, on two nodes
 #
-# The environment is that of checks/run.sh, which makes it.
+# The environment is that of checks/run.sh, which makes it; $MESHWRIGHT is the binary, else one is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=${XDG_CACHE_HOME:-$HOME/.cache}/meshwright/clients-$(cat checks/requirements.txt checks/alone.txt | sha256sum | cut -c1-12)
@@ -13,8 +13,8 @@ if [ ! -f "$home/ready" ]; then
     echo "SKIPPED: the frameworks are not installed (bash checks/run.sh installs them); no emitted plan was trained"
     exit 0
 fi
-cargo build
-binary=${CARGO_TARGET_DIR:-target}/debug/meshwright
+[ -n "${MESHWRIGHT:-}" ] || cargo build
+binary=${MESHWRIGHT:-${CARGO_TARGET_DIR:-target}/debug/meshwright}
 export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
 # Kernels made at run time for AMX die of an illegal instruction on virtual machines that show it and do not allow it.
 export ONEDNN_MAX_CPU_ISA=AVX2
