@@ -63,17 +63,17 @@ macro_rules! quantity {
             /// Larger of two quantities.
             #[must_use]
             pub fn max(self, other: Self) -> Self {
-                Self(self.0.max(other.0))
+                Self(if self.0 < other.0 { other.0 } else { self.0 })
             }
             /// Smaller of two quantities.
             #[must_use]
             pub fn min(self, other: Self) -> Self {
-                Self(self.0.min(other.0))
+                Self(if other.0 < self.0 { other.0 } else { self.0 })
             }
             /// Quantity, or zero if it is negative.
             #[must_use]
             pub fn or_zero(self) -> Self {
-                Self(self.0.max(0.0))
+                Self(if self.0 > 0.0 { self.0 } else { 0.0 })
             }
         }
         impl Add for $name {
