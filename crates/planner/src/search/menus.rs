@@ -8,7 +8,7 @@ use super::verdict::Verdict;
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    ExpertExchanges, LeastStates, Parameters, RankMemory, Sharding, Stages, least_states,
+    LeastStates, Parameters, RankMemory, SharedParts, Sharding, Stages, least_states,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
@@ -347,7 +347,7 @@ impl Menu {
     fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {
         let choices = space.shardings_by_host(&plan.layout);
         let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::with_capacity(choices.len());
-        let (mut dominated, mut inexpressible, mut experts) = (0, (0, None), ExpertExchanges::default());
+        let (mut dominated, mut inexpressible, mut known) = (0, (0, None), SharedParts::default());
         for (choice, hosts) in choices {
             let plan = choice.on(plan);
             let all = hosts.len() as u64;
@@ -355,7 +355,7 @@ impl Menu {
                 inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
                 continue;
             }
-            let sharding = Sharding::among(costs, &plan, &parameters, &mut experts);
+            let sharding = Sharding::among(costs, &plan, &parameters, &mut known);
             if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
                 dominated += all;
                 continue;

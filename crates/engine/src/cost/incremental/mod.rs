@@ -29,5 +29,5 @@ pub use least::{
 };
 pub use pipeline::{Loaded, Pipeline, Price};
 pub use rank_memory::{RankMemory, UnsharedMemory};
-pub use sharding::{ExpertExchanges, LeastStates, Parameters, Sharding, least_states};
+pub use sharding::{LeastStates, Parameters, Sharding, SharedParts, least_states};
 pub use stages::Stages;

@@ -41,6 +41,8 @@ pub struct Pipeline<'l> {
     stages: &'l Stages,
     /// Exposed sends in each rank order.
     sends: [Seconds; 2],
+    /// Its layers under ZeRO 3, counted when asked for.
+    gathered: OnceCell<GatheredLayers>,
 }
 
 impl<'l> Pipeline<'l> {
@@ -70,15 +72,17 @@ impl<'l> Pipeline<'l> {
             // A bidirectional pipeline may be busy for less than its closed form says.
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
-        Self { plan, layers, flow, least_bubble, stages, sends }
+        Self { plan, layers, flow, least_bubble, stages, sends, gathered: OnceCell::new() }
     }
 
     /// Its layers under ZeRO 3.
-    fn gathered(&self, costs: &Costs) -> GatheredLayers {
-        let works = self.layers.gathered(costs, &self.plan);
-        let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
-        let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
-        GatheredLayers::new(&self.layers.choices, &works, classes)
+    fn gathered(&self, costs: &Costs) -> &GatheredLayers {
+        self.gathered.get_or_init(|| {
+            let works = self.layers.gathered(costs, &self.plan);
+            let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
+            let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
+            GatheredLayers::new(&self.layers.choices, &works, classes)
+        })
     }
 
     /// The step around its layers.
@@ -115,7 +119,7 @@ impl<'l> Pipeline<'l> {
     /// Lower bound on the step time of this pipeline under ZeRO 3, over all shardings.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
         let plan = Plan { zero: ZeroStage::Three, ..self.plan.clone() };
-        costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(self.least_sends())) * ROUNDING
+        costs.least_sharded_step(&plan, self.gathered(costs), &self.around(self.least_sends())) * ROUNDING
     }
 
     /// Lower bound on the step time of this pipeline under ZeRO 0 to 2, over all shardings, where the micro-batches take at least
@@ -137,8 +141,6 @@ impl<'l> Pipeline<'l> {
 pub struct Loaded<'l> {
     /// The pipeline.
     pub pipeline: Pipeline<'l>,
-    /// Its layers under ZeRO 3; counted when a sharding asks.
-    gathered: OnceCell<GatheredLayers>,
     /// Memory of its ranks.
     pub memory: RankMemory,
 }
@@ -154,7 +156,7 @@ impl<'l> Loaded<'l> {
 
     /// A pipeline that is sized already.
     pub const fn with_memory(pipeline: Pipeline<'l>, memory: RankMemory) -> Self {
-        Self { gathered: OnceCell::new(), memory, pipeline }
+        Self { pipeline, memory }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -197,8 +199,7 @@ impl<'l> Loaded<'l> {
                 costs.flow_step(&plan, &flow, sends, edges)
             }
             Engine::Sharded(sharded) => {
-                let layers = self.gathered.get_or_init(|| self.pipeline.gathered(costs));
-                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends))
+                costs.sharded_step(&plan, self.pipeline.gathered(costs), sharded, &self.pipeline.around(sends))
             }
         };
         step.total()

@@ -184,37 +184,56 @@ fn largest(all: &[RankParameters]) -> SmallVec<[RankParameters; 2]> {
     kept
 }
 
-/// Exchanges of expert parameters of the shardings of one layout, each computed once.
+/// Parts of the shardings of one layout and share of the optimizer on the host that several have in common, each computed once.
 #[derive(Debug, Default)]
-pub struct ExpertExchanges(SmallVec<[((bool, RankOrder), Exchange); 4]>);
+pub struct SharedParts {
+    /// Exchange of expert parameters, by whether ZeRO shards and by rank order.
+    experts: SmallVec<[((bool, RankOrder), Exchange); 4]>,
+    /// Update and model states, by ZeRO stage and shard group.
+    held: Vec<((ZeroStage, Option<u32>), HeldParts)>,
+}
 
-impl ExpertExchanges {
-    fn of(&mut self, costs: &Costs, plan: &Plan, heaviest: &RankParameters) -> Exchange {
+/// Time of the update on the device and on the host, and model states of each class of ranks.
+type HeldParts = ((Seconds, Seconds), SmallVec<[StateBytes; 3]>);
+
+impl SharedParts {
+    fn exchange(&mut self, costs: &Costs, plan: &Plan, heaviest: &RankParameters) -> Exchange {
         let key = (plan.zero == ZeroStage::Zero, plan.order);
-        if let Some((_, known)) = self.0.iter().find(|(known, _)| *known == key) {
+        if let Some((_, known)) = self.experts.iter().find(|(known, _)| *known == key) {
             return *known;
         }
         let exchange = costs.exchange_of_experts(plan, heaviest);
-        self.0.push((key, exchange));
+        self.experts.push((key, exchange));
         exchange
+    }
+
+    fn held(&mut self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> HeldParts {
+        let key = (plan.zero, plan.shard_group);
+        if let Some((_, held)) = self.held.iter().find(|(known, _)| *known == key) {
+            return held.clone();
+        }
+        let held = (parameters.update(costs, plan), parameters.states(costs, plan));
+        self.held.push((key, held.clone()));
+        held
     }
 }
 
 impl Sharding {
     /// Prices a plan's sharding: its degrees, ZeRO stage, shard group, resharding, offloaded optimizer and order.
     pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Self {
-        Self::among(costs, plan, parameters, &mut ExpertExchanges::default())
+        Self::among(costs, plan, parameters, &mut SharedParts::default())
     }
 
-    /// Likewise, one of several shardings of a layout.
-    pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut ExpertExchanges) -> Self {
-        let (heaviest, update) = (&parameters.heaviest, parameters.update(costs, plan));
+    /// Likewise, one of several shardings of a layout with as much of the optimizer on the host.
+    pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut SharedParts) -> Self {
+        let heaviest = &parameters.heaviest;
+        let (update, states) = known.held(costs, plan, parameters);
         let (engine, unsharded) = if plan.zero == ZeroStage::Three {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
             let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Temporary::default() };
-            let exchange = costs.exchange_beside(known.of(costs, plan, heaviest), plan, heaviest);
+            let exchange = costs.exchange_beside(known.exchange(costs, plan, heaviest), plan, heaviest);
             let (update, host) = update;
             (Engine::Replicated(Edges { exchange, tied: costs.tied_ends(plan), update, host }), whole)
         };
@@ -225,7 +244,7 @@ impl Sharding {
             optimizer_on_host: plan.offload.optimizer,
             order: plan.order,
             engine,
-            states: parameters.states(costs, plan),
+            states,
             unsharded,
         }
     }
