@@ -1,7 +1,5 @@
 //! Optimality certificate: counts of all plans of the space by what became of each.
 
-use std::collections::BTreeMap;
-
 use crate::space::Rejection;
 use meshwright_engine::units::Seconds;
 
@@ -60,7 +58,7 @@ pub struct Certificate {
 impl Certificate {
     pub(super) fn new(size: u64, counts: &Counts, proof: SearchProof) -> Self {
         let Counts { evaluated, simulated, dominated, flow, sharding, rejected } = counts;
-        let rejected = rejected.values().map(|(count, _)| count).sum();
+        let rejected = rejected.iter().map(|(_, count, _)| count).sum();
         let seen = evaluated + rejected + dominated + flow + sharding;
         let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
@@ -98,41 +96,53 @@ pub(super) struct Counts {
     pub dominated: u64,
     pub flow: u64,
     pub sharding: u64,
-    rejected: BTreeMap<&'static str, (u64, String)>,
+    /// Rules, with the number of plans that each rejects and an example.
+    rejected: Vec<(&'static str, u64, String)>,
 }
 
 impl Counts {
+    /// Number of plans that a rule rejects. They are few.
+    fn of_rule(&mut self, rule: &'static str, example: impl FnOnce() -> String) -> &mut u64 {
+        let at = self.rejected.iter().position(|known| known.0 == rule).unwrap_or_else(|| {
+            self.rejected.push((rule, 0, example()));
+            self.rejected.len() - 1
+        });
+        &mut self.rejected[at].1
+    }
+
     pub fn reject(&mut self, rejection: &Rejection, plans: u64) {
         if plans > 0 {
-            self.rejected.entry(rejection.rule()).or_insert_with(|| (0, rejection.to_string())).0 += plans;
+            *self.of_rule(rejection.rule(), || rejection.to_string()) += plans;
         }
     }
 
     /// Whether a rule has rejected plans.
     pub fn has_rejected(&self, rule: &str) -> bool {
-        self.rejected.contains_key(rule)
+        self.rejected.iter().any(|known| known.0 == rule)
     }
 
     /// Counts plans as rejected by a rule whose example is known elsewhere.
     pub fn reject_without_example(&mut self, rule: &'static str, plans: u64) {
         if plans > 0 {
-            self.rejected.entry(rule).or_default().0 += plans;
+            *self.of_rule(rule, String::new) += plans;
         }
     }
 
     /// Counts plans as rejected by a rule that has rejected others. Returns false if it has not.
     pub fn reject_more(&mut self, rule: &str, plans: u64) -> bool {
-        let known = self.rejected.get_mut(rule);
-        known.map(|(count, _)| *count += plans).is_some()
+        let known = self.rejected.iter_mut().find(|known| known.0 == rule);
+        known.map(|(_, count, _)| *count += plans).is_some()
     }
 
     pub fn rejections(&self) -> Vec<RuleCount> {
-        let rule = |(&rule, (count, example)): (&&'static str, &(u64, String))| RuleCount {
+        let rule = |&(rule, count, ref example): &(&'static str, u64, String)| RuleCount {
             rule,
-            count: *count,
+            count,
             example: example.clone(),
         };
-        self.rejected.iter().map(rule).collect()
+        let mut all: Vec<RuleCount> = self.rejected.iter().map(rule).collect();
+        all.sort_by_key(|rejected| rejected.rule);
+        all
     }
 
     pub fn add(&mut self, other: Self) {
@@ -142,8 +152,8 @@ impl Counts {
         self.dominated += dominated;
         self.flow += flow;
         self.sharding += sharding;
-        for (rule, (count, example)) in rejected {
-            self.rejected.entry(rule).or_insert((0, example)).0 += count;
+        for (rule, count, example) in rejected {
+            *self.of_rule(rule, || example) += count;
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Incumbents: the best plans so far, and the cutoff that a lower bound must stay under.
 
-use std::collections::BTreeMap;
-
 use super::options::{Goal, Objective, SearchOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
@@ -87,7 +85,7 @@ struct Candidate {
 #[derive(Clone, Debug)]
 pub(super) struct Incumbents {
     pub wanted: SearchTarget,
-    by_layout: BTreeMap<Layout, Candidate>,
+    by_layout: Vec<Candidate>,
     /// Cutoff: objective of the last incumbent that is wanted, or the ceiling while there are fewer than `top`.
     last: f64,
     front: Vec<Candidate>,
@@ -95,7 +93,7 @@ pub(super) struct Incumbents {
 
 impl Incumbents {
     pub fn new(wanted: SearchTarget) -> Self {
-        Self { wanted, by_layout: BTreeMap::new(), last: wanted.ceiling, front: Vec::new() }
+        Self { wanted, by_layout: Vec::new(), last: wanted.ceiling, front: Vec::new() }
     }
 
     /// Copy with the incumbents of a batch's start, which a worker improves independently.
@@ -118,7 +116,8 @@ impl Incumbents {
             let gpus = layout.world_size();
             return self.front.iter().any(|known| beats(known, bound, gpus));
         };
-        objective.of(bound, layout.world_size()) > self.limit(layout, objective)
+        let least = objective.of(bound, layout.world_size());
+        least > self.last || self.of_layout(layout).is_some_and(|known| least > measure(known, objective))
     }
 
     /// Test of whether no plan of this layout that takes at least a time can enter the answer, for many times.
@@ -129,9 +128,14 @@ impl Incumbents {
         move |time: Seconds| limit.is_some_and(|(objective, limit)| objective.of(least(time), gpus) > limit)
     }
 
+    /// Best plan of a layout so far.
+    fn of_layout(&self, layout: &Layout) -> Option<&Candidate> {
+        self.by_layout.iter().find(|known| known.plan.layout == *layout)
+    }
+
     /// Measure beyond which no plan of this layout can enter the answer.
     fn limit(&self, layout: &Layout, objective: Objective) -> f64 {
-        self.by_layout.get(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
+        self.of_layout(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
     }
 
     /// Memory beyond which no plan can enter the answer, of a search for the least whatever the budget; none of others.
@@ -151,22 +155,21 @@ impl Incumbents {
 
     /// Inserts a plan if it improves on the incumbent of its layout or on the front.
     pub fn offer(&mut self, plan: Plan, price: Price, place: Place) {
-        let (layout, candidate) = (plan.layout, Candidate { plan, price, place });
+        let candidate = Candidate { plan, price, place };
         let Some(objective) = self.objective() else {
             self.offer_to_front(candidate);
             return;
         };
-        match self.by_layout.get(&layout) {
+        match self.by_layout.iter_mut().find(|known| known.plan.layout == candidate.plan.layout) {
             Some(known) if !preferred(&candidate, known, objective) => return,
-            Some(_) | None => {
-                self.by_layout.insert(layout, candidate);
-            }
+            Some(known) => *known = candidate,
+            None => self.by_layout.push(candidate),
         }
-        let mut all: Vec<f64> = self.by_layout.values().map(|known| measure(known, objective)).collect();
+        let mut all: Vec<f64> = self.by_layout.iter().map(|known| measure(known, objective)).collect();
         all.sort_by(f64::total_cmp);
         let last = self.wanted.last(&all);
         self.last = last;
-        self.by_layout.retain(|_, known| measure(known, objective) <= last);
+        self.by_layout.retain(|known| measure(known, objective) <= last);
     }
 
     fn offer_to_front(&mut self, candidate: Candidate) {
@@ -185,7 +188,7 @@ impl Incumbents {
     }
 
     pub fn merge(mut self, other: Self) -> Self {
-        for candidate in other.by_layout.into_values().chain(other.front) {
+        for candidate in other.by_layout.into_iter().chain(other.front) {
             self.offer(candidate.plan, candidate.price, candidate.place);
         }
         self
@@ -195,7 +198,7 @@ impl Incumbents {
     pub fn into_plans(self) -> Vec<Plan> {
         let objective = self.objective().unwrap_or_default();
         let most = self.wanted.most();
-        let mut all: Vec<Candidate> = self.by_layout.into_values().chain(self.front).collect();
+        let mut all: Vec<Candidate> = self.by_layout.into_iter().chain(self.front).collect();
         all.sort_by(|a, b| {
             let by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));
             measure(a, objective)
