@@ -1,7 +1,7 @@
 //! Frontier of a search: the shapes that are left to explore, by ascending lower bound of what it minimises.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use rayon::prelude::*;
 
@@ -66,19 +66,22 @@ impl Frontier {
             .map(|index| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest));
-                let memory = if by_memory { pipelines.least_memory(&plan) } else { Bytes::ZERO };
-                (Price { time, memory }, index, 0)
+                (Price { time, memory: Bytes::ZERO }, index, 0)
             })
             .collect();
         by_layers.par_sort_by(|a, b| a.0.time.get().total_cmp(&b.0.time.get()).then(a.1.cmp(&b.1)));
         by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.2 = rank);
-        if by_memory {
-            by_layers.par_sort_by(|a, b| a.0.memory.get().total_cmp(&b.0.memory.get()));
-        } else if pipelines.has_ends() {
-            by_layers
-                .par_iter_mut()
-                .for_each(|(bound, index, _)| bound.time += pipelines.least_ends_of(&shapes.at(*index).0));
-            by_layers.par_sort_by(|a, b| a.0.time.get().total_cmp(&b.0.time.get()).then(a.2.cmp(&b.2)));
+        if by_memory || pipelines.has_ends() {
+            let mut known = BTreeMap::new();
+            for (bound, index, _) in &mut by_layers {
+                let shape = shapes.at(*index).0;
+                let Price { time, memory } = *known
+                    .entry(pipelines.degrees(&shape))
+                    .or_insert_with(|| pipelines.beside_layers(&shape, by_memory));
+                *bound = Price { time: bound.time + time, memory };
+            }
+            let key = |bound: Price| if by_memory { bound.memory.get() } else { bound.time.get() };
+            by_layers.par_sort_by(|a, b| key(a.0).total_cmp(&key(b.0)).then(a.2.cmp(&b.2)));
         }
         Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
     }

@@ -9,13 +9,35 @@
 
 use super::bounded::LeastEnds;
 use super::pipelines::Pipelines;
-use meshwright_engine::cost::incremental::{least_host_update_of_layers, least_memory_of_layers, least_parameters};
+use meshwright_engine::cost::incremental::{
+    Price, least_host_update_of_layers, least_memory_of_layers, least_parameters,
+};
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
+use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::units::{Bytes, Seconds};
 
+/// Settings of a shape that its bounds over all layouts read: the degrees, the dispatcher, and where GPUs may stay idle the micro-batch,
+/// which then tells how many replicas the batch allows.
+type Degrees = (Layout, Dispatcher, u32);
+
 impl Pipelines<'_> {
+    /// Settings of a shape by which its bounds over all layouts are known.
+    pub fn degrees(&self, shape: &Plan) -> Degrees {
+        (shape.layout, shape.dispatcher, if self.space.allows_idle() { shape.micro_batch } else { 0 })
+    }
+
+    /// Lower bounds of a shape's plans, over all layouts and shardings: of their memory if it is `by_memory`, else of the time at the
+    /// ends of a step.
+    pub fn beside_layers(&self, shape: &Plan, by_memory: bool) -> Price {
+        if by_memory {
+            Price { time: Seconds::ZERO, memory: self.least_memory(shape) }
+        } else {
+            Price { time: self.least_ends_of(shape), memory: Bytes::ZERO }
+        }
+    }
+
     /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
-    pub fn least_memory(&self, shape: &Plan) -> Bytes {
+    fn least_memory(&self, shape: &Plan) -> Bytes {
         let of_layout = |layout: Layout| self.least_memory_of(&Plan { layout, ..shape.clone() });
         self.space.layouts(shape).into_iter().map(of_layout).reduce(Bytes::min).unwrap_or_default()
     }
@@ -26,7 +48,7 @@ impl Pipelines<'_> {
     }
 
     /// Lower bound of the time at the ends of a step of a shape's plans, over all layouts and shardings.
-    pub fn least_ends_of(&self, shape: &Plan) -> Seconds {
+    fn least_ends_of(&self, shape: &Plan) -> Seconds {
         let of_layout = |layout: Layout| {
             let (engines, ends) = (self.tables.engines(layout.pp), self.least_ends(&Plan { layout, ..shape.clone() }));
             let replicated = engines.replicated.then_some(ends.replicated);
