@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::incumbents::Incumbents;
 use super::tables::Pipe;
 use meshwright_engine::cost::incremental::{Price, Stages};
-use meshwright_engine::plan::Plan;
+use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -52,9 +52,9 @@ pub(super) type PipeKey = (u64, u32);
 pub(super) struct BoundedPipe<'p> {
     /// The plan, but for its recomputation, offload and sharding.
     pub plan: Plan,
-    /// The plan with its lightest recomputation.
-    pub light: Plan,
-    /// Index of that recomputation in the table.
+    /// Its lightest recomputation.
+    pub lightest: Recompute,
+    /// Index of that in the table.
     pub at: usize,
     pub pipe: &'p Pipe,
     /// Number of shardings of its layout.

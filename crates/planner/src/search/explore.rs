@@ -49,7 +49,7 @@ impl Explorer<'_> {
 
     /// Searches every plan of a shape on one layout, schedule and split.
     fn pipe(&self, bounded: &BoundedPipe, layers: &Recomputed, found: &mut SearchState) {
-        let BoundedPipe { ref plan, ref light, at, pipe, stages, ends: at_ends, .. } = *bounded;
+        let BoundedPipe { ref plan, lightest, at, pipe, stages, ends: at_ends, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
@@ -59,7 +59,8 @@ impl Explorer<'_> {
             return;
         }
         let bare = layers.at(at);
-        let pipeline = Pipeline::new(self.costs, light, bare, stages);
+        let light = Plan { recompute: lightest, ..plan.clone() };
+        let pipeline = Pipeline::new(self.costs, &light, bare, stages);
         let bare_gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
         let gathered = bare_gathered.map(|least| least + at_ends.gathered);
         let slow_gathered = gathered.is_none_or(|least| hopeless(least, found));

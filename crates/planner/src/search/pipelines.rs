@@ -30,6 +30,8 @@ pub(super) struct Recomputed<'r> {
     known: Vec<(Recompute, OnceCell<Layers>)>,
     /// Layers that the head weighs in a pipeline under each recomputation.
     heads: Vec<OnceCell<f64>>,
+    /// The least and the most of those.
+    range_of_heads: OnceCell<(f64, f64)>,
     floor: OnceCell<Layers>,
     groups: OnceCell<Groups>,
 }
@@ -39,7 +41,8 @@ impl<'r> Recomputed<'r> {
         let known: Vec<_> = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
         let heads = vec![OnceCell::new(); known.len()];
         let block = Block::new(costs, shape, mixing, feeding);
-        Self { costs, shape, block, known, heads, floor: OnceCell::new(), groups: OnceCell::new() }
+        let (range_of_heads, floor, groups) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { costs, shape, block, known, heads, range_of_heads, floor, groups }
     }
 
     /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
@@ -62,6 +65,13 @@ impl<'r> Recomputed<'r> {
     pub fn head(&self, place: usize) -> f64 {
         let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
         *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
+    }
+
+    /// The least and the most layers that the head weighs in a pipeline under any recomputation.
+    fn range_of_heads(&self) -> (f64, f64) {
+        let wider = |(least, most): (f64, f64), head: f64| (least.min(head), most.max(head));
+        let heads = || (0..self.known.len()).map(|place| self.head(place));
+        *self.range_of_heads.get_or_init(|| heads().fold((f64::INFINITY, 0.0), wider))
     }
 }
 
@@ -205,30 +215,31 @@ impl<'e> Pipelines<'e> {
     ) -> (Vec<BoundedPipe<'e>>, u64) {
         let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, place } = *layout;
         let too_large = most.is_some_and(|most| memory > most);
-        let ends = if too_large { LeastEnds::default() } else { self.least_ends(plan) };
-        let pipes = &self.tables.pipes(plan).pipelines;
-        let (mut all, mut left_out) = (Vec::with_capacity(if too_large { 0 } else { pipes.len() }), 0);
-        for (pipe, place) in pipes.iter().zip(place..) {
-            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
-            let plan = Plan { schedule, split, ..plan.clone() };
-            match legal::first_of_pipeline(self.costs.problem, &plan) {
-                Some(reason) => counts.reject(&reason, pipe.below * shardings),
-                None if too_large => left_out += pipe.below * shardings,
-                None => {
-                    let own = self.bounded(plan, pipe, (shardings, memory, ends), layers, place);
-                    all.push(BoundedPipe { bound: own.bound.max(time), ..own });
-                }
-            }
+        let pipes = self.tables.pipes(plan);
+        let legal = pipes.legal(self.costs.problem, plan);
+        for (reason, below) in &legal.rejected {
+            counts.reject(reason, below * shardings);
         }
-        (all, left_out)
+        let legal = legal.places.iter().map(|&at| (&pipes.pipelines[at as usize], place + at));
+        if too_large {
+            return (Vec::new(), legal.map(|(pipe, _)| pipe.below * shardings).sum());
+        }
+        let ends = self.least_ends(plan);
+        let bounded = |(pipe, place): (&'e Pipe, u32)| {
+            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+            let own = Plan { schedule, split, ..plan.clone() };
+            self.bounded(own, pipe, (shardings, Price { time, memory }, ends), layers, place)
+        };
+        (legal.map(bounded).collect(), 0)
     }
 
-    /// Bounds a pipeline of a layout, which has so many shardings, and needs so much memory and time at the ends of a step.
+    /// Bounds a pipeline of a layout, which has so many shardings, takes no less and needs no less memory than `least`, and has so much
+    /// time at the ends of a step.
     fn bounded(
         &self,
         plan: Plan,
         pipe: &'e Pipe,
-        (shardings, memory, ends): (u64, Bytes, LeastEnds),
+        (shardings, least, ends): (u64, Price, LeastEnds),
         layers: &Recomputed,
         place: u32,
     ) -> BoundedPipe<'e> {
@@ -248,7 +259,8 @@ impl<'e> Pipelines<'e> {
         } else {
             bound + ends.replicated
         };
-        BoundedPipe { plan, light, at, pipe, shardings, stages, ends, bound, memory, place }
+        let (bound, memory) = (bound.max(least.time), least.memory);
+        BoundedPipe { plan, lightest, at, pipe, shardings, stages, ends, bound, memory, place }
     }
 
     /// Splits that the recomputations of a pipeline lead to: what is recomputed weighs on a cost-balanced one.
@@ -265,9 +277,8 @@ impl<'e> Pipelines<'e> {
             return all;
         }
         // The last chunk is the shorter, the more the head weighs: if both extremes lead to one split, all between do.
-        let heads = || bounded.pipe.recomputes.iter().map(|choice| layers.head(choice.at));
         let last = |head: f64| Stages::last_chunk_of(self.costs, &bounded.plan, head);
-        let (least, most) = heads().fold((f64::INFINITY, 0.0_f64), |(a, b), head| (a.min(head), b.max(head)));
+        let (least, most) = layers.range_of_heads();
         let few = if last(least) == last(most) { 1 } else { usize::MAX };
         for Recomputes { at, .. } in bounded.pipe.recomputes.iter().dedup_by(|a, b| a.at == b.at).take(few) {
             let stages = self.tables.stages(&bounded.plan, bounded.pipe, Recompute::None, layers.head(*at));

@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use super::cache::{CostCache, FeedingKey};
 use super::menus::{Menu, Menus, PlanMenu};
 use super::replays::SimulatorKey;
-use crate::space::Space;
+use crate::space::{Rejection, Space, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::schedule::simulator::Simulator;
@@ -68,6 +69,41 @@ pub(super) struct Pipes {
     pub pipelines: Vec<Pipe>,
     /// Number of plans below them for each sharding.
     pub below: u64,
+    /// Which are legal, by the bits of the number of micro-batches.
+    legal: RwLock<Vec<(u64, Arc<LegalPipes>)>>,
+}
+
+/// Legal pipelines of one pipeline-parallel size and number of micro-batches.
+#[derive(Default)]
+pub(super) struct LegalPipes {
+    /// Their places.
+    pub places: Vec<u32>,
+    /// First rejection by each rule, and the number of plans below all that it rejects, for each sharding.
+    pub rejected: Vec<(Rejection, u64)>,
+}
+
+impl Pipes {
+    /// Pipelines that are legal with the degrees and the micro-batch of a plan.
+    pub fn legal(&self, problem: &Problem, plan: &Plan) -> Arc<LegalPipes> {
+        let key = plan.micro_batches(problem.workload().global_batch).to_bits();
+        if let Some((_, known)) = self.legal.read().expect("no writer panics").iter().find(|known| known.0 == key) {
+            return Arc::clone(known);
+        }
+        let mut legal = LegalPipes::default();
+        for (place, pipe) in (0..).zip(&self.pipelines) {
+            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+            match legal::first_of_pipeline(problem, &Plan { schedule, split, ..plan.clone() }) {
+                None => legal.places.push(place),
+                Some(why) => match legal.rejected.iter_mut().find(|(known, _)| known.rule() == why.rule()) {
+                    Some((_, below)) => *below += pipe.below,
+                    None => legal.rejected.push((why, pipe.below)),
+                },
+            }
+        }
+        let legal = Arc::new(legal);
+        self.legal.write().expect("no writer panics").push((key, Arc::clone(&legal)));
+        legal
+    }
 }
 
 /// One schedule and split, with the recomputations below it.
@@ -173,7 +209,7 @@ impl<'t> Tables<'t> {
                 Pipe { plan, recomputes, below, most_offloaded, stages, row }
             };
             let pipelines: Vec<Pipe> = self.space.pipelines(pp).into_iter().map(pipe).collect();
-            Pipes { below: pipelines.iter().map(|pipe| pipe.below).sum(), pipelines }
+            Pipes { below: pipelines.iter().map(|pipe| pipe.below).sum(), pipelines, legal: RwLock::default() }
         })
     }
 

@@ -128,7 +128,7 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     } else if chunks > layers {
         found.push(Rejection::TooFewLayers { pp, virtual_stages, chunks, layers });
     }
-    let refuse = |why| Rejection::Schedule { schedule: schedule.to_string(), pp, why };
+    let refuse = |why| Rejection::Schedule { schedule, pp, why };
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
     let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);

@@ -1,5 +1,6 @@
 //! Reasons why a plan cannot run: values with their numbers.
 
+use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::ops::MOST_PASSES;
 use meshwright_engine::units::Bytes;
 
@@ -61,8 +62,8 @@ pub enum Rejection {
     /// The schedule does not fit the number of pipeline ranks.
     #[error("schedule {schedule} does not run on pp={pp}: {why}")]
     Schedule {
-        /// Name of the schedule.
-        schedule: String,
+        /// The schedule.
+        schedule: Schedule,
         /// Pipeline-parallel size.
         pp: u32,
         /// Requirement of the schedule.
