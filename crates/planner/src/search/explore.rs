@@ -9,7 +9,7 @@ use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
 use super::leaves::Leaf;
-use super::menus::{Fit, ShardingList};
+use super::menus::{Fit, Menu, ShardingList};
 use super::pipelines::{Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::tables::Recomputes;
@@ -175,19 +175,9 @@ impl Explorer<'_> {
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            let least = gathered.map_or(least, |(gathered, _)| gathered.min(least));
-            let variant = Variant {
-                light: pipeline,
-                plan,
-                layers,
-                stages,
-                memory,
-                floor,
-                least,
-                slow_gathered,
-                shardings,
-                place,
-            };
+            let gathered = gathered.map(|(least, _)| least);
+            let variant =
+                Variant { light: pipeline, plan, layers, stages, memory, floor, least, gathered, shardings, place };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -195,8 +185,9 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, memory: all, floor, least, slow_gathered, shardings, place: _ } =
-            variant;
+        let Variant { light, plan, layers, stages, memory: all, floor, least, gathered, shardings, place: _ } = variant;
+        let menu = floor.known_menu();
+        let soonest = gathered.map_or(*least, |gathered| gathered.min(*least));
         let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
         for (fewer, &activations) in shares.iter().enumerate() {
@@ -207,12 +198,14 @@ impl Explorer<'_> {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
             }
-            if found.best.is_hopeless(&plan.layout, Price { time: *least, memory: needed }) {
+            if found.best.is_hopeless(&plan.layout, Price { time: soonest, memory: needed }) {
                 found.counts.flow += shardings;
                 continue;
             }
-            if let Some(menu) = floor.known_menu().filter(|_| *slow_gathered) {
-                let fit = Fit { beside: &memory, budget };
+            let fit = Fit { beside: &memory, budget };
+            let fits = |menu: &Menu| menu.any_gathered_fits(self.costs, &plan, &fit, &|_| false);
+            let slow_gathered = gathered.is_none() || menu.is_some_and(|menu| !fits(menu));
+            if let Some(menu) = menu.filter(|_| slow_gathered) {
                 let too_slow = found.best.too_slow(&plan.layout);
                 let is_slow = |edges: Seconds| too_slow(*least + edges);
                 if menu.verdict(self.costs, &plan, &fit, is_slow).excludes(*shardings, &mut found.counts) {
@@ -221,19 +214,16 @@ impl Explorer<'_> {
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
-            let edges = || {
-                let menu = floor.known_menu()?;
-                menu.edges_within(&menu.sharded, self.costs, &plan, &Fit { beside: &memory, budget })
-            };
+            let edges = || menu.and_then(|menu| menu.edges_within(&menu.sharded, self.costs, &plan, &fit));
             let gathered = || {
-                *slow_gathered || {
+                slow_gathered || {
                     let least = pipeline.least_gathered_time(self.costs);
                     found.is_hopeless(&plan.layout, least)
                         || found.is_hopeless(&plan.layout, least + edges().unwrap_or_default())
                 }
             };
             let is_slow = slow && (!engines.gathered || gathered());
-            if is_slow || !self.loaded(variant, &Loaded::with_memory(pipeline, memory), found) {
+            if is_slow || !self.loaded((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found) {
                 // Offloading more, or recomputing one more layer, is no faster.
                 let more = shares.len() - fewer - usize::from(!is_slow);
                 found.counts.flow += shardings * more as u64;
@@ -247,15 +237,14 @@ impl Explorer<'_> {
     /// enough.
     ///
     /// As a rule the menu is made only here, for few pipelines are both light and fast enough.
-    fn loaded(&self, variant: &Variant, loaded: &Loaded, found: &mut SearchState) -> bool {
+    fn loaded(&self, (variant, slow_gathered): (&Variant, bool), loaded: &Loaded, found: &mut SearchState) -> bool {
         let pipeline = &loaded.pipeline;
         let plan = &pipeline.plan;
         let engines = self.tables.engines(plan.layout.pp);
         let is_slow = |flow: Seconds, edges: Seconds, found: &SearchState| {
             found.is_hopeless(&plan.layout, pipeline.least_time(flow) + edges)
         };
-        let least_gathered =
-            (engines.gathered && !variant.slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
+        let least_gathered = (engines.gathered && !slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
         let slow_gathered = least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least));
         let mut weighed = None;
         if variant.floor.known_menu().is_none() {
@@ -289,8 +278,9 @@ impl Explorer<'_> {
         let within = |list: &ShardingList| menu.edges_within(list, self.costs, plan, &fit);
         let edges = if slow { None } else { within(&menu.replicated) };
         let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));
+        let none_fits = !slow && edges.is_none() && found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
         let weighed = || weighed.unwrap_or_else(|| self.known_flow(pipeline, found));
-        let known = if slow || late { KnownFlow::default() } else { weighed() };
+        let known = if slow || late || none_fits { KnownFlow::default() } else { weighed() };
         slow = slow || is_slow(known.flow, of_replicated, found);
         if slow && slow_gathered {
             found.counts.flow += sharded;
@@ -300,7 +290,9 @@ impl Explorer<'_> {
             |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
         let place = variant.place;
         let least = pipeline.least_time(known.flow) + edges.unwrap_or(of_replicated);
-        if slow || late || hopeless(least, found) {
+        if none_fits {
+            found.counts.reject_more(Rejection::OUT_OF_MEMORY, menu.replicated.count);
+        } else if slow || late || hopeless(least, found) {
             found.counts.flow += menu.replicated.count;
         } else {
             let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };
@@ -355,10 +347,10 @@ struct Variant<'v> {
     stages: &'v Stages,
     memory: &'v UnsharedMemory<'v>,
     floor: &'v SplitFloor<'v>,
-    /// Lower bound of its step time but for the ends.
+    /// Lower bound of its step time under ZeRO 0 to 2, but for the ends.
     least: Seconds,
-    /// Whether every sharding under ZeRO 3 is too slow or too large.
-    slow_gathered: bool,
+    /// Lower bound of its step time under ZeRO 3; none where every sharding is too slow or too large.
+    gathered: Option<Seconds>,
     /// Number of shardings of its layout.
     shardings: u64,
     place: Place,

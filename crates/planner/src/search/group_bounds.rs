@@ -71,6 +71,10 @@ impl<'g> GroupBounds<'g> {
         if needed > budget {
             return Verdict::TooLarge;
         }
+        let (fit, menu) = (Fit { beside: &memory, budget }, split.known_menu());
+        let fits = || menu.is_none_or(|menu| menu.any_gathered_fits(costs, plan, &fit, &|_| false));
+        let gathered = gathered.filter(|_| fits());
+        let least = |time: Seconds| gathered.map_or(time, |gathered| gathered.min(time));
         let is_hopeless = |time: Seconds| best.is_hopeless(&plan.layout, Price { time: least(time), memory: needed });
         if is_hopeless(flow + split.ends(pipelines, plan)) {
             return Verdict::Slow;
@@ -78,8 +82,8 @@ impl<'g> GroupBounds<'g> {
         if gathered.is_some() && best.objective().is_some() {
             return Verdict::Open;
         }
-        let (fit, is_slow) = (Fit { beside: &memory, budget }, |edges: Seconds| too_slow(flow + edges));
-        let menu = split.known_menu().filter(|_| gathered.is_none());
+        let is_slow = |edges: Seconds| too_slow(flow + edges);
+        let menu = menu.filter(|_| gathered.is_none());
         let verdict = menu.map_or(Verdict::Open, |menu| menu.verdict(costs, plan, &fit, is_slow));
         if verdict == Verdict::Open && self.light.is_simulated() {
             let weighed = self.light.least_time(weigh(self.light.stage_times_of(costs, layers)));

@@ -8,7 +8,7 @@ use super::verdict::Verdict;
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    LeastStates, Parameters, RankMemory, SharedParts, Sharding, Stages, least_states,
+    LeastStates, Parameters, RankMemory, Sharding, SharedParts, Stages, least_states,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
@@ -180,6 +180,8 @@ pub(super) struct ShardingList {
     pub count: u64,
     /// Lower bound of the time at the ends of a step of all of them.
     pub edges: Seconds,
+    /// Fewest bytes of model states and gathered weights of each class of ranks.
+    least: Vec<LeastStates>,
     /// Group and place of each, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
     by_edges: Option<Vec<(u32, u32)>>,
 }
@@ -202,13 +204,19 @@ impl ShardingList {
     }
 
     /// The list with its shardings in the order of the time at the ends of a step.
-    fn ordered(mut self) -> Self {
+    fn ordered(mut self, costs: &Costs, plan: &Plan) -> Self {
+        self.least = least_states(costs, plan, self.floors());
         let by_edges = self.by_edges();
         let least = |&(group, at): &(u32, u32)| self.own(group, at).least_edges;
         self.edges = by_edges.first().map(least).unwrap_or_default();
         let with_hosts = self.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
         self.by_edges = with_hosts.then_some(by_edges);
         self
+    }
+
+    /// Whether a sharding may fit, by the fewest bytes of any.
+    fn may_fit(&self, fit: &Fit) -> bool {
+        fit.beside.least(&self.least).0 <= fit.budget
     }
 
     fn own(&self, group: u32, at: u32) -> &HostShares {
@@ -297,6 +305,9 @@ impl Menu {
     pub fn edges_within(&self, list: &ShardingList, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
         let Some(by_edges) = &list.by_edges else { return Some(list.edges) };
         let mut least: Option<Seconds> = None;
+        if !list.may_fit(fit) {
+            return least;
+        }
         for &(group, at) in by_edges {
             let own = list.own(group, at);
             if least.is_some_and(|least| least <= own.least_edges) {
@@ -323,6 +334,9 @@ impl Menu {
     /// stands for all, whether it fits or not.
     fn any_fits(&self, costs: &Costs, plan: &Plan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> bool {
         let Some(by_edges) = &self.replicated.by_edges else { return !is_slow(self.replicated.edges) };
+        if !self.replicated.may_fit(fit) {
+            return false;
+        }
         let own = |&(group, at): &(u32, u32)| self.replicated.own(group, at);
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
         fast.any(|own| own.any_fits((costs, plan, &self.parameters), fit, &is_slow))
@@ -334,12 +348,12 @@ impl Menu {
         costs: &Costs,
         plan: &Plan,
         fit: &Fit,
-        is_slow: impl Fn(&Sharding) -> bool,
+        is_slow: &dyn Fn(&Sharding) -> bool,
     ) -> bool {
         let is_open = |sharding: &Sharding| fit.holds(sharding) && !is_slow(sharding);
         let groups = self.sharded.groups.iter().filter(|group| !is_slow(&group.floor));
         let mut all = groups.flat_map(|group| &group.shardings).filter(|own| is_open(&own.floor));
-        all.any(|own| own.each(costs, plan, &self.parameters).iter().any(is_open))
+        self.sharded.may_fit(fit) && all.any(|own| own.each(costs, plan, &self.parameters).iter().any(is_open))
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
@@ -374,8 +388,8 @@ impl Menu {
         }
         Self {
             least: least_states(costs, plan, replicated.floors().chain(sharded.floors())),
-            replicated: replicated.ordered(),
-            sharded: sharded.ordered(),
+            replicated: replicated.ordered(costs, plan),
+            sharded: sharded.ordered(costs, plan),
             dominated,
             inexpressible,
             parameters,

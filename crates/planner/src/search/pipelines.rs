@@ -143,7 +143,7 @@ impl SplitFloor<'_> {
         let menu = self.menu(pipelines, plan);
         let fit = Fit { beside: &self.memory, budget: pipelines.budget };
         let loaded = Loaded::with_memory(light.clone(), self.memory.clone());
-        menu.any_gathered_fits(costs, plan, &fit, |sharding| is_slow(loaded.least_gathered_time(costs, sharding)))
+        menu.any_gathered_fits(costs, plan, &fit, &|sharding| is_slow(loaded.least_gathered_time(costs, sharding)))
     }
 }
 
