@@ -39,8 +39,8 @@ fn main() {
     fs::write(out.join("files.rs"), code).expect("the build folder can be written");
 }
 
-/// Beginnings of lines that a browser has no use for: comments, and what constants would be without some of the runs.
-const NOT_DOWNLOADED: [&str; 3] = ["#", "folds = ", "rows = "];
+/// Beginnings of lines that a browser has no use for: comments, and what constants were and would be without some of the runs.
+const NOT_DOWNLOADED: [&str; 4] = ["#", "folds = ", "rows = ", "was = "];
 
 /// Copy of a file without the lines that a browser has no use for, or that hold nothing.
 fn shortened(file: &Path, copy: &Path) -> PathBuf {

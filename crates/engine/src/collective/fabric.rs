@@ -45,10 +45,19 @@ impl<'a> Fabric<'a> {
 
     /// Tells the observer of a transfer, and returns its time.
     pub(super) fn told(&self, kind: TransferKind, payload: Bytes, group: Group, time: Seconds) -> Seconds {
-        if let Some(observer) = self.observer {
-            observer.transfer(&PricedTransfer { kind, payload, group, time });
+        if self.observer.is_some() {
+            self.tell(PricedTransfer { kind, payload, group, time });
         }
         time
+    }
+
+    /// Out of line: searches have no observer.
+    #[cold]
+    #[inline(never)]
+    fn tell(&self, transfer: PricedTransfer) {
+        if let Some(observer) = self.observer {
+            observer.transfer(&transfer);
+        }
     }
 
     /// GPUs of one scale-up domain.
