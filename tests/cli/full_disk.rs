@@ -34,7 +34,7 @@ const COMMANDS: [&[&str]; 21] = [
     &["emit megatron llama3-8b dgx-h100-8 --plan tp=8 --out .", "import megatron.sh --model-out old --force"],
     &["runs from-log log --out old --force"],
     &["fit --runs runs.csv --block H100 --out old --sources new --force"],
-    &["intervals --runs all.csv --sources sources.toml --out old --force"],
+    &["intervals --runs many.csv --sources sources.toml --out old --force"],
     &["measure --quick --probe model --gpu h100-sxm --out samples.toml"],
     &[
         "measure --quick --probe model --gpu h100-sxm --out samples.toml",
@@ -100,7 +100,7 @@ fn prepared(folder: &Path) {
         ("log", repository("tests/logs/megatron-llama3-8b.log")),
         ("sources.toml", repository("tests/published/without-source.toml")),
         ("sweep.toml", SMALL.to_owned()),
-        ("all.csv", all.clone()),
+        ("many.csv", lines(&all, 250)),
         ("measured.toml", MEASURED.clone()),
     ] {
         std::fs::write(folder.join(name), content).unwrap();
