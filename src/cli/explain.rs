@@ -144,8 +144,8 @@ fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
         || args.html.is_some()
     {
         bail!(
-            "--why-not, --place, --collectives, --trace, --svg and --html do not apply to pools of heterogeneous GPUs: name one pool's \
-            own cluster"
+            "--why-not, --place, --collectives, --trace, --svg and --html do not apply to pools of heterogeneous GPUs: name \
+            one pool's own cluster"
         );
     }
     pooled::explain(pooled, args.asked.plan.as_deref(), args.format)

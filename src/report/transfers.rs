@@ -6,7 +6,7 @@ use super::Sheet;
 use meshwright_engine::collective::PricedTransfer;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
-use meshwright_engine::units::thousands;
+use meshwright_engine::units::{Bytes, Seconds, thousands};
 
 /// One transfer in JSON.
 #[derive(Debug, Serialize)]
@@ -49,16 +49,17 @@ pub fn sheet(costs: &Costs, plan: &Plan) -> Sheet {
     let title = "Transfers that the step is priced from, each once, before anything hides it";
     let columns = ["group", "transfer", "ranks", "apart", "crosses", "payload", "time", "bus GB/s"];
     let mut sheet = Sheet::new(title, &columns);
-    for (group, transfer) in costs.transfers(plan) {
+    for transfer in documents(costs, plan) {
+        let TransferDocument { group, kind, ranks, stride, level, payload_bytes, time_s, bus_gb_per_s } = transfer;
         sheet.push([
             group.to_owned(),
-            transfer.kind.to_string(),
-            thousands(u64::from(transfer.group.ranks)),
-            thousands(u64::from(transfer.group.stride)),
-            costs.outermost_level(transfer.group).unwrap_or("-").to_owned(),
-            transfer.payload.to_string(),
-            transfer.time.to_string(),
-            transfer.bus_bandwidth().map_or_else(|| "-".into(), |rate| format!("{:.0}", rate.get() / 1e9)),
+            kind,
+            thousands(u64::from(ranks)),
+            thousands(u64::from(stride)),
+            level.unwrap_or_else(|| "-".into()),
+            Bytes::new(payload_bytes).to_string(),
+            Seconds::new(time_s).to_string(),
+            bus_gb_per_s.map_or_else(|| "-".into(), |rate| format!("{rate:.0}")),
         ]);
     }
     sheet

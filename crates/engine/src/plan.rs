@@ -117,6 +117,10 @@ pub struct Modules {
 }
 
 impl Modules {
+    /// Attention and the MLP, which MaxText's policy `save_dot_except_mlp` recomputes. Source: [maxtext].
+    pub const ATTENTION_AND_MLP: Self =
+        Self { core_attn: true, layernorm: false, act: false, mla_up_proj: false, mlp: true, moe: false };
+
     /// All modules with their Megatron names.
     pub const fn named(self) -> [(&'static str, bool); 6] {
         let Self { core_attn, layernorm, act, mla_up_proj, mlp, moe } = self;

@@ -25,7 +25,7 @@ pub struct Fabric<'a> {
     /// GPUs that collectives treat as one scale-up domain: all of the cluster's, or fewer.
     pub(super) domain: u32,
     /// Observer of every transfer that is priced.
-    pub observer: Option<&'a dyn Observer>,
+    pub(crate) observer: Option<&'a dyn Observer>,
 }
 
 impl<'a> Fabric<'a> {

@@ -58,11 +58,12 @@ impl Costs<'_> {
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
         let whole_ffn = (mlp && !is_moe) || (moe && is_moe);
         let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs;
+        let left_out = if self.stops_early(cost) { cost.last_gemm } else { Seconds::ZERO };
         when(core_attn && saves, cost.attention)
             + when(layernorm, cost.norms * 0.5)
             + when(act && !whole_ffn, cost.activation)
             + when(mla_up_proj && cost.up_projections > Seconds::ZERO, cost.up_projections + cost.norms * 0.5)
-            + when(whole_ffn, cost.ffn - if self.stops_early(cost) { cost.last_gemm } else { Seconds::ZERO })
+            + when(whole_ffn, cost.ffn - left_out)
             + when(moe && is_moe, cost.ep.forward)
     }
 

@@ -21,8 +21,7 @@ pub struct MemoryUse {
     pub activation_input_bytes: f64,
     /// Bytes of a kept element of the output of attention.
     pub attention_output_bytes: f64,
-    /// Whether checkpointing by operator keeps the outputs of all matmuls (JAX's policy for dots without batch dimensions),
-    /// where others keep a share of all activations.
+    /// Whether recomputation is by JAX's checkpoint policies, which keep outputs of matmuls (specification §6.4).
     pub keeps_matmul_outputs: bool,
     /// Whether checkpointing by operator keeps what PyTorch's policy lists: the output of every second matmul, attention's
     /// output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
@@ -47,7 +46,7 @@ pub struct MemoryUse {
     /// the loss, either end of the backward.
     pub by_moment: bool,
     /// Whether a compiled loop runs the layers: what they keep and their gradients are whole arrays from its first pass to its last
-    /// (where peaks are by moment), and with nothing recomputed they keep the outputs of matmuls, if the stack does.
+    /// (where peaks are by moment).
     pub scanned_layers: bool,
     /// Whether the gathered head stays until its backward, since the root of the model is not resharded.
     pub keeps_gathered_head: bool,

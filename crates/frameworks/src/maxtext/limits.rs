@@ -100,16 +100,12 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
 /// Policy that keeps what `minimal` keeps, on the host.
 pub(super) const OFFLOADED: &str = "minimal_offloaded";
 
-/// Attention and the MLP.
-const WITHOUT_MLP: Modules =
-    Modules { core_attn: true, mlp: true, layernorm: false, act: false, mla_up_proj: false, moe: false };
-
 /// Recomputations that its policies are, with their names. Source: [maxtext] `layers/decoders.py`, `get_remat_policy`, where `none`
 /// recomputes everything.
 pub(super) const POLICIES: &[(Recompute, &str)] = &[
     (Recompute::None, "minimal_with_context"),
     (Recompute::PerOp, "minimal"),
-    (Recompute::Selective(WITHOUT_MLP), "save_dot_except_mlp"),
+    (Recompute::Selective(Modules::ATTENTION_AND_MLP), "save_dot_except_mlp"),
     (Recompute::Full, "full"),
 ];
 

@@ -217,9 +217,7 @@ fn policy(name: &str) -> Option<Recompute> {
     match name {
         "minimal_with_context" | "minimal_flash" => Some(Recompute::None),
         "minimal" | OFFLOADED | "save_dot_only" | "save_dot_with_no_batch_dims" => Some(Recompute::PerOp),
-        "save_dot_except_mlp" | "save_qkv_out_proj" => {
-            Some(Recompute::Selective(Modules { core_attn: true, mlp: true, ..Modules::default() }))
-        }
+        "save_dot_except_mlp" | "save_qkv_out_proj" => Some(Recompute::Selective(Modules::ATTENTION_AND_MLP)),
         "full" | "save_nothing" | "save_out_proj" | "save_qkv_proj" | "qkv_proj_offloaded" => Some(Recompute::Full),
         _ => None,
     }
@@ -258,5 +256,24 @@ mod tests {
         assert_eq!(shard_group("full(Megatron-FSDP, shard 64)"), Some(64));
         assert_eq!(shard_group("ZeRO-1 group all dp ranks"), None);
         assert_eq!(shard_group("full (FSDP=1)"), None);
+    }
+
+    #[test]
+    fn a_policy_of_jax_counts_before_the_stated_recomputation() {
+        let cell = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        for (stated, policy, expected, on_host) in [
+            ("", "", "per-op", 0.0),
+            ("none", "", "per-op", 0.0),
+            ("full", "", "full", 0.0),
+            ("none", "minimal_with_context", "none", 0.0),
+            ("full", "minimal_offloaded", "per-op", 1.0),
+            ("", "save_qkv_out_proj", "core_attn+mlp", 0.0),
+            ("", "save_qkv_proj", "full", 0.0),
+            ("full", "a policy of tomorrow", "full", 0.0),
+        ] {
+            let row = Row { recompute: cell(stated), recompute_modules: cell(policy), ..Row::default() };
+            let read = (recompute(&row, Release::Jax).to_string(), offloaded(&row, Release::Jax, 32));
+            assert_eq!(read, (expected.to_owned(), on_host), "{stated} {policy}");
+        }
     }
 }

@@ -122,8 +122,7 @@ impl Space<'_> {
             all.extend([Recompute::PerOp, Recompute::EveryOther]);
         }
         if family == Family::Jax {
-            let without_mlp = Modules { core_attn: true, mlp: true, ..Modules::default() };
-            all.extend([Recompute::PerOp, Recompute::Selective(without_mlp)]);
+            all.extend([Recompute::PerOp, Recompute::Selective(Modules::ATTENTION_AND_MLP)]);
         }
         if megatron {
             let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
