@@ -1,15 +1,20 @@
 //! Laws of the price: what must hold for every plan of every problem.
 
-use crate::random::{Spec, plans, spec, specs};
-use meshwright::cost::incremental::{least_host_update_of_layers, least_memory_of_layers, least_parameters};
+use std::cell::Cell;
+
+use crate::random::{Spec, for_wide_plans, plans, spec, specs};
+use meshwright::cost::incremental::{
+    least_host_update_of_layers, least_memory_of_layers, least_parameters, most_optimizer_on_host,
+};
 use meshwright::cost::{Costs, Evaluation};
+use meshwright::frameworks::FRAMEWORKS;
 use meshwright::gpu::Format;
 use meshwright::model::Model;
-use meshwright::plan::{Plan, ZeroStage};
+use meshwright::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
 use meshwright::search::{SearchOptions, search};
-use meshwright::space::{Restrictions, Space, least_memory, least_states};
+use meshwright::space::{Restrictions, Space, least_memory, least_states, plain_plan};
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -165,6 +170,49 @@ fn never_slower(spec: &Spec, before: &Problem, after: &Problem, plans: &[Plan], 
         );
         assert_eq!(is.footprint, was.footprint);
     }
+}
+
+/// By wide plans: no host has room for a larger share than the bound says, and some share is far beyond the room.
+#[test]
+fn the_fullest_host_holds_no_less_than_the_mean() {
+    let offloading = Cell::new(0);
+    for_wide_plans(4000, 3, |costs, plan| {
+        let Some(of_host) = costs.problem.cluster().host_memory else { return };
+        let optimizer = plan.offload.optimizer;
+        let [mean, _] = least_parameters(costs, plan);
+        let most = most_optimizer_on_host(costs, plan, &mean);
+        if optimizer <= 0.0 || most.is_infinite() {
+            return;
+        }
+        offloading.set(offloading.get() + 1);
+        let least = of_host * (optimizer / most);
+        let held = costs.fullest_host(&Plan { offload: Offload { optimizer, activations: 0.0 }, ..plan.clone() });
+        assert!(held >= least, "{}: {plan}: {held} under {least}", costs.problem.model().name);
+        assert!(held <= least * f64::from(2 * plan.layout.world_size()), "{plan}: {held}, at least {least}");
+    });
+    assert!(offloading.get() > 300, "{} plans", offloading.get());
+}
+
+/// The search asks these rules once per ZeRO stage, without and with a pipeline.
+#[test]
+fn rules_on_the_optimizer_on_the_host_read_no_more_than_they_say() {
+    let refused = Cell::new(0);
+    for_wide_plans(2000, 4, |costs, plan| {
+        let problem = costs.problem;
+        let plain = plain_plan(problem);
+        let layout = Layout { pp: plan.layout.pp.min(2), ..plain.layout };
+        let offload = Offload { activations: 0.0, ..plan.offload };
+        let like = Plan { layout, zero: plan.zero, offload, ..plain };
+        for framework in FRAMEWORKS {
+            for rule in framework.limits.optimizer_on_host {
+                let obstacle = rule(problem, plan).map(|obstacle| (obstacle.what, obstacle.why));
+                let of_like = rule(problem, &like).map(|obstacle| (obstacle.what, obstacle.why));
+                refused.set(refused.get() + usize::from(obstacle.is_some()));
+                assert_eq!(obstacle, of_like, "{}: {plan}", framework.name());
+            }
+        }
+    });
+    assert!(refused.get() > 300, "{} refusals", refused.get());
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
 
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Mixer, Model};
+use meshwright_engine::model::{Attention, Mixer, Model};
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -17,6 +17,14 @@ pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
 /// Obstacle of a model that has what a framework lacks.
 pub(crate) fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
     Obstacle::of_model(format!("{}: {what}", model.name), why)
+}
+
+/// Attention of a model's layers that is not latent.
+pub(crate) fn attentions(model: &Model) -> impl Iterator<Item = &Attention> {
+    model.kinds.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => Some(attention),
+        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+    })
 }
 
 /// Ranks of a pipeline become replicas.

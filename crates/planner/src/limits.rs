@@ -37,6 +37,9 @@ pub struct Limits {
     pub shape: &'static [PlanRule],
     /// Rules on the whole plan.
     pub plan: &'static [PlanRule],
+    /// Rules on the share of optimizer states on the host: of a plan they read that share, the ZeRO stage, and whether it has a
+    /// pipeline.
+    pub optimizer_on_host: &'static [PlanRule],
     /// Rules on degrees, sharding and rank order alone.
     pub sharding: &'static [PlanRule],
 }
@@ -103,7 +106,7 @@ impl Limits {
 
     /// Every rule on a plan, in the order in which obstacles are reported.
     fn rules(&self) -> impl Iterator<Item = &'static PlanRule> {
-        self.shape.iter().chain(self.plan).chain(self.sharding)
+        self.shape.iter().chain(self.plan).chain(self.optimizer_on_host).chain(self.sharding)
     }
 
     /// Obstacles of the device, the model and the workload, whatever the plan.
@@ -127,6 +130,11 @@ impl Limits {
     /// The first obstacle of a plan.
     pub fn plan_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         self.rules().find_map(|rule| rule(problem, plan))
+    }
+
+    /// The first obstacle of a plan's share of optimizer states on the host.
+    pub(crate) fn obstacle_on_host(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+        self.optimizer_on_host.iter().find_map(|rule| rule(problem, plan))
     }
 
     /// The first obstacle of a plan's degrees, sharding and rank order.

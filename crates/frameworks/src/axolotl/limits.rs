@@ -31,6 +31,7 @@ pub const LIMITS: Limits = Limits {
         adapters,
     ],
     plan: &[hugging_face::no_offload],
+    optimizer_on_host: &[],
     sharding: &[
         rules::no_pipeline,
         hugging_face::copies,

@@ -30,6 +30,7 @@ pub const LIMITS: Limits = Limits {
         rules::recompute_all_or_none,
     ],
     plan: &[schedule, split, offload],
+    optimizer_on_host: &[optimizer_on_host],
     sharding: &[
         one_model_axis,
         sharding,
@@ -127,10 +128,14 @@ pub(crate) fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan("zero=0", why, Plan { zero: ZeroStage::One, ..plan.clone() })
 }
 
-/// `zero/offload_config.py`: a share of the optimizer (`ratio`) needs ZeRO 3; `cpu_checkpointing` keeps checkpoints only.
-fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Offload { optimizer, activations } = plan.offload;
-    let whole = |share: f64| share <= 0.0 || share >= 1.0;
+/// Whether all of something lies on the host, or nothing.
+fn is_whole(share: f64) -> bool {
+    share <= 0.0 || share >= 1.0
+}
+
+/// `zero/offload_config.py`: a share of the optimizer (`ratio`) needs ZeRO 3.
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let optimizer = plan.offload.optimizer;
     if optimizer > 0.0 && plan.zero == ZeroStage::Zero {
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
@@ -138,14 +143,20 @@ fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             Plan { zero: ZeroStage::One, ..plan.clone() },
         );
     }
-    if !whole(optimizer) && plan.zero != ZeroStage::Three {
+    if !is_whole(optimizer) && plan.zero != ZeroStage::Three {
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
             "a share of it needs ZeRO 3",
             Plan { offload: Offload { optimizer: 1.0, ..plan.offload }, ..plan.clone() },
         );
     }
-    if activations > 0.0 && (!whole(activations) || plan.recompute != Recompute::Full) {
+    None
+}
+
+/// `cpu_checkpointing` keeps checkpoints only.
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let activations = plan.offload.activations;
+    if activations > 0.0 && (!is_whole(activations) || plan.recompute != Recompute::Full) {
         return Obstacle::of_plan(
             format!("offload-activations={activations}"),
             "`cpu_checkpointing` puts all inputs of recomputed layers on the host, and nothing else",

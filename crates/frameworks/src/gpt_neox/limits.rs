@@ -28,6 +28,7 @@ pub const LIMITS: Limits = Limits {
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[no_context, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, offload],
+    optimizer_on_host: &[optimizer_on_host],
     sharding: &[sharding, replicated, gradients, rules::no_shard_group, rules::pipeline_outermost],
 };
 
@@ -174,10 +175,14 @@ fn split(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("split={}", plan.split), why, Plan { split: own, ..*plan })
 }
 
-/// `zero_optimization.offload_optimizer` beside `CPU_Adam`, and `checkpoint_in_cpu`.
-fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Offload { optimizer, activations } = plan.offload;
-    let whole = |share: f64| share <= 0.0 || share >= 1.0;
+/// Whether all of something lies on the host, or nothing.
+fn is_whole(share: f64) -> bool {
+    share <= 0.0 || share >= 1.0
+}
+
+/// `zero_optimization.offload_optimizer` beside `CPU_Adam`.
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let optimizer = plan.offload.optimizer;
     if optimizer > 0.0 && plan.layout.pp > 1 {
         let near = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
         return Obstacle::of_plan(
@@ -186,7 +191,7 @@ fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             near,
         );
     }
-    if !whole(optimizer) {
+    if !is_whole(optimizer) {
         let near = Plan { offload: Offload { optimizer: 1.0, ..plan.offload }, ..plan.clone() };
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
@@ -198,7 +203,13 @@ fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         let near = Plan { zero: ZeroStage::One, ..plan.clone() };
         return Obstacle::of_plan(format!("offload-optimizer={optimizer}"), "it needs ZeRO 1 or more", near);
     }
-    if activations > 0.0 && (!whole(activations) || plan.recompute != Recompute::Full) {
+    None
+}
+
+/// `checkpoint_in_cpu`.
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let activations = plan.offload.activations;
+    if activations > 0.0 && (!is_whole(activations) || plan.recompute != Recompute::Full) {
         let near = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
         return Obstacle::of_plan(
             format!("offload-activations={activations}"),

@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
     shape: &[replicas_alone, rules::no_sequence_parallel, rules::no_experts, rules::recompute_all_or_none],
     plan: &[hugging_face::no_offload],
+    optimizer_on_host: &[],
     sharding: &[rules::no_pipeline, hugging_face::sharding, rules::no_shard_group, hugging_face::reshard],
 };
 

@@ -32,6 +32,7 @@ pub const LIMITS: Limits = Limits {
         recompute,
     ],
     plan: &[offload],
+    optimizer_on_host: &[optimizer_on_host],
     sharding: &[rules::no_pipeline, sharding, shard_group, experts],
 };
 
@@ -191,13 +192,19 @@ fn recompute(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan("recompute=full", "only FSDP recomputes (`fsdp_config`)", near)
 }
 
-/// `activation_cpu_offload` puts on the host what blocks keep for backward, and `cpu_offload` is refused.
-fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Offload { optimizer, activations } = plan.offload;
-    if optimizer > 0.0 {
-        let near = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
-        return Obstacle::of_plan(format!("offload-optimizer={optimizer}"), "Composer refuses `cpu_offload`", near);
+/// `cpu_offload` is refused.
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let optimizer = plan.offload.optimizer;
+    if optimizer <= 0.0 {
+        return None;
     }
+    let near = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+    Obstacle::of_plan(format!("offload-optimizer={optimizer}"), "Composer refuses `cpu_offload`", near)
+}
+
+/// `activation_cpu_offload` puts on the host what blocks keep for backward.
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let activations = plan.offload.activations;
     let share = |activations| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
     if activations > 0.0 && plan.zero != ZeroStage::Three {
         let why = "only FSDP puts activations on the host (`fsdp_config`)";

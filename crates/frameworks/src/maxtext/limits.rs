@@ -25,6 +25,7 @@ pub const LIMITS: Limits = Limits {
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, rules::all_to_all_only, rules::key_value_heads, rules::no_expert_tensor, remat_policy],
     plan: &[offload],
+    optimizer_on_host: &[optimizer_on_host],
     sharding: &[rules::no_pipeline, sharding, shard_group, expert_axis, slices, rules::reshard_only],
 };
 
@@ -120,14 +121,27 @@ fn remat_policy(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     )
 }
 
-fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Offload { optimizer, activations } = plan.offload;
-    let all_or_none = activations <= 0.0 || activations >= 1.0 && plan.recompute == Recompute::PerOp;
-    if optimizer <= 0.0 && all_or_none {
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let optimizer = plan.offload.optimizer;
+    if optimizer <= 0.0 {
         return None;
     }
+    let near = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+    Obstacle::of_plan(
+        format!("offload-optimizer={optimizer}"),
+        "`optimizer_memory_host_offload` is not written here",
+        near,
+    )
+}
+
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let activations = plan.offload.activations;
+    if activations <= 0.0 || activations >= 1.0 && plan.recompute == Recompute::PerOp {
+        return None;
+    }
+    let near = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
     let why = "it offloads all outputs of matmuls (recompute=per-op offload-activations=1), or nothing";
-    Obstacle::of_plan("offload", why, Plan { offload: Offload::NONE, ..plan.clone() })
+    Obstacle::of_plan(format!("offload-activations={activations}"), why, near)
 }
 
 /// bf16 GEMMs, fp32 weights, gradients and moments. The plan's bf16 weight is the copy that XLA casts for them.

@@ -2,14 +2,14 @@
 //! `megatron/core/transformer/transformer_config.py` (`__post_init__`), `megatron/core/parallel_state.py`, release 0.19.2.
 
 use super::hybrid::{self, Hybrid};
-use super::offload::offload;
+use super::offload;
 use crate::details::{self, unsayable};
-use crate::rules::{bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
+use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Mixer, Norm, QkNorm, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -29,7 +29,8 @@ pub const LIMITS: Limits = Limits {
     own_split: None,
     problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),
     shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute],
-    plan: &[schedule, prediction_stage, offload],
+    plan: &[schedule, prediction_stage, offload::activations],
+    optimizer_on_host: &[offload::optimizer],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
 };
 
@@ -129,9 +130,8 @@ fn context_kind(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.layout.cp == 1 {
         return None;
     }
-    let sizes = Sizes::of(problem.model()).ok()?;
-    let sinks = matches!(&sizes.mixer, SharedMixer::Attention(a) if a.sinks);
-    let windows = sizes.spans.iter().any(|span| *span != Span::Full);
+    let any = |is: fn(&Attention) -> bool| attentions(problem.model()).any(is);
+    let (sinks, windows) = (any(|attention| attention.sinks), any(|attention| attention.span != Span::Full));
     let what = || format!("cp-kind={}", plan.cp_kind);
     if sinks && plan.cp_kind != CpKind::AllToAll {
         return Obstacle::of_plan(
@@ -160,10 +160,11 @@ fn hierarchy(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     let inside = context_inside(plan, problem.cluster().scale_up.gpus);
-    let heads = match &Sizes::of(problem.model()).ok()?.mixer {
-        SharedMixer::Attention(a) => (a.kv_heads / tp).max(1),
-        SharedMixer::Mla(m) => m.heads / tp,
-    };
+    let heads = problem.model().kinds.iter().find_map(|layer| match &layer.mixer {
+        Mixer::Attention(a) => Some((a.kv_heads / tp).max(1)),
+        Mixer::Mla(m) => Some(m.heads / tp),
+        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+    })?;
     if inside > 1 && inside < cp && cp.is_multiple_of(inside) && heads.is_multiple_of(inside) {
         return None;
     }

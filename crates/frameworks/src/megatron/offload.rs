@@ -12,12 +12,8 @@ use meshwright_engine::stack::AmaxReduction;
 use meshwright_engine::workload::Optimizer;
 use meshwright_planner::limits::Obstacle;
 
-/// Obstacle to offloaded optimizer states, or else to offloaded activations.
-pub(super) fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    of_optimizer(problem, plan).or_else(|| of_activations(problem, plan))
-}
-
-fn of_optimizer(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+/// On the share of optimizer states on the host.
+pub(super) fn optimizer(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let optimizer = plan.offload.optimizer;
     if optimizer <= 0.0 {
         return None;
@@ -39,7 +35,8 @@ fn of_optimizer(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     None
 }
 
-fn of_activations(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+/// On the share of activations on the host.
+pub(super) fn activations(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let activations = plan.offload.activations;
     if activations <= 0.0 {
         return None;

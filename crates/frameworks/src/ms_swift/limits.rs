@@ -25,6 +25,7 @@ pub const LIMITS: Limits = Limits {
     problem,
     shape: &[shape],
     plan: &[plan],
+    optimizer_on_host: &[on_host],
     sharding: &[sharding],
 };
 
@@ -43,6 +44,10 @@ fn shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
 fn plan(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let of_megatron: &Rules = &[of_megatrons_plan, offload];
     first(if trainer::trains(problem) { trainer::PLAN } else { of_megatron }, problem, plan)
+}
+
+fn on_host(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    first(if trainer::trains(problem) { &[] } else { MEGATRON.optimizer_on_host }, problem, plan)
 }
 
 fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {

@@ -25,6 +25,7 @@ pub const LIMITS: Limits = Limits {
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, rules::no_offload],
+    optimizer_on_host: &[],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
 };
 

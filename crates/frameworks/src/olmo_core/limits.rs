@@ -47,6 +47,7 @@ pub const LIMITS: Limits = Limits {
         recompute,
     ],
     plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
+    optimizer_on_host: &[],
     sharding: &[tensor_in_pipeline, sharding, shard_group, expert_grid, reshard, rules::pipeline_outermost],
 };
 
@@ -197,12 +198,8 @@ fn context(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     let model = problem.model();
-    let attention = Sizes::of(model).ok().and_then(|sizes| match &sizes.mixer {
-        SharedMixer::Attention(attention) => Some((attention.kv_heads, sizes.spans.clone())),
-        SharedMixer::Mla(_) => None,
-    });
-    let (kv_heads, spans) = attention?;
-    let windows = spans.iter().any(|span| *span != Span::Full);
+    let kv_heads = rules::attentions(model).next()?.kv_heads;
+    let windows = rules::attentions(model).any(|attention| attention.span != Span::Full);
     let ring = !windows && problem.stack().attention == AttentionKernel::Fa2;
     let heads = (kv_heads / tp).is_multiple_of(cp) && kv_heads >= tp * cp;
     let why = match plan.cp_kind {

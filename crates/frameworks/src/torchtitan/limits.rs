@@ -24,6 +24,7 @@ pub const LIMITS: Limits = Limits {
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],
     plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
+    optimizer_on_host: &[],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
 };
 

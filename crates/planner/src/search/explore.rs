@@ -9,7 +9,8 @@ use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
 use super::incumbents::Place;
 use super::leaves::Leaf;
-use super::menus::{Fit, Menu, ShardingList};
+use super::menus::{Menu, ShardingList};
+use super::on_host::Fit;
 use super::pipelines::{Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::tables::Recomputes;
@@ -260,8 +261,10 @@ impl Explorer<'_> {
         }
         let menu = variant.floor.menu(&self.pipelines, plan);
         found.counts.dominated += menu.dominated;
-        if let (count, Some(why)) = &menu.inexpressible {
-            found.counts.reject(why, *count);
+        for (count, why) in &menu.refused.0 {
+            if let Some(why) = why {
+                found.counts.reject(why, *count);
+            }
         }
         let sharded = menu.replicated.count + menu.sharded.count;
         let budget = Bytes::new(found.best.wanted.budget);

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::groups::Groups;
 use super::incumbents::Incumbents;
-use super::menus::Fit;
+use super::on_host::Fit;
 use super::pipelines::{Pipelines, SplitFloor};
 use super::verdict::Verdict;
 use meshwright_engine::cost::incremental::{Pipeline, Price, Stages, least_flow_of_passes};

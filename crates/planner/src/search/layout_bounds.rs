@@ -8,6 +8,7 @@
 //! Where model states fill the memory, this is a large part of every step, and most pipelines are as fast as the answer but for it.
 
 use super::bounded::LeastEnds;
+use super::on_host::shares_on_host;
 use super::pipelines::Pipelines;
 use meshwright_engine::cost::incremental::{
     Price, least_host_update_of_layers, least_memory_of_layers, least_parameters,
@@ -67,7 +68,8 @@ impl Pipelines<'_> {
         let of_stage = |zero: ZeroStage| {
             let with = |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
             let fits = |share: &f64| least_memory_of_layers(self.costs, &with(*share), &parameters) <= self.budget;
-            let least = self.space.offloaded_optimizer(zero).iter().copied().filter(fits).reduce(f64::min);
+            let shares = shares_on_host((self.costs, self.space), &with(0.0), &parameters);
+            let least = shares.iter().copied().filter(fits).reduce(f64::min);
             least.map(|share| least_host_update_of_layers(self.costs, &with(share), &parameters))
         };
         let stages = self.space.zero_stages(plan.layout.pp);
@@ -81,10 +83,11 @@ impl Pipelines<'_> {
     pub fn least_memory_of(&self, plan: &Plan) -> Bytes {
         let parameters = least_parameters(self.costs, plan);
         let of_stage = |zero: ZeroStage| {
-            let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
-            let offload = Offload { optimizer, ..plan.offload };
-            least_memory_of_layers(self.costs, &Plan { zero, offload, ..plan.clone() }, &parameters)
+            let plan = Plan { zero, ..plan.clone() };
+            let shares = shares_on_host((self.costs, self.space), &plan, &parameters);
+            let offload = Offload { optimizer: shares.iter().copied().reduce(f64::max)?, ..plan.offload };
+            Some(least_memory_of_layers(self.costs, &Plan { offload, ..plan }, &parameters))
         };
-        self.space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
+        self.space.zero_stages(plan.layout.pp).into_iter().filter_map(of_stage).reduce(Bytes::min).unwrap_or_default()
     }
 }

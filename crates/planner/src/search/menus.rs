@@ -1,125 +1,19 @@
 //! Menus: shardings of a layout that no other dominates, grouped, with a lower bound of each group.
 
 use std::collections::BTreeMap;
-use std::slice;
 use std::sync::{Arc, OnceLock, RwLock};
 
+use super::on_host::{Fit, HostShares, Refused, shares_on_host};
 use super::verdict::Verdict;
-use crate::space::{Rejection, Space};
+use crate::space::Space;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    LeastStates, Parameters, RankMemory, Sharding, SharedParts, Stages, least_states,
+    LeastStates, Parameters, Sharding, SharedParts, Stages, least_parameters, least_states,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::units::{Bytes, Seconds};
-
-/// Shardings that differ in the share of optimizer states on the host alone.
-#[derive(Debug)]
-pub(super) struct HostShares {
-    /// Lower bound of all of them.
-    pub floor: Sharding,
-    /// Lower bound of the time at the ends of a step of all of them.
-    least_edges: Seconds,
-    /// Shares of optimizer states on the host.
-    shares: Arc<[f64]>,
-    /// Each sharding, priced on first use; the floor alone where that is the only one.
-    each: OnceLock<Box<[Sharding]>>,
-    /// Lower bound of the time at the ends of a step of each sharding, likewise.
-    edges: OnceLock<Box<[Seconds]>>,
-}
-
-impl HostShares {
-    fn new(costs: &Costs, plan: &Plan, parameters: &Parameters, on_device: Sharding, shares: Arc<[f64]>) -> Self {
-        let floor = on_device.floor(costs, plan, parameters, &shares);
-        Self {
-            least_edges: floor.least_time(costs, plan),
-            floor,
-            shares,
-            each: OnceLock::new(),
-            edges: OnceLock::new(),
-        }
-    }
-
-    /// Number of shardings.
-    pub fn count(&self) -> u64 {
-        self.shares.len() as u64
-    }
-
-    /// Each sharding, in the order of the shares.
-    pub fn each(&self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> &[Sharding] {
-        if self.shares[..] == [0.0] {
-            return slice::from_ref(&self.floor);
-        }
-        let of = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
-        self.each.get_or_init(|| self.shares.iter().map(of).collect())
-    }
-
-    /// Each sharding, in the order of the shares, with the time that a step takes longer with it than with the floor.
-    pub fn beyond_floor<'m>(
-        &'m self,
-        costs: &Costs,
-        plan: &Plan,
-        parameters: &Parameters,
-    ) -> impl Iterator<Item = (&'m Sharding, Seconds)> + use<'m> {
-        let each = self.each(costs, plan, parameters);
-        each.iter().zip(self.edges(costs, plan, each)).map(|(sharding, edges)| (sharding, *edges - self.least_edges))
-    }
-
-    /// Lower bound of the time at both ends of a step of each sharding.
-    fn edges(&self, costs: &Costs, plan: &Plan, each: &[Sharding]) -> &[Seconds] {
-        self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect())
-    }
-
-    /// Whether one of the shardings fits and is not too slow.
-    fn any_fits(
-        &self,
-        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
-        fit: &Fit,
-        is_slow: impl Fn(Seconds) -> bool,
-    ) -> bool {
-        if !fit.holds(&self.floor) {
-            return false;
-        }
-        let each = self.each(costs, plan, parameters);
-        let mut timed = each.iter().zip(self.edges(costs, plan, each));
-        timed.any(|(sharding, edges)| !is_slow(*edges) && fit.holds(sharding))
-    }
-
-    /// The lesser of `known` and the lower bounds of the time at both ends of a step of the shardings that fit.
-    fn edges_within(
-        &self,
-        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
-        fit: &Fit,
-        known: Option<Seconds>,
-    ) -> Option<Seconds> {
-        if !fit.holds(&self.floor) {
-            return known;
-        }
-        let each = self.each(costs, plan, parameters);
-        let edges = self.edges(costs, plan, each);
-        let shorter = |least: Option<Seconds>, (sharding, edges): (&Sharding, &Seconds)| {
-            let goes = least.is_some_and(|least| least <= *edges) || !fit.holds(sharding);
-            if goes { least } else { Some(*edges) }
-        };
-        each.iter().zip(edges).fold(known, shorter)
-    }
-}
-
-/// Memory that shardings must fit into.
-pub(super) struct Fit<'f> {
-    /// Bytes that the ranks of a pipeline hold beside their states.
-    pub beside: &'f RankMemory,
-    /// Memory that a plan may need.
-    pub budget: Bytes,
-}
-
-impl Fit<'_> {
-    fn holds(&self, sharding: &Sharding) -> bool {
-        self.beside.fits(sharding, self.budget)
-    }
-}
+use meshwright_engine::units::Seconds;
 
 /// Shardings of one ZeRO stage and rank order.
 #[derive(Debug)]
@@ -140,8 +34,8 @@ pub(super) struct Menu {
     pub sharded: ShardingList,
     /// Number of shardings left out as dominated.
     pub dominated: u64,
-    /// Number of shardings that the requested framework cannot express, with the first reason.
-    pub inexpressible: (u64, Option<Rejection>),
+    /// Shardings that are left out as refused.
+    pub refused: Refused,
     /// Fewest bytes of model states and gathered weights of each class of ranks.
     pub least: Vec<LeastStates>,
     /// Parameters of the ranks.
@@ -165,9 +59,10 @@ impl PlanMenu {
             let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
             let of_stage = |zero: ZeroStage| {
                 let plan = Plan { zero, shard_group: None, ..plan.clone() };
-                self.parameters.least_update(costs, &plan, &space.offloaded_optimizer(zero))
+                let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
+                (!shares.is_empty()).then(|| self.parameters.least_update(costs, &plan, &shares))
             };
-            stages.map(of_stage).reduce(Seconds::min).unwrap_or_default()
+            stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
         })
     }
 }
@@ -290,13 +185,33 @@ impl Menus {
 
 /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shardings of a plan's layout.
 fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<LeastStates> {
+    let of_layers = least_parameters(costs, plan);
     let of_stage = |zero: ZeroStage| {
-        let optimizer = space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
-        let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
-        parameters.least_states(costs, &plan)
+        let plan = Plan { zero, shard_group: None, ..plan.clone() };
+        let shares = shares_on_host((costs, space), &plan, &of_layers);
+        let offload = Offload { optimizer: shares.iter().copied().reduce(f64::max)?, ..plan.offload };
+        Some(parameters.least_states(costs, &Plan { offload, ..plan }))
     };
     let lesser = |a: Vec<LeastStates>, b: Vec<LeastStates>| a.into_iter().zip(b).map(|(a, b)| a.lesser(b)).collect();
-    space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(lesser).unwrap_or_default()
+    space.zero_stages(plan.layout.pp).into_iter().filter_map(of_stage).reduce(lesser).unwrap_or_default()
+}
+
+/// Sharding that no other of a menu dominates so far.
+struct Kept {
+    sharding: Sharding,
+    plan: Plan,
+    /// Number of shares on the host that the space has of its ZeRO stage.
+    of_space: usize,
+    /// Those that are left of them.
+    hosts: Arc<[f64]>,
+}
+
+impl Kept {
+    /// Whether it is no worse than another with every share of that one.
+    fn dominates(&self, other: &Self) -> bool {
+        let covers = || other.hosts.iter().all(|share| self.hosts.contains(share));
+        self.of_space == other.of_space && covers() && self.sharding.dominates(&other.sharding)
+    }
 }
 
 impl Menu {
@@ -360,29 +275,30 @@ impl Menu {
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
     fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {
         let choices = space.shardings_by_host(&plan.layout);
-        let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::with_capacity(choices.len());
-        let (mut dominated, mut inexpressible, mut known) = (0, (0, None), SharedParts::default());
-        for (choice, hosts) in choices {
+        let mut kept: Vec<Kept> = Vec::with_capacity(choices.len());
+        let (mut dominated, mut known, mut refused) = (0, SharedParts::default(), Refused::default());
+        let of_layers = least_parameters(costs, plan);
+        for (choice, all) in choices {
             let plan = choice.on(plan);
-            let all = hosts.len() as u64;
-            if let Some(why) = space.inexpressible_sharding(&plan) {
-                inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
+            let hosts = refused.left((costs, space), &plan, (&all, &of_layers));
+            if hosts.is_empty() {
                 continue;
             }
             let sharding = Sharding::among(costs, &plan, &parameters, &mut known);
-            if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
-                dominated += all;
+            let own = Kept { sharding, plan, of_space: all.len(), hosts };
+            if kept.iter().any(|known| known.dominates(&own)) {
+                dominated += own.hosts.len() as u64;
                 continue;
             }
-            kept.retain(|(known, _, shares)| {
-                let goes = shares.len() == hosts.len() && sharding.dominates(known);
-                dominated += if goes { all } else { 0 };
+            kept.retain(|known| {
+                let goes = own.dominates(known);
+                dominated += if goes { known.hosts.len() as u64 } else { 0 };
                 !goes
             });
-            kept.push((sharding, plan, hosts));
+            kept.push(own);
         }
         let (mut sharded, mut replicated) = (ShardingList::default(), ShardingList::default());
-        for (sharding, plan, hosts) in kept {
+        for Kept { sharding, plan, hosts, of_space: _ } in kept {
             let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
             list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
         }
@@ -391,7 +307,7 @@ impl Menu {
             replicated: replicated.ordered(costs, plan),
             sharded: sharded.ordered(costs, plan),
             dominated,
-            inexpressible,
+            refused,
             parameters,
         }
     }

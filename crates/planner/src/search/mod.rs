@@ -28,6 +28,7 @@ mod layout_bounds;
 mod leaves;
 mod menus;
 mod neighbours;
+mod on_host;
 mod open;
 mod options;
 mod pipelines;

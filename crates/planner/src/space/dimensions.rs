@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::Space;
 use super::sharding::{ShardingChoice, orders};
-use crate::space::divisors;
+use crate::space::{divisors, plain_plan};
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::Ffn;
-use meshwright_engine::plan::{Layout, Modules, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::{LayerSplit, layers as split};
 use meshwright_engine::stack::{Dispatcher, Family};
@@ -195,8 +195,8 @@ impl Space<'_> {
     /// Largest share of optimizer states that a plan may offload to the host.
     pub fn most_optimizer_on_host(&self) -> f64 {
         let stages = [ZeroStage::Zero, ZeroStage::One, ZeroStage::Two, ZeroStage::Three];
-        let most = |zero| self.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
-        stages.map(most).into_iter().fold(0.0, f64::max)
+        let shares = itertools::iproduct!(stages, [1, 2]).map(|(zero, pp)| self.expressible_on_host(zero, pp));
+        shares.flat_map(|shares| shares.to_vec()).fold(0.0, f64::max)
     }
 
     /// Shares of optimizer states that may be offloaded to the host.
@@ -210,6 +210,19 @@ impl Space<'_> {
         let can = has && zero >= ZeroStage::One;
         let shares =
             self.optimizer_shares[usize::from(can)].get_or_init(|| self.shares("offload-optimizer", can).into());
+        Arc::clone(shares)
+    }
+
+    /// Those of [`Space::offloaded_optimizer`] that the requested framework can express.
+    pub(crate) fn expressible_on_host(&self, zero: ZeroStage, pp: u32) -> Arc<[f64]> {
+        let shares = self.expressible_shares[usize::from(u8::from(zero))][usize::from(pp > 1)].get_or_init(|| {
+            let all = self.offloaded_optimizer(zero);
+            let plain = plain_plan(self.costs.problem);
+            let plain = Plan { zero, layout: Layout { pp, ..plain.layout }, ..plain };
+            let with = |optimizer: f64| Plan { offload: Offload { optimizer, activations: 0.0 }, ..plain.clone() };
+            let is_expressible = |share: &f64| self.inexpressible_on_host(&with(*share)).is_none();
+            if all.iter().all(is_expressible) { all } else { all.iter().copied().filter(is_expressible).collect() }
+        });
         Arc::clone(shares)
     }
 

@@ -116,12 +116,16 @@ pub struct Space<'a> {
     restrictions: &'a Restrictions,
     /// Shares of optimizer states on the host where the framework has no such offload, and where it has.
     optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
+    /// Those that the requested framework can express, by ZeRO stage, without and with a pipeline.
+    expressible_shares: [[OnceLock<Arc<[f64]>>; 2]; 4],
 }
 
 impl<'a> Space<'a> {
     /// Creates the space of a problem under restrictions.
     pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
-        Self { costs, restrictions, optimizer_shares: [const { OnceLock::new() }; 2] }
+        let optimizer_shares = [const { OnceLock::new() }; 2];
+        let expressible_shares = [const { [const { OnceLock::new() }; 2] }; 4];
+        Self { costs, restrictions, optimizer_shares, expressible_shares }
     }
 
     /// Values that plans of the space must or must not have.
@@ -291,6 +295,13 @@ impl<'a> Space<'a> {
         }
         let limits = self.restrictions.limits()?;
         limits.plan_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
+    }
+
+    /// Rejection of a share of optimizer states on the host that the requested framework cannot express in any plan with this ZeRO
+    /// stage, with or without a pipeline.
+    pub(crate) fn inexpressible_on_host(&self, plan: &Plan) -> Option<Rejection> {
+        let limits = self.restrictions.limits()?;
+        limits.obstacle_on_host(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
     /// Rejection of degrees, sharding and rank order that the requested framework cannot express in any plan.

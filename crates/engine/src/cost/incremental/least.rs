@@ -6,7 +6,7 @@ use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
 use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
-use crate::plan::Plan;
+use crate::plan::{Offload, Plan};
 use crate::schedule::Schedule;
 use crate::schedule::ops::paired;
 use crate::schedule::paths::Pairing;
@@ -70,6 +70,24 @@ pub fn least_memory_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankPara
 pub fn least_host_update_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Seconds {
     let plan = &Plan { shard_group: None, ..plan.clone() };
     parameters.iter().map(|held| costs.host_update(plan, held)).fold(Seconds::ZERO, Seconds::max) * ROUNDING
+}
+
+/// The largest share of a plan's optimizer states that its hosts may have room for, whatever the pipeline, which is above 1 where
+/// that is more than all: some host holds no less than the mean. The plan's degrees, ZeRO stage and shard group are read.
+///
+/// ```text
+/// o ≤ M_host·H / (N·S)      M_host bytes of a host, H hosts of N ranks, S bytes of the optimizer states of the mean rank
+/// ```
+///
+/// `mean` = parameters of the mean rank: the first of [`least_parameters`].
+pub fn most_optimizer_on_host(costs: &Costs, plan: &Plan, mean: &RankParameters) -> f64 {
+    let cluster = costs.problem.cluster();
+    let Some(of_host) = cluster.host_memory else { return f64::INFINITY };
+    let (_, _, optimizer) = costs.states(mean, &Plan { offload: Offload::NONE, ..plan.clone() });
+    let ranks = plan.layout.world_size();
+    let hosts = ranks.div_ceil(cluster.gpus_per_node.max(1));
+    let needed = optimizer * (f64::from(ranks) * ROUNDING);
+    if needed <= Bytes::ZERO { f64::INFINITY } else { of_host * f64::from(hosts) / needed }
 }
 
 /// Parameters of ranks of a plan's degrees, whatever the schedule and the split: some rank has no fewer than the mean of all, and some
