@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::error::QuestionError;
 use crate::report::{Sheet, bill};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::{Evaluation, StepTime};
 use meshwright_engine::goodput::{Goodput, Mode};
 use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
@@ -234,7 +235,7 @@ pub(super) fn rank_by_energy(
         let mut ranking = search_for(problem, &SearchOptions { top, ..options.clone() }, Goal::Fastest, control);
         let exhausted = ranking.evaluations.len() < top;
         let last = ranking.evaluations.last().cloned();
-        ranking.evaluations.sort_by(|a, b| joules(a).total_cmp(&joules(b))); // stable: ties stay by step time
+        sort_by_numbers(&mut ranking.evaluations, |evaluation| [joules(evaluation)]); // stable: ties stay by step time
         let at_rest = |e: &Evaluation| {
             let step = StepTime {
                 compute: Seconds::ZERO,

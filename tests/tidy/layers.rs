@@ -8,6 +8,7 @@ use crate::{all_sources, circles, files, is_comment, public};
 /// order; within a crate this list does. The frameworks crate and the module for the browser are one entry each: their files are ordered by having no
 /// circle.
 const LAYERS: &[&str] = &[
+    "ascending",
     "units",
     "range",
     "sources",

@@ -5,6 +5,7 @@
 
 #![warn(clippy::disallowed_methods)]
 
+pub mod ascending;
 pub mod cluster;
 pub mod collective;
 pub mod cost;

@@ -4,6 +4,7 @@ use super::measured::{MeasuredRun, StepGivenRuns, conditioned};
 use super::{Advice, choose};
 use crate::discrepancy::{Outlook, Tried};
 use crate::search::TIE;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
@@ -20,7 +21,7 @@ impl Advice {
         let belief = conditioned(problem, plans, runs);
         let mut order: Vec<usize> = (0..plans.len()).collect();
         let medians: Vec<f64> = order.iter().map(|&at| belief.median(at)).collect();
-        order.sort_by(|&a, &b| medians[a].total_cmp(&medians[b]));
+        sort_by_numbers(&mut order, |&at| [medians[at]]);
         let median = |at: usize| Seconds::new(libm::exp(medians[at]));
         let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
         let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), (self.given_up, self.published.as_ref()));

@@ -25,6 +25,7 @@ use crate::search::{
     Control, LimitedSearches, Ranking, Replays, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
 };
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -260,7 +261,7 @@ fn recommend(
     {
         place(&mut ranking.evaluations, &run.evaluation);
     }
-    ranking.evaluations.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+    sort_by_numbers(&mut ranking.evaluations, |evaluation| [evaluation.step.total().get()]);
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
     let chosen = choose(problem, &timed, most, (given_up, published.as_ref()));
     let plan = ranking.evaluations[chosen].clone();

@@ -12,6 +12,7 @@ mod unplaceable;
 
 use std::ops::ControlFlow;
 
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::collective::Seats;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -94,7 +95,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
         priced = by_program(costs, plan, &grid, first, options.answers)?;
         PlacementMethod::Program(priced.len())
     };
-    priced.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+    sort_by_numbers(&mut priced, |(time, ..)| [time.get()]);
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
     let played = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
     let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;

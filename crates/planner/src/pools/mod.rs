@@ -16,6 +16,7 @@ pub mod stages;
 
 use crate::search::{Control, Goal, SearchOptions, WhatIfs};
 use crate::space::Restrictions;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -52,7 +53,7 @@ impl Pooled {
         let (mut all, mut priced) = replicas::best(self, options, &ceilings, control);
         all.extend(staged);
         priced += refined;
-        all.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+        sort_by_numbers(&mut all, |mixture| [mixture.step.total().get()]);
         let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.way.runs(family));
         let mut mixtures: Vec<Mixture> = Vec::new();
         for mixture in runs {
@@ -71,7 +72,7 @@ impl Pooled {
     pub fn ways(&self, plan: &Plan) -> Vec<Mixture> {
         let mut found = replicas::ways(self, plan);
         found.extend(stages::ways(self, plan));
-        found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+        sort_by_numbers(&mut found, |mixture| [mixture.step.total().get()]);
         found
     }
 

@@ -8,6 +8,7 @@ use super::candidates::{common, of_views, only};
 use super::mixture::{Mixture, Pooled, Share, Way};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::{Costs, StepTime};
 use meshwright_engine::plan::{Plan, RankOrder, ZeroStage};
 use meshwright_engine::units::Seconds;
@@ -35,7 +36,7 @@ pub fn best(
     let mut priced = plans.len();
     let mut promising: Vec<(f64, &Plan)> =
         plans.par_iter().filter_map(|plan| Some((Shares::new(pooled, plan).estimate()?, plan))).collect();
-    promising.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sort_by_numbers(&mut promising, |(time, ..)| [*time]);
     promising.truncate(if control(0, 1).is_break() { 0 } else { MOST_SHARED });
     let shared: Vec<(Option<Mixture>, usize)> =
         promising.par_iter().map(|(_, plan)| Shares::new(pooled, plan).best_of_batch()).collect();

@@ -8,6 +8,7 @@ use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, illegal};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
@@ -31,7 +32,7 @@ pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec
     let plans = candidates(pooled, &options.restrictions, control);
     let orders = orders(pooled.joined().len());
     let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
-    asked.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+    sort_by_numbers(&mut asked, |(time, ..)| [time.get()]);
     asked.truncate(MOST_REFINED / orders.len().max(1));
     let free = options.restrictions.limits().is_none() && !options.restrictions.mentions("recompute");
     let freedom = Freedom { recompute: free, ..Freedom::default() };
@@ -81,7 +82,7 @@ pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec
 
 /// Keeps the fastest of each layout and sorts by time.
 fn best_of_each_layout(found: &mut Vec<Mixture>) {
-    found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+    sort_by_numbers(found, |mixture| [mixture.step.total().get()]);
     let mut layouts = Vec::new();
     found.retain(|mixture| {
         let new = !layouts.contains(&mixture.plan.layout);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::frontier::Frontier;
 use super::options::Freedom;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::by_stage::LayerOption;
 use meshwright_engine::plan::{Modules, Recompute};
@@ -133,14 +134,11 @@ const fn plain(recompute: Recompute) -> Recompute {
 
 /// Options of which none is as slow and as large as another, the fastest first; of equals, the first listed stays.
 fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
-    let key = |o: &LayerOption| (o.time.backward.get(), o.kept.get(), o.again.get());
-    all.sort_by(|a, b| {
-        let (a, b) = (key(a), key(b));
-        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
-    });
+    let key = |o: &LayerOption| [o.time.backward.get(), o.kept.get(), o.again.get()];
+    sort_by_numbers(&mut all, key);
     let mut kept: Vec<LayerOption> = Vec::new();
     for option in all {
-        let (_, bytes, again) = key(&option);
+        let [_, bytes, again] = key(&option);
         if !kept.iter().any(|known| known.kept.get() <= bytes && known.again.get() <= again) {
             kept.push(option);
         }

@@ -1,5 +1,6 @@
 //! Pareto frontier of recomputation for a number of layers: time against memory.
 
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::by_stage::LayerOption;
 
 /// Most points of a frontier; beyond, near ones are merged and the loss is kept.
@@ -62,9 +63,7 @@ impl Frontier {
                 });
             }
         }
-        all.sort_by(|a, b| {
-            a.extra.total_cmp(&b.extra).then(a.kept.total_cmp(&b.kept)).then(a.again.total_cmp(&b.again))
-        });
+        sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.again]);
         let mut points: Vec<RecomputePoint> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
         let mut least: Vec<(f64, f64)> = Vec::new();

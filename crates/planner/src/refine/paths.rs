@@ -138,7 +138,8 @@ pub fn project(weights: &mut [f64]) {
         let least = (sorted.iter().sum::<f64>() - 1.0) / sorted.len() as f64;
         sorted.retain(|weight| *weight >= least - NARROWING_ERROR * (1.0 + least.abs()));
     }
-    sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+    sorted.sort_by(f64::total_cmp);
+    sorted.reverse();
     let (mut sum, mut shift) = (0.0, 0.0);
     for (at, weight) in sorted.iter().enumerate() {
         sum += weight;

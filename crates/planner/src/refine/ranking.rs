@@ -7,6 +7,7 @@ use super::options::Options;
 use super::refine_within;
 use crate::search::Ranking;
 use crate::space::{Restrictions, Space};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Offload, Plan};
 
@@ -49,7 +50,7 @@ pub fn refine_ranking(
         })
         .collect();
     let time = |entry: &RefinedEntry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());
-    entries.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    sort_by_numbers(&mut entries, |entry| [time(entry)]);
     entries
 }
 

@@ -5,6 +5,7 @@ use super::options::{Options, Technique};
 use super::program::StageProgram;
 use super::split::{Solution, StagedSplit};
 use super::{enumeration, multi, paths, single};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 
@@ -18,7 +19,7 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
     let is_free = |share: f64| kinds.clone().all(|kind| time(kind, share) == time(kind, 0.0));
     let free: Vec<f64> = all.iter().map(|o| o.activations).filter(|&share| is_free(share)).collect();
     let most = free.iter().copied().fold(0.0, f64::max);
-    all.sort_by(|a, b| a.optimizer.total_cmp(&b.optimizer).then(a.activations.total_cmp(&b.activations)));
+    sort_by_numbers(&mut all, |offload| [offload.optimizer, offload.activations]);
     all.dedup();
     all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }

@@ -13,6 +13,7 @@ use super::pipelines::Pipelines;
 use super::state::SearchState;
 use super::tables::Shapes;
 use crate::space::Rejection;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::{Price, layer_bound};
 use meshwright_engine::units::Bytes;
 
@@ -69,7 +70,7 @@ impl Frontier {
                 (Price { time, memory: Bytes::ZERO }, index, 0)
             })
             .collect();
-        by_layers.par_sort_by(|a, b| a.0.time.get().total_cmp(&b.0.time.get()).then(a.1.cmp(&b.1)));
+        sort_by_numbers(&mut by_layers, |(bound, ..)| [bound.time.get()]);
         by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.2 = rank);
         if by_memory || pipelines.has_ends() {
             let mut known = BTreeMap::new();
@@ -81,7 +82,7 @@ impl Frontier {
                 *bound = Price { time: bound.time + time, memory };
             }
             let key = |bound: Price| if by_memory { bound.memory.get() } else { bound.time.get() };
-            by_layers.par_sort_by(|a, b| key(a.0).total_cmp(&key(b.0)).then(a.2.cmp(&b.2)));
+            sort_by_numbers(&mut by_layers, |(bound, ..)| [key(*bound)]);
         }
         Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
     }

@@ -1,5 +1,6 @@
 //! Groups of recomputations that take about as long: one lower bound of time and memory excludes all of a group.
 
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::Layers;
 use meshwright_engine::plan::Recompute;
 
@@ -27,7 +28,7 @@ impl Groups {
         let is_whole = |place: &usize| !matches!(all[*place].0, Recompute::FirstLayers(_));
         let mut places: Vec<usize> = (0..all.len()).filter(is_whole).collect();
         let time = |place: usize| all[place].1.time().get();
-        places.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
+        sort_by_numbers(&mut places, |place| [time(*place)]);
         let mut groups = Self { of: vec![None; all.len()], floors: Vec::new() };
         for members in places.chunks(SIZE) {
             for &place in members {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use super::on_host::{Fit, HostShares, Refused, shares_on_host};
 use super::verdict::Verdict;
 use crate::space::Space;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
     LeastStates, Parameters, Sharding, SharedParts, Stages, least_parameters, least_states,
@@ -124,7 +125,7 @@ impl ShardingList {
             |(group, of): (usize, &ShardingGroup)| (0..of.shardings.len()).map(move |at| (group as u32, at as u32));
         let mut all: Vec<(u32, u32)> = self.groups.iter().enumerate().flat_map(places).collect();
         let time = |&(group, at): &(u32, u32)| self.own(group, at).least_edges.get();
-        all.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        sort_by_numbers(&mut all, |place| [time(place)]);
         all
     }
 

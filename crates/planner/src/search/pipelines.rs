@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 use std::collections::BinaryHeap;
-use std::iter;
 use std::sync::Arc;
 
 use itertools::Itertools as _;
@@ -15,6 +14,7 @@ use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, layer_bound,
@@ -201,7 +201,7 @@ impl<'e> Pipelines<'e> {
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
             place += pipes.pipelines.len() as u32;
         }
-        all.sort_by(|a, b| a.bound.time.get().total_cmp(&b.bound.time.get()));
+        sort_by_numbers(&mut all, |layout| [layout.bound.time.get()]);
         all
     }
 
@@ -384,7 +384,7 @@ impl<'e> Pipelines<'e> {
             let splits = self.splits(&first, &layers);
             let Some(states) = self.too_large_states(&first, &layers, &splits) else {
                 let left = first.plans() + open.iter().map(BoundedPipe::plans).sum::<u64>();
-                let memories = iter::once(&first).chain(&open).map(|pipe| pipe.memory);
+                let memories = open.iter().chain([&first]).map(|pipe| pipe.memory);
                 let others = layouts[bounded..].iter().map(|layout| layout.bound.memory);
                 let memory = memories.chain(others).reduce(Bytes::min).unwrap_or_default();
                 let (bound, first) = (first.bound.max(least), first.key());

@@ -7,6 +7,7 @@ use super::columns::Columns;
 use super::dual::{Dual, Multipliers, PathPool};
 use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::schedule::paths::Path;
 
 /// Number of nodes ascended together; it does not depend on the number of threads, so that answers are the same on all
@@ -82,7 +83,7 @@ pub fn prove(
 impl Tree<'_> {
     /// Nodes with the least bounds under what can be proved, of equals the deepest first.
     fn next(&mut self) -> Vec<SearchNode> {
-        self.open.sort_by(|a, b| b.bound.total_cmp(&a.bound).then(a.depth.cmp(&b.depth)));
+        sort_by_numbers(&mut self.open, |node| [-node.bound, node.depth as f64]);
         let first = self.open.len().saturating_sub(AT_ONCE);
         let most = self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR));
         let over = self.open[first..].iter().take_while(|node| node.bound >= most).count();

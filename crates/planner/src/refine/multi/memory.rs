@@ -1,5 +1,6 @@
 //! Fastest recomputation of a rank's stages with which the rank fits its memory.
 
+use meshwright_engine::ascending::sort_by_numbers;
 use std::collections::BTreeMap;
 
 use crate::refine::frontier::RecomputePoint;
@@ -134,7 +135,7 @@ fn knapsack(
             .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
             .filter(|choice| choice.held.iter().all(|held| held + choice.again <= room))
             .collect();
-        all.sort_by(|a, b| a.extra.total_cmp(&b.extra));
+        sort_by_numbers(&mut all, |choice| [choice.extra]);
         let mut kept: Vec<PartialMix> = Vec::new();
         for choice in all {
             let covered = kept

@@ -2,6 +2,7 @@
 
 use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
+use meshwright_engine::ascending::sort_by_numbers;
 
 /// Recomputation of a rank beyond its fastest mixes, seconds of backward.
 pub struct ExtraTime {
@@ -108,7 +109,7 @@ fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], roo
 
 /// Points that no other is below in both coordinates.
 fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    sort_by_numbers(&mut all, |&(time, bytes)| [time, bytes]);
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for next in all {
         if kept.last().is_none_or(|known| next.1 < known.1) {
