@@ -5,6 +5,7 @@ mod random;
 
 mod brute_force;
 mod goodput;
+mod kernels_by_stack;
 mod larger;
 mod laws;
 mod meter;

@@ -145,10 +145,17 @@ pub struct Stack {
     /// Extra memory passes of dynamic scaling (version 1.1, §2.5).
     #[serde(default = "one")]
     pub cast_passes: f64,
+    /// That share of the experts' casts, if not `casts`: grouped GEMMs quantize their inputs in kernels of their own. Source:
+    /// [transformer-engine] `grouped_linear.py`.
+    pub expert_casts: Option<f64>,
     /// Whether norms, rotary embedding and residuals use Transformer Engine.
     pub transformer_engine: bool,
     /// Attention kernel of the stack.
     pub attention: AttentionKernel,
+    /// Whether norms of queries and keys are kernels of their own, which cost time. Version 1.1 of the specification leaves them
+    /// out.
+    #[serde(default)]
+    pub qk_norm_kernels: bool,
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,
@@ -212,6 +219,10 @@ pub struct Stack {
     /// context parallelism). Source: [pytorch-context-parallel].
     #[serde(default)]
     pub attends_by_shard: bool,
+    /// Whether keys and values are repeated for each head of queries before context parallelism exchanges them. Source:
+    /// [torchtitan] `repeat_kv`.
+    #[serde(default)]
+    pub repeats_keys: bool,
     /// Efficiency of FSDP's per-layer collectives.
     #[serde(default = "one")]
     pub fsdp_efficiency: f64,
@@ -243,6 +254,16 @@ pub struct Stack {
     /// within it. Source: [megatron-dispatcher].
     #[serde(default)]
     pub gathers_expert_tokens: bool,
+    /// Whether the all-to-all dispatcher sorts the tokens of several local experts after dispatch, and back before combine.
+    /// Source: [megatron-dispatcher].
+    #[serde(default)]
+    pub sorts_received_tokens: bool,
+    /// Whether the all-to-all dispatcher sends the weights of tokens in an exchange of their own. Source: [megatron-dispatcher].
+    #[serde(default)]
+    pub sends_token_weights: bool,
+    /// Whether state-space layers run `mamba_ssm`'s scan by chunks (specification §2.3). Source: [mamba-ssm].
+    #[serde(default)]
+    pub scans_by_chunk: bool,
     /// Memory that it frees, caches and reserves.
     #[serde(default)]
     pub memory: MemoryUse,

@@ -17,6 +17,8 @@ pub(super) const LAYER_COLLECTIVES: f64 = 4.0;
 const RING_MERGE: f64 = 20.0;
 /// Bytes an element that adding a shard's bf16 result to the fp32 sum moves.
 const MERGED: f64 = 10.0;
+/// Bytes of the weight of one copy of a token, in fp32.
+const TOKEN_WEIGHT: f64 = 4.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
@@ -80,12 +82,17 @@ impl Costs<'_> {
 
     /// Bytes of keys and values of one micro-batch, all context-parallel ranks together, on one tensor-parallel rank.
     ///
-    /// `2·b·s·max(1, g/t)·d·2`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7).
+    /// `2·b·s·max(1, g/t)·d·2`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the stack repeats keys
+    /// and values for each head of queries before it exchanges them.
     fn kv_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
         let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
+        let repeats = self.device.stack.repeats_keys;
         Bytes::new(match &layer.mixer {
-            Mixer::Attention(a) => 2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0,
+            Mixer::Attention(a) => {
+                let heads = if repeats { a.heads } else { a.kv_heads };
+                2.0 * tokens * (f64::from(heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0
+            }
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
@@ -221,6 +228,9 @@ impl Costs<'_> {
     /// combine: reduce-scatter, all-to-all; backward the same in reverse                            [megatron-dispatcher]
     /// ```
     ///
+    /// The weights of the copies, 4 bytes each, are an exchange of their own in either pass where the stack says so: before the
+    /// experts, whose activation they scale, and their gradients back.
+    ///
     /// Else the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e` times.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
@@ -260,7 +270,12 @@ impl Costs<'_> {
             Seconds::ZERO
         };
         let across = one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0);
-        let both = (across + within) * self.problem.workload().imbalance;
+        let weights = if self.device.stack.sends_token_weights && plan.dispatcher == Dispatcher::AllToAll {
+            one_way(TOKEN_WEIGHT / hidden)
+        } else {
+            Seconds::ZERO
+        };
+        let both = (across + weights + within) * self.problem.workload().imbalance;
         Pair { forward: both, backward: both }
     }
 }

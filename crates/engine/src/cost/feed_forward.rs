@@ -7,6 +7,7 @@ use crate::gpu::Format;
 use crate::kernel::GemmShape;
 use crate::model::{Ffn, Layer, Mlp, Moe};
 use crate::plan::Plan;
+use crate::stack::Dispatcher;
 use crate::units::{Bytes, Seconds};
 
 impl Costs<'_> {
@@ -70,8 +71,8 @@ impl Costs<'_> {
         let per_expert = received / local * self.problem.workload().imbalance;
         let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
         let before = cost.all();
-        cost.add(self.device.linear(per_expert, hidden, gates * width, local, self.device.format));
-        cost.add(self.device.linear(per_expert, width, hidden, local, self.device.format));
+        cost.add(self.device.expert_linear(per_expert, hidden, gates * width, local, self.device.format));
+        cost.add(self.device.expert_linear(per_expert, width, hidden, local, self.device.format));
         self.activation(received * width, gates, cost);
         if self.device.stack.launches.expert_gaps {
             let gaps = self.device.gap() * (self.launches_per_expert() * local);
@@ -91,6 +92,12 @@ impl Costs<'_> {
         let moved = moved * self.device.stack.permute_traffic;
         cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.0) + router;
         cost.dgrad += self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.1) + router * 2.0;
+        let exchanged = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
+        if exchanged && local > 1.0 && self.device.stack.sorts_received_tokens {
+            let sorted = self.device.stream(Bytes::new(permute::SORTED * received * hidden), permute::SORTS);
+            cost.forward += sorted;
+            cost.dgrad += sorted;
+        }
         if let Some(shared) = moe.shared() {
             self.mlp(&shared, plan, cost);
         }

@@ -3,10 +3,11 @@
 use super::costs::Costs;
 use super::groups;
 use super::layer::LayerCost;
-use super::traffic::{self, latent};
+use super::traffic::{self, chunked, latent};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut};
-use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Span};
+use crate::model::attention::Projection;
+use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, QkNorm, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
 
@@ -35,10 +36,16 @@ impl Costs<'_> {
             Mixer::Attention(attention) => self.attention(attention, plan, cost),
             Mixer::Mla(mla) => self.mla(mla, plan, cost),
             Mixer::Mamba(mamba) => {
-                self.recurrent(&mamba.projections(self.problem.model().hidden), mamba.inner(), plan, cost);
+                self.projected(&mamba.projections(self.problem.model().hidden), plan, cost);
+                if self.device.stack.scans_by_chunk {
+                    self.scan_by_chunk(mamba, plan, cost);
+                } else {
+                    self.scan(mamba.inner(), plan, cost);
+                }
             }
             Mixer::DeltaNet(net) => {
-                self.recurrent(&net.projections(self.problem.model().hidden), net.values(), plan, cost);
+                self.projected(&net.projections(self.problem.model().hidden), plan, cost);
+                self.scan(net.values(), plan, cost);
             }
             Mixer::None => {}
         }
@@ -58,6 +65,9 @@ impl Costs<'_> {
         let split = self.device.stream(split, traffic::SPLIT.kernels);
         cost.forward += split;
         cost.dgrad += split;
+        if attention.qk_norm != QkNorm::None && self.device.stack.qk_norm_kernels {
+            self.query_key_norms(attention, plan, cost);
+        }
         let dim = f64::from(attention.head_dim);
         let kernel = if attention.sinks && !self.device.stack.fused_sinks {
             AttentionKernel::Unfused
@@ -66,6 +76,15 @@ impl Costs<'_> {
         };
         let heads = (f64::from(attention.heads), f64::from(attention.kv_heads));
         self.core(heads, (dim, dim), attention.span, kernel, plan, cost);
+    }
+
+    /// Norms of queries and of keys, a kernel each: those of a layer's input over n·(a + g)·d/t elements (specification §2.4).
+    fn query_key_norms(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
+        let heads = f64::from(attention.heads + attention.kv_heads) / f64::from(plan.layout.tp);
+        let elements = self.tokens(plan) * heads * f64::from(attention.head_dim);
+        let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
+        cost.forward += time(traffic::NORM.0, 2.0);
+        cost.dgrad += time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS);
     }
 
     /// Projections, norms and rotary parts of latent attention, and the core.
@@ -133,23 +152,48 @@ impl Costs<'_> {
         }
     }
 
-    /// A state-space or delta-rule block: two projections and a scan that the memory bounds.
-    fn recurrent(
-        &self,
-        projections: &[crate::model::attention::Projection],
-        inner: u64,
-        plan: &Plan,
-        cost: &mut LayerCost,
-    ) {
+    /// Projections of a state-space or delta-rule block.
+    fn projected(&self, projections: &[Projection], plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
             let (input, output) = projection.on_rank(tp);
             cost.add(self.device.linear(tokens, input, output, 1.0, self.device.format));
         }
-        let channels = tokens * inner as f64 / tp;
+    }
+
+    /// A scan that the memory bounds, of `inner` channels.
+    fn scan(&self, inner: u64, plan: &Plan, cost: &mut LayerCost) {
+        let channels = self.tokens(plan) * inner as f64 / f64::from(plan.layout.tp);
         let scan = self.device.stream(Bytes::new(traffic::SCAN.0.bytes * channels), traffic::SCAN.0.kernels);
         cost.attention = scan;
         cost.forward += scan;
         cost.dgrad += self.device.stream(Bytes::new(traffic::SCAN.1.bytes * channels), traffic::SCAN.1.kernels);
+    }
+
+    /// Convolution, scan by chunks and gated norm of a state-space block, kernel by kernel: d inner channels, g groups of state
+    /// N, chunks of Q tokens.
+    ///
+    /// ```text
+    /// forward    n·((18 + 12·N/Q)·d + 16·g·N + 8·g·Q)          backward    n·((52 + 34·N/Q)·d + 58·g·N + 24·g·Q)
+    /// + n·(12·d + 8·g·N) in either pass with several sequences a micro-batch: copies to sequence-first order and back
+    /// ```
+    ///
+    /// Source: specification §2.3 ([mamba-ssm], [megatron-lm] `mamba_mixer.py`).
+    fn scan_by_chunk(&self, mamba: &Mamba, plan: &Plan, cost: &mut LayerCost) {
+        let share = self.tokens(plan) / f64::from(plan.layout.tp);
+        let (inner, state) = (mamba.inner() as f64, f64::from(mamba.state));
+        let groups = f64::from(mamba.groups);
+        let copied = if plan.micro_batch > 1 { chunked::COPIES } else { chunked::PerToken::NONE };
+        let time = |pass: &chunked::PerToken, kernels: f64| {
+            let per_token = |of: &chunked::PerToken| {
+                inner * (of.channel + of.state * state / chunked::TOKENS)
+                    + groups * (of.group * state + of.chunk * chunked::TOKENS)
+            };
+            self.device.stream_fused(Bytes::new(share * (per_token(pass) + per_token(&copied))), kernels)
+        };
+        let forward = time(&chunked::FORWARD, chunked::KERNELS.0);
+        cost.attention = forward;
+        cost.forward += forward;
+        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.1);
     }
 }

@@ -61,6 +61,38 @@ pub mod latent {
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0));
 
+/// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
+/// counted in specification §2.3.
+pub mod chunked {
+    /// Bytes per token.
+    pub struct PerToken {
+        /// For each inner channel.
+        pub channel: f64,
+        /// For each inner channel and element of its state, once a chunk.
+        pub state: f64,
+        /// For each element of B or C.
+        pub group: f64,
+        /// For each pair of tokens of a chunk and group.
+        pub chunk: f64,
+    }
+
+    impl PerToken {
+        /// No bytes at all.
+        pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, chunk: 0.0 };
+    }
+
+    /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
+    pub const TOKENS: f64 = 128.0;
+    /// Forward pass of a block.
+    pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, chunk: 8.0 };
+    /// Backward pass of a block, which computes the states again.
+    pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, chunk: 24.0 };
+    /// Copies from and to the order of Megatron-Core in either pass, with several sequences.
+    pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, chunk: 0.0 };
+    /// Kernels forward and backward.
+    pub const KERNELS: (f64, f64) = (7.0, 17.0);
+}
+
 /// Experts with a bias, operator by operator, beyond the fused activation: bytes per received token, forward and backward. Source:
 /// [megatron-experts], counted in specification §2.4.
 pub mod biased {
@@ -82,6 +114,11 @@ pub mod permute {
     pub const KERNELS: (f64, f64) = (6.0, 8.0);
     /// Bytes moved backward, against forward.
     pub const BACKWARD: f64 = 1.2;
+    /// Bytes per element of a received copy that is sorted by local expert after dispatch and back before combine, in either pass.
+    /// Source: [megatron-dispatcher].
+    pub const SORTED: f64 = 8.0;
+    /// Kernels of both sorts, in either pass.
+    pub const SORTS: f64 = 2.0;
 }
 
 /// Embedding, forward: rows of the table gathered and written.

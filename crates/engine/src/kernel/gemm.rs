@@ -161,6 +161,29 @@ impl Device<'_> {
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
     /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
+        self.linear_with_casts(tokens, (input, output), batch, format, self.stack.casts)
+    }
+
+    /// [`Self::linear`] of experts, whose casts no producer fuses where the stack says so.
+    pub fn expert_linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
+        self.linear_with_casts(
+            tokens,
+            (input, output),
+            batch,
+            format,
+            self.stack.expert_casts.unwrap_or(self.stack.casts),
+        )
+    }
+
+    /// [`Self::linear`] with a share `casts` of casts that are kernels of their own.
+    fn linear_with_casts(
+        &self,
+        tokens: f64,
+        (input, output): (f64, f64),
+        batch: f64,
+        format: Format,
+        casts: f64,
+    ) -> Linear {
         let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {
@@ -173,7 +196,7 @@ impl Device<'_> {
             time.wgrad += self.stream(Bytes::new(add), 1.0);
         }
         if format != Format::Bf16 {
-            let cast = format.cast_bytes() * self.stack.casts * self.stack.cast_passes * tokens * batch;
+            let cast = format.cast_bytes() * casts * self.stack.cast_passes * tokens * batch;
             time.forward += self.stream(Bytes::new(cast * input), 1.0);
             time.dgrad += self.stream(Bytes::new(cast * output), 1.0);
         }

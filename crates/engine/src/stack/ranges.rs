@@ -10,6 +10,7 @@ impl Stack {
         range::check([
             ("traffic", self.traffic, range::POSITIVE_FACTOR),
             ("casts", self.casts, range::FACTOR),
+            ("expert_casts", self.expert_casts.unwrap_or_default(), range::FACTOR),
             ("cast_passes", self.cast_passes, range::POSITIVE_FACTOR),
             ("accumulate_exposed", self.accumulate_exposed, range::SHARE),
             ("permute_traffic", self.permute_traffic, range::POSITIVE_FACTOR),

@@ -1,0 +1,141 @@
+//! Kernels and exchanges that a stack turns on: each adds what its formula says, and only where it applies.
+
+use crate::random::spec;
+use meshwright::collective::Group;
+use meshwright::cost::Costs;
+use meshwright::cost::layer::LayerCost;
+use meshwright::gpu::{Collective, Format};
+use meshwright::space::parse_plan;
+use meshwright::units::{Bytes, Seconds};
+
+/// The last kind of layer of a model under a plan on 512 H100 without what NeMo 25.x scales, with `key` off and on, and the time
+/// of streaming so many bytes by so many kernels.
+fn off_and_on(
+    (model, seq_len): (&'static str, u32),
+    plan: &str,
+    key: &str,
+    (bytes, kernels): (f64, f64),
+) -> (LayerCost, LayerCost, Seconds) {
+    let spec = spec(model, "h100-512", "nemo-25", 512, seq_len).set("stack.traffic=1");
+    let [off, on] = [false, true].map(|on| spec.set(format!("stack.{key}={on}")).problem());
+    let layer = |problem| {
+        let plan = parse_plan(plan, problem).unwrap();
+        Costs::new(problem).layer(problem.model().last_kind(), &plan)
+    };
+    let streamed = Costs::new(&off).device.stream(Bytes::new(bytes), kernels);
+    (layer(&off), layer(&on), streamed)
+}
+
+#[track_caller]
+fn is(what: &str, ours: Seconds, expected: Seconds) {
+    assert!((ours.get() / expected.get() - 1.0).abs() < 1e-9, "{what}: {ours} s, {expected} s expected");
+}
+
+/// Experts' casts have a share of their own where one is stated, and that of all GEMMs otherwise.
+#[test]
+fn experts_cast_what_no_producer_does() {
+    let spec = spec("qwen3-30b-a3b", "h100-512", "nemo-25", 512, 4096);
+    let pass = |casts: f64, experts: &str| {
+        let problem = spec.set(format!("stack.casts={casts}")).set(format!("stack.expert_casts={experts}")).problem();
+        let device = Costs::new(&problem).device;
+        let shape = (1024.0, 2048.0, 1536.0, 16.0, Format::Fp8);
+        let dense = device.linear(shape.0, shape.1, shape.2, shape.3, shape.4);
+        (dense, device.expert_linear(shape.0, shape.1, shape.2, shape.3, shape.4))
+    };
+    let ((half, experts), (all, _)) = (pass(0.5, "1"), pass(1.0, "1"));
+    assert_eq!(experts, all);
+    assert!(experts.forward > half.forward && experts.dgrad > half.dgrad && experts.wgrad == half.wgrad);
+    assert_eq!(pass(0.5, "0.5").1, half);
+}
+
+/// 4,096 tokens, 8 copies of 2,048 elements: 8 bytes an element in either pass, where a rank has several experts of 128.
+#[test]
+fn received_tokens_are_sorted_by_local_expert() {
+    let qwen = ("qwen3-30b-a3b", 4096);
+    let elements = 4096.0 * 8.0 * 2048.0;
+    let plan = |ep: u32, dispatcher: &str| format!("ep={ep} dispatcher={dispatcher} zero=1 mbs=1");
+    let key = "sorts_received_tokens";
+    let (off, on, sorts) = off_and_on(qwen, &plan(8, "alltoall"), key, (8.0 * elements, 2.0));
+    is("forward", on.forward - off.forward, sorts);
+    is("backward", on.dgrad - off.dgrad, sorts);
+    for (ep, dispatcher) in [(128, "alltoall"), (8, "deepep"), (1, "alltoall")] {
+        let (off, on, _) = off_and_on(qwen, &plan(ep, dispatcher), key, (0.0, 0.0));
+        assert_eq!(off, on, "ep {ep}, {dispatcher}");
+    }
+}
+
+/// Four bytes a copy take a latency of the exchange and little more, and nothing where they travel with the tokens.
+#[test]
+fn weights_of_tokens_are_an_exchange_of_their_own() {
+    let cost = |ep: u32, dispatcher: &str| {
+        let plan = format!("ep={ep} dispatcher={dispatcher} zero=1 mbs=1");
+        let (off, on, _) = off_and_on(("qwen3-30b-a3b", 4096), &plan, "sends_token_weights", (0.0, 0.0));
+        assert_eq!(off.ep.backward - off.ep.forward, on.ep.backward - on.ep.forward);
+        (on.ep.forward - off.ep.forward).get()
+    };
+    let inside = cost(8, "alltoall");
+    assert!(inside > 15e-6 && inside < 20e-6, "{inside} s");
+    assert!(cost(16, "alltoall") > 25e-6);
+    assert!(cost(8, "deepep") == 0.0 && cost(1, "alltoall") == 0.0);
+}
+
+/// 32 heads of queries and 8 of keys, of 128: a norm's 4 and 8 bytes an element, and nothing for Llama 3, which has none.
+#[test]
+fn norms_of_queries_and_keys_are_kernels() {
+    let elements = 4096.0 * 40.0 * 128.0;
+    let plan = "tp=2 sp=on zero=1 mbs=1";
+    let (off, on, norms) = off_and_on(("qwen3-8b", 4096), plan, "qk_norm_kernels", (2.0 * elements, 2.0));
+    is("forward", on.forward - off.forward, norms);
+    let (_, _, backward) = off_and_on(("qwen3-8b", 4096), plan, "qk_norm_kernels", (4.0 * elements, 3.0));
+    is("backward", on.dgrad - off.dgrad, backward);
+    let (off, on, _) = off_and_on(("llama3-8b", 4096), plan, "qk_norm_kernels", (0.0, 0.0));
+    assert_eq!(off, on);
+}
+
+/// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements, are gathered.
+#[test]
+fn repeated_keys_are_exchanged_for_each_head_of_queries() {
+    let spec = spec("llama3-8b", "h100-512", "torchtitan-2024", 512, 65536).set("stack.overlap.cp=0");
+    let [off, on] = [false, true].map(|on| spec.set(format!("stack.repeats_keys={on}")).problem());
+    let exposed = |problem| {
+        let plan = parse_plan("cp=8 cp-kind=allgather zero=3 mbs=1", problem).unwrap();
+        Costs::new(problem).layer(0, &plan).cp.forward
+    };
+    let gather = |times: f64| {
+        let payload = Bytes::new(times * 2.0 * 65536.0 * 8.0 * 128.0 * 2.0);
+        Costs::new(&off).fabric.time(Collective::AllGather, payload, Group { ranks: 8, stride: 1 }, 1.0)
+    };
+    is("forward", exposed(&on) - exposed(&off), gather(4.0) - gather(1.0));
+}
+
+/// By hand, `Nemotron-H` 56B: d = 16,384, g = 8, N = 256 and chunks of 128, so 0.73 MB a token forward, 2.11 backward, and copies with a
+/// second sequence.
+#[test]
+fn a_scan_by_chunks_streams_each_kernel_s_operands() {
+    let (d, state, pairs) = (16384.0, 8.0 * 256.0, 8.0 * 128.0);
+    let forward = (18.0 + 12.0 * 2.0) * d + 16.0 * state + 8.0 * pairs;
+    let backward = (52.0 + 34.0 * 2.0) * d + 58.0 * state + 24.0 * pairs;
+    let copies = 12.0 * d + 8.0 * state;
+    let spec = spec("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192).set("stack.traffic=1");
+    let kind =
+        spec.problem().model().kinds.iter().position(|kind| matches!(kind.mixer, meshwright::model::Mixer::Mamba(_)));
+    for sequences in [1.0, 2.0] {
+        let tokens = 8192.0 * sequences / 8.0;
+        let problem = spec.problem();
+        let device = Costs::new(&problem).device;
+        let copied = if sequences > 1.0 { copies } else { 0.0 };
+        let added = |(bytes, kernels): (f64, f64), (simple, simple_kernels): (f64, f64)| {
+            let chunked = device.stream_fused(Bytes::new(tokens * (bytes + copied)), kernels);
+            chunked - device.stream(Bytes::new(tokens * simple * d), simple_kernels)
+        };
+        let plan = format!("tp=8 sp=on zero=1 mbs={sequences}");
+        let layer = |on: bool| {
+            let problem = spec.set(format!("stack.scans_by_chunk={on}")).problem();
+            let plan = parse_plan(&plan, &problem).unwrap();
+            Costs::new(&problem).layer(kind.unwrap(), &plan)
+        };
+        let (off, on) = (layer(false), layer(true));
+        is("forward", on.forward - off.forward, added((forward, 7.0), (12.0, 2.0)));
+        is("backward", on.dgrad - off.dgrad, added((backward, 17.0), (30.0, 3.0)));
+    }
+}
