@@ -151,7 +151,7 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
     if flag(row.mla) == Some(true) {
         return Ok(Mixer::Mla(Mla { heads, ..LATENT }));
     }
-    let bias = decoder == Decoder::Gpt;
+    let (name, bias) = (text(row.model_name.as_ref()), decoder == Decoder::Gpt);
     Ok(Mixer::Attention(Attention {
         heads,
         kv_heads: cells.kv_heads.unwrap_or(heads),
@@ -159,8 +159,8 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
         span,
         qkv_bias: bias,
         out_bias: bias,
-        qk_norm: QkNorm::None,
-        sinks: text(row.model_name.as_ref()).contains("GPT-OSS"),
+        qk_norm: if name.contains("Qwen3") { QkNorm::PerHead } else { QkNorm::None },
+        sinks: name.contains("GPT-OSS"),
         output_gate: false,
         keys_are_values: false,
         rope: matches!(decoder, Decoder::Llama | Decoder::Nemotron),

@@ -139,6 +139,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
     };
     if text(row.fused_kernels.as_ref()).contains("fused_grouped_mlp") {
         stack.expert_bias = 0.0;
+        stack.expert_casts = None;
     }
     stack.fp8_attention = noted(&["fp8 attention"]);
     if overlap.contains("EP a2a overlap") || text(row.ep_overlap.as_ref()).starts_with("true") {
