@@ -46,6 +46,7 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod files;
+pub mod placement;
 pub mod question;
 pub mod report;
 #[cfg(feature = "cli")]
@@ -65,6 +66,4 @@ pub use meshwright_frameworks::{emit, import, lint};
 #[doc(no_inline)]
 pub use meshwright_lab::{fit, least_squares, probe, runs, tuning, validate};
 #[doc(no_inline)]
-pub use meshwright_planner::{
-    advice, catalog, confidence, discrepancy, limits, placement, pools, refine, search, space,
-};
+pub use meshwright_planner::{advice, catalog, confidence, discrepancy, limits, pools, refine, search, space};

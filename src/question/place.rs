@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
+use crate::placement::{PlacementOptions, place};
 use crate::report::json::AnswerDocument;
 use crate::report::placed::{Entry, PlacedDocument};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::placement::{PlacementOptions, place};
 use meshwright_planner::search::Ranking;
 
 /// Choice of the plans whose order of hosts is optimised.

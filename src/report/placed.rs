@@ -4,11 +4,11 @@ use meshwright_engine::units::percent;
 use serde::Serialize;
 
 use super::Sheet;
+use crate::placement::{Placement, PlacementMethod, Unplaceable, host_order};
 use meshwright_engine::collective::{Seats, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::placement::{Placement, PlacementMethod, Unplaceable, host_order};
 
 /// Placement of one plan of the ranking.
 #[derive(Clone, Debug)]

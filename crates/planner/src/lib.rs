@@ -12,7 +12,6 @@ pub mod catalog;
 pub mod confidence;
 pub mod discrepancy;
 pub mod limits;
-pub mod placement;
 pub mod pools;
 pub mod refine;
 pub mod search;

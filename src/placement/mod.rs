@@ -3,6 +3,8 @@
 //! Ranks keep the numbers that the framework gives them; the launcher's list of hosts decides which host gets which
 //! numbers. So the ranks of one host stay as the rank order has them, and whole hosts move.
 
+#![warn(clippy::disallowed_methods)]
+
 mod grid;
 mod hosts;
 mod pricing;
