@@ -5,7 +5,6 @@ mod cli_runs;
 mod commands;
 mod edges;
 mod explain;
-mod fleet;
 mod full_disk;
 mod glossary;
 mod goldens;

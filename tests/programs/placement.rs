@@ -275,7 +275,7 @@ fn the_list_of_hosts_is_written() {
     assert!(explained.contains("with reordered hosts"), "{explained}");
 }
 
-/// The figures of docs/placement.md: `cargo test --test planner -- --ignored --nocapture figures`.
+/// The figures of docs/placement.md: `cargo test --test programs -- --ignored --nocapture figures`.
 #[test]
 #[ignore = "prints figures"]
 fn figures() {

@@ -1,8 +1,7 @@
-//! The dynamic programs of refinement against HiGHS: `cargo test --features highs --test planner oracle`.
+//! The dynamic programs of refinement against HiGHS: `cargo test --features highs --test programs oracle`.
 //!
 //! HiGHS is given another formulation: one binary for each layer, stage and recomputation, with no intervals and no frontiers.
 //! Neither solver's word is taken: HiGHS' choice is added up again from its binaries.
-#![cfg(feature = "highs")]
 
 use crate::random::{Numbers, spec};
 use good_lp::{Expression, ResolutionError, Solution, SolverModel, Variable, constraint, highs, variable, variables};
