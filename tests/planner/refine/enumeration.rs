@@ -2,12 +2,13 @@
 
 use super::check;
 use crate::random::{Numbers, spec};
-use meshwright::cost::{Costs, Stager};
+use meshwright::cost::{Costs, Footprint, Stager};
 use meshwright::plan::{Modules, Plan, Recompute};
 use meshwright::problem::Problem;
 use meshwright::refine::{Infeasible, Options, Proof, refine};
 use meshwright::space::parse_plan;
 use meshwright::stages::{Mix, Stage, StagedPlan, kinds_in_order};
+use meshwright::units::Bytes;
 
 /// Every recomputation of one layer.
 fn recomputes() -> Vec<Recompute> {
@@ -58,11 +59,11 @@ fn mixes(kinds: &[usize], options: &[Vec<Recompute>]) -> Vec<Vec<Mix>> {
                     None => more.push(Mix { kind, recompute, layers: 1 }),
                 }
                 more.sort();
-                if !next.contains(&more) {
-                    next.push(more);
-                }
+                next.push(more);
             }
         }
+        next.sort();
+        next.dedup();
         all = next;
     }
     all
@@ -88,8 +89,8 @@ fn all_cuts(n: usize, chunks: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The fastest of all splits and mixes that fit, by the evaluator alone.
-pub(super) fn brute_force(problem: &Problem, plan: &Plan) -> Option<f64> {
+/// Step time in seconds and fullest rank of every split and mix, by the evaluator alone. Neither depends on the memory of the device.
+pub(super) fn every_split(problem: &Problem, plan: &Plan) -> Vec<(f64, Bytes)> {
     let costs = Costs::new(problem);
     let stager = Stager::new(&costs, plan);
     let model = problem.model();
@@ -97,7 +98,7 @@ pub(super) fn brute_force(problem: &Problem, plan: &Plan) -> Option<f64> {
     let options: Vec<Vec<Recompute>> = (0..model.kinds.len()).map(|kind| undominated(&stager, kind)).collect();
     let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
     let decoders = model.layers() as usize;
-    let mut best: Option<f64> = None;
+    let mut all = Vec::new();
     for cuts in all_cuts(items.len(), chunks) {
         let choices: Vec<Vec<Vec<Mix>>> =
             (0..chunks).map(|chunk| mixes(&items[cuts[chunk]..cuts[chunk + 1]], &options)).collect();
@@ -120,16 +121,20 @@ pub(super) fn brute_force(problem: &Problem, plan: &Plan) -> Option<f64> {
             let staged =
                 StagedPlan { plan: plan.clone(), stages, offload: vec![plan.offload; plan.layout.pp as usize] };
             let price = stager.evaluate(&staged);
-            if price.over(problem.hbm_budget()).is_none() {
-                let time = price.evaluation.step.total().get();
-                best = Some(best.map_or(time, |known: f64| known.min(time)));
-            }
+            let fullest = price.footprints.iter().map(Footprint::device).max_by(|a, b| a.get().total_cmp(&b.get()));
+            all.push((price.evaluation.step.total().get(), fullest.unwrap()));
             let Some(next) = (0..chunks).find(|&chunk| at[chunk] + 1 < choices[chunk].len()) else { break };
             at[..next].fill(0);
             at[next] += 1;
         }
     }
-    best
+    all
+}
+
+/// Step time of the fastest of these that fit.
+pub(super) fn brute_force(all: &[(f64, Bytes)], problem: &Problem) -> Option<f64> {
+    let fit = all.iter().filter(|(_, device)| *device <= problem.hbm_budget());
+    fit.map(|(step, _)| *step).min_by(f64::total_cmp)
 }
 
 const SCHEDULES: [&str; 10] = [
@@ -156,16 +161,14 @@ fn small_cases_equal_brute_force() {
     {
         for schedule in SCHEDULES {
             let pp = if schedule.contains("vpp") || schedule.ends_with("-v") { 2 } else { gpus };
+            let mbs = if gpus > pp { 2 } else { 1 };
+            let base = spec(model, "dgx-h100-64", "nemo-25", 8, 4096).gpus(gpus).set(format!("model.layers={layers}"));
+            let plan = parse_plan(&format!("tp=1 pp={pp} mbs={mbs} {schedule}"), &base.problem()).unwrap();
+            let all = every_split(&base.problem(), &plan);
             for hbm in [400, 90, 60, 40] {
                 let hbm = hbm + numbers.below(12);
-                let problem = spec(model, "dgx-h100-64", "nemo-25", 8, 4096)
-                    .gpus(gpus)
-                    .set(format!("model.layers={layers}"))
-                    .set(format!("gpu.hbm={hbm} GB"))
-                    .problem();
-                let mbs = if gpus > pp { 2 } else { 1 };
-                let plan = parse_plan(&format!("tp=1 pp={pp} mbs={mbs} {schedule}"), &problem).unwrap();
-                let by_hand = brute_force(&problem, &plan);
+                let problem = base.set(format!("gpu.hbm={hbm} GB")).problem();
+                let by_hand = brute_force(&all, &problem);
                 let found = refine(&Costs::new(&problem), &plan, &Options::default());
                 match (by_hand, found) {
                     (Some(best), Ok(refined)) => {
@@ -225,14 +228,19 @@ fn tied_embeddings_are_held_where_brute_force_holds_them() {
         (2, "tp=1 pp=2 mbs=1 schedule=zb-v"),
         (2, "tp=1 pp=2 mbs=1 schedule=dualpipe-v"),
     ] {
+        let models = [&tied, &untied].map(|model| {
+            let base = model.gpus(gpus);
+            let plan = parse_plan(text, &base.problem()).unwrap();
+            let all = every_split(&base.problem(), &plan);
+            (base, plan, all)
+        });
         for hbm in (30..=90).step_by(4) {
-            let found = [&tied, &untied].map(|of| {
-                let problem = of.gpus(gpus).set(format!("gpu.hbm={hbm} GB")).problem();
-                let plan = parse_plan(text, &problem).unwrap();
-                let by_hand = brute_force(&problem, &plan);
-                let found = refine(&Costs::new(&problem), &plan, &Options::default()).ok();
+            let found = models.each_ref().map(|(base, plan, all)| {
+                let problem = base.set(format!("gpu.hbm={hbm} GB")).problem();
+                let by_hand = brute_force(all, &problem);
+                let found = refine(&Costs::new(&problem), plan, &Options::default()).ok();
                 if let Some(refined) = &found {
-                    check(&problem, &plan, refined);
+                    check(&problem, plan, refined);
                 }
                 let found = found.map(|refined| refined.step().get());
                 let same = match (by_hand, found) {

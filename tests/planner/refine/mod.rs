@@ -4,7 +4,7 @@ pub mod document;
 mod enumeration;
 
 use crate::random::spec;
-use enumeration::brute_force;
+use enumeration::{brute_force, every_split};
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan};
 use meshwright::problem::Problem;
@@ -42,18 +42,13 @@ fn plans_that_no_list_plays_are_bounded_by_their_closed_form() {
         ("pp=2 schedule=dualpipe-v", 2, 8, 168),
         ("pp=2 ep=2 schedule=dualpipe-v", 4, 16, 88),
     ] {
-        let of = |hbm: &str| {
-            spec("deepseek-v2", "dgx-h100-64", "deepseek-v3", batch, 16384)
-                .gpus(gpus)
-                .set("model.layers=d m*3")
-                .set(format!("gpu.hbm={hbm} GB"))
-                .problem()
-        };
+        let base = spec("deepseek-v2", "dgx-h100-64", "deepseek-v3", batch, 16384).gpus(gpus).set("model.layers=d m*3");
+        let plan = parse_plan(&format!("tp=1 mbs=1 {text}"), &base.problem()).unwrap();
+        let all = every_split(&base.problem(), &plan);
         for hbm in (least..=least + 12).step_by(2) {
-            let problem = of(&hbm.to_string());
-            let plan = parse_plan(&format!("tp=1 mbs=1 {text}"), &problem).unwrap();
+            let problem = base.set(format!("gpu.hbm={hbm} GB")).problem();
             let costs = Costs::new(&problem);
-            let Some(best) = brute_force(&problem, &plan) else { continue };
+            let Some(best) = brute_force(&all, &problem) else { continue };
             for enumerate in [true, false] {
                 let refined = refine(&costs, &plan, &Options { enumerate, ..Options::default() }).unwrap();
                 check(&problem, &plan, &refined);
