@@ -7,7 +7,7 @@
 #   bash checks/memory.sh torchtitan llama3-8b "tp=2 dp=4 ac=full"
 #   bash checks/memory.sh maxtext llama3-8b "tpu=v5p dp=64 mbs=2 seq=4096"
 #
-# The environment is that of checks/run.sh, which makes it. MaxText has its own, of checks/memory/maxtext.txt, made the first time
+# The environment is that of checks/environment.sh, which makes it. MaxText has its own, of checks/memory/maxtext.txt, made the first time
 # (Python 3.12 or newer, 4 GB); its source is $MAXTEXT (a checkout's src folder), or else fetched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2
 if [ "${1:-}" != maxtext ] && [ "${1:-} ${2:-}" != "remake maxtext" ]; then
     home=$caches/clients-$(cat checks/requirements.txt checks/alone.txt | sha256sum | cut -c1-12)
     if [ ! -f "$home/ready" ]; then
-        echo "the frameworks are not installed: run checks/run.sh first" >&2
+        echo "the frameworks are not installed: run checks/environment.sh first" >&2
         exit 1
     fi
     exec "$home/bin/python" -W ignore checks/memory/oracle.py "$@"

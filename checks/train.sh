@@ -5,12 +5,12 @@
 #   SEED=7 bash checks/train.sh megatron=2,torchtitan=1           of these frameworks so many
 #   bash checks/train.sh slurm [megatron,deepspeed]               launch.sbatch of every framework, or of these, on two nodes
 #
-# The environment is that of checks/run.sh, which makes it; $MESHWRIGHT is the binary, else one is built.
+# The environment is that of checks/environment.sh, which makes it; $MESHWRIGHT is the binary, else one is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=${XDG_CACHE_HOME:-$HOME/.cache}/meshwright/clients-$(cat checks/requirements.txt checks/alone.txt | sha256sum | cut -c1-12)
 if [ ! -f "$home/ready" ]; then
-    echo "SKIPPED: the frameworks are not installed (bash checks/run.sh installs them); no emitted plan was trained"
+    echo "SKIPPED: the frameworks are not installed (bash checks/environment.sh installs them); no emitted plan was trained"
     exit 0
 fi
 [ -n "${MESHWRIGHT:-}" ] || cargo build

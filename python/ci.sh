@@ -23,15 +23,16 @@ rm -rf "$place/wheels"
 "$bin/python" -m mypy python/meshwright python/tests python/examples/run.py python/measure
 "$bin/python" -m mypy.stubtest meshwright._native
 "$bin/pip" install --quiet ray==2.60.0 || echo "SKIPPED: Ray cannot be had from the Python registry; nothing ran on a cluster"
-# checks/run.sh, which runs before, installs the frameworks.
+# checks/environment.sh, which `.ci/run` runs before, installs the frameworks.
 frameworks=${XDG_CACHE_HOME:-$HOME/.cache}/meshwright/clients-$(cat checks/requirements.txt checks/alone.txt | sha256sum | cut -c1-12)
 if [ -e "$frameworks/ready" ]; then
     export MESHWRIGHT_FRAMEWORKS="$frameworks/bin/python"
 else
-    echo "SKIPPED: the frameworks are not installed (checks/run.sh); no object of meshwright.bridge was built with its own class"
+    echo "SKIPPED: the frameworks are not installed (checks/environment.sh); no object of meshwright.bridge was built with its own class"
 fi
 "$bin/python" python/examples/run.py
 (cd target && "$bin/python" -c "import doctest, meshwright; raise SystemExit(doctest.testmod(meshwright).failed)")
 (cd python/tests && "$bin/python" -m pytest -q .) # the installed package, not the folder of its sources
-[ -n "${MESHWRIGHT:-}" ] || cargo build
-"$bin/python" python/measure/questions.py "${MESHWRIGHT:-target/debug/meshwright}" 8
+[ -n "${MESHWRIGHT:-}" ] || { cargo build && MESHWRIGHT=target/debug/meshwright; }
+until [ -e "$MESHWRIGHT" ] || [ "$SECONDS" -gt 1800 ]; do sleep 1; done # `.ci/run` builds it meanwhile
+"$bin/python" python/measure/questions.py "$MESHWRIGHT" 8

@@ -1,6 +1,6 @@
 """Objects that `meshwright.bridge` makes, before the frameworks' own classes.
 
-$MESHWRIGHT_FRAMEWORKS names a Python that has the frameworks (checks/run.sh installs one); without it nothing here runs. The package
+$MESHWRIGHT_FRAMEWORKS names a Python that has the frameworks (checks/environment.sh installs one); without it nothing here runs. The package
 under test is put on its path, and checks/ has what hands a configuration to a framework.
 """
 
