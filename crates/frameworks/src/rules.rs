@@ -14,6 +14,11 @@ pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
 
+/// Whether all of something lies on the host, or nothing.
+pub(crate) fn is_whole(share: f64) -> bool {
+    share <= 0.0 || share >= 1.0
+}
+
 /// Obstacle of a model that has what a framework lacks.
 pub(crate) fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
     Obstacle::of_model(format!("{}: {what}", model.name), why)

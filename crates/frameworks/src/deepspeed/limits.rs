@@ -128,11 +128,6 @@ pub(crate) fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan("zero=0", why, Plan { zero: ZeroStage::One, ..plan.clone() })
 }
 
-/// Whether all of something lies on the host, or nothing.
-fn is_whole(share: f64) -> bool {
-    share <= 0.0 || share >= 1.0
-}
-
 /// `zero/offload_config.py`: a share of the optimizer (`ratio`) needs ZeRO 3.
 fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let optimizer = plan.offload.optimizer;
@@ -143,7 +138,7 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             Plan { zero: ZeroStage::One, ..plan.clone() },
         );
     }
-    if !is_whole(optimizer) && plan.zero != ZeroStage::Three {
+    if !rules::is_whole(optimizer) && plan.zero != ZeroStage::Three {
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
             "a share of it needs ZeRO 3",
@@ -156,7 +151,7 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// `cpu_checkpointing` keeps checkpoints only.
 fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let activations = plan.offload.activations;
-    if activations > 0.0 && (!is_whole(activations) || plan.recompute != Recompute::Full) {
+    if activations > 0.0 && (!rules::is_whole(activations) || plan.recompute != Recompute::Full) {
         return Obstacle::of_plan(
             format!("offload-activations={activations}"),
             "`cpu_checkpointing` puts all inputs of recomputed layers on the host, and nothing else",

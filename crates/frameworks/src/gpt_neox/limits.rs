@@ -175,11 +175,6 @@ fn split(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("split={}", plan.split), why, Plan { split: own, ..*plan })
 }
 
-/// Whether all of something lies on the host, or nothing.
-fn is_whole(share: f64) -> bool {
-    share <= 0.0 || share >= 1.0
-}
-
 /// `zero_optimization.offload_optimizer` beside `CPU_Adam`.
 fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let optimizer = plan.offload.optimizer;
@@ -191,7 +186,7 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             near,
         );
     }
-    if !is_whole(optimizer) {
+    if !rules::is_whole(optimizer) {
         let near = Plan { offload: Offload { optimizer: 1.0, ..plan.offload }, ..plan.clone() };
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
@@ -209,7 +204,7 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// `checkpoint_in_cpu`.
 fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let activations = plan.offload.activations;
-    if activations > 0.0 && (!is_whole(activations) || plan.recompute != Recompute::Full) {
+    if activations > 0.0 && (!rules::is_whole(activations) || plan.recompute != Recompute::Full) {
         let near = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
         return Obstacle::of_plan(
             format!("offload-activations={activations}"),
