@@ -261,10 +261,8 @@ impl Explorer<'_> {
         }
         let menu = variant.floor.menu(&self.pipelines, plan);
         found.counts.dominated += menu.dominated;
-        for (count, why) in &menu.refused.0 {
-            if let Some(why) = why {
-                found.counts.reject(why, *count);
-            }
+        for (count, why) in menu.refused.reasons() {
+            found.counts.reject(why, count);
         }
         let sharded = menu.replicated.count + menu.sharded.count;
         let budget = Bytes::new(found.best.wanted.budget);

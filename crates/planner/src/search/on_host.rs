@@ -27,7 +27,26 @@ pub(super) fn shares_on_host(
 
 /// Numbers of shardings that the requested framework cannot express, and that hosts have no room for, with the first reason.
 #[derive(Debug, Default)]
-pub(super) struct Refused(pub [(u64, Option<Rejection>); 2]);
+pub(super) struct Refused {
+    by_framework: RefusedShardings,
+    by_hosts: RefusedShardings,
+}
+
+/// Number of shardings, with the first reason.
+#[derive(Debug, Default)]
+struct RefusedShardings {
+    count: u64,
+    why: Option<Rejection>,
+}
+
+impl RefusedShardings {
+    fn add(&mut self, count: usize, why: impl FnOnce() -> Option<Rejection>) {
+        self.count += count as u64;
+        if count > 0 && self.why.is_none() {
+            self.why = why();
+        }
+    }
+}
 
 impl Refused {
     /// The shares on the host that are left of `all` those of a sharding; counts the others.
@@ -39,14 +58,15 @@ impl Refused {
     ) -> Arc<[f64]> {
         let on_host = |&optimizer: &f64| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         if let Some(why) = space.inexpressible_sharding(plan) {
-            self.add(0, all.len(), || Some(why));
+            self.by_framework.add(all.len(), || Some(why));
             return Arc::default();
         }
         let expressible = space.expressible_on_host(plan.zero, plan.layout.pp);
         let mut plans = all.iter().map(on_host);
-        self.add(0, all.len() - expressible.len(), || plans.find_map(|plan| space.inexpressible_on_host(&plan)));
+        self.by_framework
+            .add(all.len() - expressible.len(), || plans.find_map(|plan| space.inexpressible_on_host(&plan)));
         let hosts = shares_on_host((costs, space), plan, of_layers);
-        self.add(1, expressible.len() - hosts.len(), || {
+        self.by_hosts.add(expressible.len() - hosts.len(), || {
             let share = expressible.iter().copied().find(|share| !hosts.contains(share))?;
             let available = costs.problem.cluster().host_memory?;
             let needed = available * (share / most_optimizer_on_host(costs, plan, &of_layers[0]));
@@ -55,12 +75,11 @@ impl Refused {
         hosts
     }
 
-    fn add(&mut self, rule: usize, count: usize, why: impl FnOnce() -> Option<Rejection>) {
-        let (all, first) = &mut self.0[rule];
-        *all += count as u64;
-        if count > 0 && first.is_none() {
-            *first = why();
-        }
+    /// Number of shardings that each of the two refuses, with the reason, where it refuses any.
+    pub fn reasons(&self) -> impl Iterator<Item = (u64, &Rejection)> {
+        [&self.by_framework, &self.by_hosts]
+            .into_iter()
+            .filter_map(|refused| Some((refused.count, refused.why.as_ref()?)))
     }
 }
 
