@@ -207,6 +207,27 @@ fn the_search_finds_what_a_plain_loop_finds_in_other_problems() {
     as_by_hand(1_000_001);
 }
 
+/// Bounds leave out offload that hosts have no room for before it is priced.
+#[test]
+fn and_where_hosts_have_little_memory() {
+    let mut numbers = Numbers(2026);
+    let (mut fits, mut refused) = (0, 0);
+    for _ in 0..problems_wanted() / 5 {
+        let (spec, restrictions) = small(&mut numbers);
+        let host = [4, 16, 64][numbers.below(3)];
+        let spec = spec.set(format!("cluster.host_memory={host} GB"));
+        let what = format!("{spec:?} {restrictions:?}");
+        let problem = spec.problem();
+        let (evaluations, size) = by_hand(&problem, &restrictions);
+        let found = search(&problem, &options(&restrictions), &|_, _| ());
+        agree(&what, &found, &best(&evaluations, time), time);
+        adds_up(&what, &found, size);
+        fits += usize::from(!evaluations.is_empty());
+        refused += usize::from(found.rejections.iter().any(|rejected| rejected.rule == "host-memory"));
+    }
+    assert!(fits > 0 && refused > 0, "{fits} problems have a plan, in {refused} hosts have no room");
+}
+
 #[test]
 fn and_by_other_measures() {
     let mut numbers = Numbers(77);

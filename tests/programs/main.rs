@@ -1,4 +1,4 @@
-//! Whatever an integer program decides, against enumeration, and the dynamic programs of refinement against HiGHS.
+//! Decisions of integer programs, against enumeration, and the dynamic programs of refinement against HiGHS.
 //!
 //! Nothing else depends on feature `highs`: `cargo test --features highs --test programs`.
 #![cfg(feature = "programs")]
