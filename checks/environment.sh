@@ -2,13 +2,7 @@
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and ends.
 # The environment is kept in $XDG_CACHE_HOME/meshwright (else ~/.cache/meshwright).
-python=""
-for candidate in python3.13 python3.12 python3 "$HOME"/.pyenv/versions/3.1[2-9]*/bin/python; do
-    if command -v "$candidate" > /dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null; then
-        python=$candidate
-        break
-    fi
-done
+. checks/python.sh
 if [ -z "$python" ]; then
     echo "SKIPPED: the frameworks' own checks need Python 3.12 or newer"
     exit 0

@@ -24,13 +24,7 @@ if [ "${1:-}" != maxtext ] && [ "${1:-} ${2:-}" != "remake maxtext" ]; then
     exec "$home/bin/python" -W ignore checks/memory/oracle.py "$@"
 fi
 
-python=""
-for candidate in python3.13 python3.12 python3 "$HOME"/.pyenv/versions/3.1[2-9]*/bin/python; do
-    if command -v "$candidate" > /dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null; then
-        python=$candidate
-        break
-    fi
-done
+. checks/python.sh
 if [ -z "$python" ]; then
     echo "SKIPPED: MaxText needs Python 3.12 or newer"
     exit 0
