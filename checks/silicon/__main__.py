@@ -1,6 +1,6 @@
 """Times and memory that the cost model needs, measured with PyTorch on one NVIDIA GPU (H100 or H200).
 
-    python3 checks/silicon --out FOLDER [--only SECTION,...] [--seconds N] [--dry]
+    python3 checks/silicon --out FOLDER [--only SECTION,...] [--seconds N] [--attention cudnn|flash] [--dry]
 
 FOLDER/pytorch.jsonl gets one JSON object a line, as soon as it is measured: section, name, sizes, `bytes` or `flops` of one call, and
 `times_us`, the raw samples of one call's time. Memory is in `*_bytes`; a case that failed has `failed`. FOLDER/environment.json tells
@@ -33,7 +33,7 @@ import argparse, os, sys, threading, traceback, warnings
 import torch
 import torch._dynamo, torch._functorch.config
 
-import attention, contention, environment, fp8, gemm, grouped, host, launch, layer, step, stream, table
+import attention, contention, environment, fp8, gemm, grouped, host, launch, layer, model, step, stream, table
 from record import OutOfTime, Run
 
 # Section, function, seconds that it is expected to take, seconds after which no case of it starts.
@@ -87,6 +87,7 @@ def main():
     parser.add_argument("--out", required=True, help="folder of the results")
     parser.add_argument("--only", default="", help="sections, separated by commas")
     parser.add_argument("--seconds", type=float, default=200, help="time budget of the whole run")
+    parser.add_argument("--attention", choices=["cudnn", "flash"], default="cudnn", help="attention of the sections layer and step")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on a CPU")
     o = parser.parse_args()
     names = [s[0] for s in SECTIONS]
@@ -99,6 +100,7 @@ def main():
     os.makedirs(o.out, exist_ok=True)
     torch.manual_seed(7)
     run = Run(o.out, o.seconds, o.dry, STARTED)
+    model.prefer(o.attention)
     timer = watchdog(run)
     environment.write(run)
     for entry in SECTIONS:

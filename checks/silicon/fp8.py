@@ -84,8 +84,8 @@ def gemms(run, name, m, k, n):
                 except (RuntimeError, ValueError):
                     traceback.print_exc()
                     gemm = public
-            run.time(f"{name} {kind}{' fast' if fast else ''}", gemm, scales=kind, api=gemm.__name__, fast_accumulation=fast, dtype="fp8", m=m, k=k, n=n,
-                     flops=2 * m * k * n)
+            run.time(f"{name} {kind}{' fast' if fast else ''}", gemm, scales=kind, fast_accumulation=fast,
+                     api="F.scaled_mm" if gemm is public else "torch._scaled_mm", dtype="fp8", m=m, k=k, n=n, flops=2 * m * k * n)
 
 
 def casts(run):

@@ -8,8 +8,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stream import rotate
 
-# The first backend that takes the operands, in torchtitan's order.
+# The first backend that takes the operands runs. torchtitan prefers FlashAttention on Hopper.
 BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+
+
+def prefer(attention):
+    """Puts a backend first: `cudnn` or `flash`."""
+    BACKENDS.sort(key=lambda backend: attention.upper() not in backend.name)
 
 
 @dataclass

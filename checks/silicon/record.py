@@ -95,10 +95,10 @@ class Run:
         """Number of operand sets of `size` bytes that exceed three times the L2 cache together."""
         return max(1, min(64, math.ceil(3 * self.l2 / size)))
 
-    def batch(self, fn, first, count, launch_us):
-        """Time of `count` launches, in µs. A spin on the device lets the host queue them all beforehand."""
+    def batch(self, fn, first, count, launch_us, queued):
+        """Time of `count` launches, in µs. Where `queued`, a spin on the device lets the host queue them all beforehand."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if launch_us * count < 5000:
+        if queued and launch_us * count < 5000:
             torch.cuda._sleep(int((1.5 * launch_us * count + 20) * 1000 * SPIN_GHZ))
         begin.record()
         for i in range(count):
@@ -107,7 +107,7 @@ class Run:
         end.synchronize()
         return begin.elapsed_time(end) * 1000
 
-    def samples(self, fn, number=SAMPLES):
+    def samples(self, fn, number=SAMPLES, queued=True):
         """Samples of the time of one call of `fn(i)`, in µs, and the launches in each."""
         self.check()
         if not self.gpu:
@@ -122,19 +122,19 @@ class Run:
         fn(0)
         launch_us = (time.perf_counter() - begin) * 1e6
         torch.cuda.synchronize()
-        once = self.batch(fn, 1, 4, launch_us) / 4
+        once = self.batch(fn, 1, 4, launch_us, queued) / 4
         count = max(1, min(400, math.ceil(FILL_US / max(once, 0.5))))
         times, first = [], 5
         for _ in range(number):
-            times.append(self.batch(fn, first, count, launch_us) / count)
+            times.append(self.batch(fn, first, count, launch_us, queued) / count)
             first += count
             if times[-1] > 20_000 and len(times) >= 5 and time.perf_counter() > self.section_end:
                 break
         return times, count
 
-    def time(self, name, fn, **fields):
+    def time(self, name, fn, queued=True, **fields):
         """Measures `fn(i)` and writes one record."""
-        times, launches = self.samples(fn)
+        times, launches = self.samples(fn, queued=queued)
         self.times(name, times, **fields, launches=launches)
 
 

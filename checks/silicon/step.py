@@ -177,6 +177,7 @@ def report(run, name, sizes, sequence, recompute, stepper, marks, memory, loss, 
     between = lambda a, b: a.elapsed_time(b) * 1000 if run.gpu else (b - a) * 1e6
     ends = [at for phase, at in marks if phase == "update"]
     fields = {"model": name, "layers": sizes.layers, "recompute": recompute, "sequence": sequence, "batch": 1, "precision": stepper.precision,
+              "attention": model.BACKENDS[0].name, "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
               "parameters": total}
     title = f"{name} recompute {recompute}"
     run.times(f"{title} step", [between(a, b) for a, b in zip(ends, ends[1:])], **fields, flops=flops, loss=round(loss, 4),

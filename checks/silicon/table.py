@@ -1,7 +1,8 @@
 """Table of a run's records for reading: a line a case, its variants beside one another."""
 import statistics
 
-VARIANTS = {"forward", "backward", "dgrad", "wgrad", "bmm", "F.grouped_mm", "update", "step", "tensor", "row", "block", "fast", "eager", "compiled"}
+VARIANTS = {"forward", "backward", "dgrad", "wgrad", "bmm", "F.grouped_mm", "update", "step", "tensor", "row", "block", "fast", "eager",
+            "compiled"}
 ROWS = 145
 
 
