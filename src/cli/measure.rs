@@ -172,6 +172,7 @@ pub(super) fn take(
 ) -> Result<()> {
     let (start, progress) = (Instant::now(), Progress::new());
     let mut left: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let known = samples.machine.state.clone();
     for (at, kernel) in wanted.iter().enumerate() {
         progress.at(at as u64, wanted.len() as u64);
         if samples.of.contains_key(kernel) {
@@ -195,6 +196,7 @@ pub(super) fn take(
         }
     }
     progress.finish();
+    samples.machine.state.extend(probe.machine().state.iter().filter(|line| !known.contains(line)).cloned());
     for (why, count) in left {
         output::talk(&format!("left {count}: {why}"));
     }
@@ -335,7 +337,7 @@ pub(super) fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
         output::talk(&format!("{}: {} kernels are there already", path.display(), before.of.len()));
     }
     samples.machine = before.machine;
-    samples.of = before.of;
+    (samples.of, samples.together, samples.held) = (before.of, before.together, before.held);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `meshwright verify`: measures the top plans on the local GPU and ranks them again.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
@@ -7,16 +8,19 @@ use serde::Serialize;
 
 use super::format::OutputFormat;
 use super::measure::{ProbeArgs, cuda, machine, open, resume, take, top};
-use super::{Outcome, output};
+use super::{Outcome, files, output};
+use crate::files::Existing;
 use crate::question::Question;
+use crate::question::again::again;
+use crate::report::again::{Again, sheet as again_sheet};
 use crate::report::{json, verify as sheets};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_lab::probe::checked::LayerMemory;
-use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, memory, verify};
-use meshwright_lab::probe::{Analytic, Calibration, Kernel, Machine, Probe, ProbeError, Samples, shapes};
+use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, memory, run_layers, verify};
+use meshwright_lab::probe::{Analytic, Calibration, Effort, Kernel, Machine, Probe, ProbeError, Samples, shapes};
 use meshwright_planner::catalog;
 
 /// Arguments of `verify`.
@@ -45,6 +49,8 @@ struct Document<'a> {
     basis: Basis,
     #[serde(flatten)]
     verification: &'a Verification,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again: Option<&'a Again>,
 }
 
 /// Runs the command; any verdict other than "confirmed" is a failure.
@@ -80,15 +86,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
         resume(&kept, &mut samples)?;
     }
     let taken = take(&mut *probe, &wanted, gpu, &args.probe, &mut samples, &kept);
-    if args.out.is_none() {
+    let layers = taken.and_then(|()| layers(&problem, &plans, &mut *probe, args.probe.effort(), &mut samples));
+    if args.out.is_some() {
+        files::write(&kept, &samples.to_toml(), Existing::Replace)?;
+    } else {
         let _ = std::fs::remove_file(&kept);
     }
-    taken?;
+    let plans = layers?;
     let calibration =
         Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
     let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
-    let plans = with_memory(&problem, plans, &mut *probe)?;
     let verification = verify(&problem, &known, &samples, &plans);
+    let again = again(&problem, &known);
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
             schema: json::SCHEMA,
@@ -96,32 +105,52 @@ pub fn run(args: &Args) -> Result<Outcome> {
             machine: &samples.machine,
             basis: samples.basis,
             verification: &verification,
+            again: again.as_ref(),
         })?
     } else {
-        output::sheets(&sheets::report(&problem.heading(), &samples, &verification), args.format)?
+        let mut sheets = sheets::report(&problem.heading(), &samples, &verification);
+        sheets.extend(again.as_ref().map(again_sheet));
+        output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;
     output::talk(&sheets::in_words(&verification));
     Ok(if verification.verdict == Verdict::Confirmed { Outcome::Answered } else { Outcome::NoPlan })
 }
 
-/// Plans, each with the measured memory of its layers if the probe can allocate them.
-fn with_memory(problem: &Problem, plans: Vec<Plan>, probe: &mut dyn Probe) -> Result<Vec<(Plan, Vec<LayerMemory>)>> {
+/// Plans, each with the measured memory of its layers if the probe can allocate them; the layers' kernels are timed as one run.
+fn layers(
+    problem: &Problem,
+    plans: &[Plan],
+    probe: &mut dyn Probe,
+    effort: Effort,
+    samples: &mut Samples,
+) -> Result<Vec<(Plan, Vec<LayerMemory>)>> {
     let mut all = Vec::new();
-    let mut reason = None;
+    let mut reasons = BTreeSet::new();
+    let mut known = |what: &str, error: ProbeError| {
+        let why = match error {
+            ProbeError::Unsupported { why, .. } => why,
+            ProbeError::NotRecorded { .. } => "it is not in the recording".into(),
+            other => return Err(other),
+        };
+        reasons.insert(format!("{what} was not measured: {why}"));
+        Ok(())
+    };
     for plan in plans {
-        let layers = match memory(problem, &plan, probe) {
+        if let Err(error) = run_layers(problem, plan, probe, effort, samples) {
+            known("a layer as one run", error)?;
+        }
+        let layers = match memory(problem, plan, probe, samples) {
             Ok(layers) => layers,
-            Err(ProbeError::Unsupported { why, .. }) => {
-                reason = Some(why);
+            Err(error) => {
+                known("memory", error)?;
                 Vec::new()
             }
-            Err(error) => return Err(error.into()),
         };
-        all.push((plan, layers));
+        all.push((plan.clone(), layers));
     }
-    if let Some(why) = reason {
-        output::talk(&format!("memory was not measured: {why}"));
+    for reason in reasons {
+        output::talk(&reason);
     }
     Ok(all)
 }

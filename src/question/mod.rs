@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+pub mod again;
 mod answer;
 mod budget;
 mod calibration;

@@ -1,5 +1,6 @@
 //! Reports: text sheets for people, versioned JSON and CSV for programs, all from the library's own types.
 
+pub mod again;
 pub mod answer;
 pub mod basis;
 pub mod bill;

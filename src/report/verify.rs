@@ -3,7 +3,7 @@
 use super::Sheet;
 use meshwright_engine::units::{Bytes, percent, significant};
 use meshwright_lab::probe::Samples;
-use meshwright_lab::probe::checked::{Checked, LayerMemory, Term};
+use meshwright_lab::probe::checked::{Checked, LayerMemory, LayerRun, Term};
 use meshwright_lab::probe::parts::Part;
 use meshwright_lab::probe::verify::{Verdict, Verification};
 
@@ -20,8 +20,10 @@ pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> 
     let left = if allocated { "the whole step's peak memory" } else { "memory" };
     of.push(["not measured".into(), format!("communication between GPUs, stages waiting for each other, {left}")]);
     let memory = allocated.then(|| memory(verification));
+    let run = verification.plans.iter().any(|plan| !plan.runs.is_empty());
     std::iter::once(of)
         .chain([ranking(verification)])
+        .chain(run.then(|| runs(verification)))
         .chain(memory)
         .chain(verification.plans.iter().flat_map(|plan| [terms(plan), passes(plan)]))
         .collect()
@@ -40,6 +42,40 @@ fn memory(verification: &Verification) -> Sheet {
                 significant(Bytes::new(allocated_bytes).as_gib()),
                 significant(Bytes::new(predicted_bytes).as_gib()),
                 percent(layer.error()),
+            ]);
+        }
+    }
+    sheet
+}
+
+/// Table of the layers that were timed as one run.
+fn runs(verification: &Verification) -> Sheet {
+    let columns = [
+        "plan",
+        "layer kind",
+        "kernels",
+        "one run",
+        "each alone",
+        "predicted",
+        "error before",
+        "calibrated",
+        "error after",
+    ];
+    let title = "Kernels of one layer as one run, forward and backward, against the sum of their times";
+    let mut sheet = Sheet::new(title, &columns);
+    for plan in &verification.plans {
+        for run in &plan.runs {
+            let LayerRun { kind, kernels, predicted_s, calibrated_s, alone_s, together_s } = *run;
+            sheet.push([
+                plan.plan.clone(),
+                kind.to_string(),
+                kernels.to_string(),
+                together_s.to_string(),
+                alone_s.map_or_else(|| "-".into(), |time| time.to_string()),
+                predicted_s.to_string(),
+                percent(run.error_before()),
+                calibrated_s.to_string(),
+                percent(run.error_after()),
             ]);
         }
     }
@@ -73,6 +109,7 @@ fn ranking(verification: &Verification) -> Sheet {
             parts: _,
             peak_bytes,
             layers: _,
+            runs: _,
         } = plan;
         let error = |of: fn(&Term) -> f64| plan.total().map_or_else(String::new, |total| percent(of(total)));
         sheet.push([
@@ -163,8 +200,9 @@ pub fn in_words(verification: &Verification) -> String {
             )
         }
         Verdict::Inaccurate => {
-            "inaccurate: the predicted winner wins, but calibrated kernel times deviate by over 5 % from the \
-            measured ones, or a layer's memory by over 2 %: the curves or formulas do not fit"
+            "inaccurate: the predicted winner wins, but calibrated times of the kernels, or of a layer as one run, \
+            deviate by over 5 % from the measured ones, or a layer's memory by over 2 %: the curves or formulas do \
+            not fit"
                 .into()
         }
         Verdict::Inconclusive => {

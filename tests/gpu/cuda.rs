@@ -12,8 +12,9 @@ use meshwright::gpu::Format;
 
 use meshwright::probe::cuda::Cuda;
 use meshwright::probe::verify::{MOST_MEMORY_ERROR, memory};
-use meshwright::probe::{Effort, Machine, Probe, ProbeError, Sample, roofline};
+use meshwright::probe::{Effort, Machine, Probe, ProbeError, Sample, Samples, roofline};
 use meshwright::problem::{HbmProfile, Problem};
+use meshwright::sources::Basis;
 use meshwright::space::parse_plan;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
@@ -287,7 +288,7 @@ fn products_copies_and_launches_are_timed_and_what_stops_them_is_named() {
     inside(&device_with_products("no-products", &["ALGORITHMS=4", "REFUSED=4"]), "inside_no_products");
 }
 
-const LIGHT: Effort = Effort { warm_up: 1, repeats: 2, soak_seconds: 0 };
+const LIGHT: Effort = Effort { warm_up: 1, repeats: 2, heat_ms: 0, soak_seconds: 0 };
 
 #[test]
 #[ignore = "runs in the process that `inside` starts"]
@@ -333,6 +334,7 @@ fn a_layer_of_true_tensors_takes_what_is_predicted() {
 #[ignore = "runs in the process that `inside` starts"]
 fn inside_memory() {
     let Some(mut probe) = opened() else { return };
+    let mut samples = Samples::new("h100-sxm", Basis::Measured, Machine::default());
     // Pages of 2 MiB, and all of them free again.
     assert!((probe.hold(&[1, (2 << 20) + 1]).unwrap().get() - f64::from(6 << 20)).abs() < 1.0);
     assert!(probe.hold(&[399_000_000_000]).is_ok());
@@ -346,7 +348,7 @@ fn inside_memory() {
         for (format, text) in [Format::Bf16, Format::Fp8].into_iter().cartesian_product(plans) {
             let problem = problem(model, format);
             let plan = parse_plan(text, &problem).unwrap();
-            let layers = memory(&problem, &plan, &mut probe).unwrap();
+            let layers = memory(&problem, &plan, &mut probe, &mut samples).unwrap();
             assert_eq!(layers.len(), problem.model().kinds.len());
             for layer in layers {
                 println!("{model} {format} {text}: kind {}, {:.2} %", layer.kind, 100.0 * layer.error());

@@ -1,6 +1,6 @@
 //! Cost model as a probe: predicted times of single kernels.
 
-use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
+use super::kernel::{Attention, Fused, Gemm, HostTransfer, Kernel, group_of};
 use super::sample::{Machine, Sample};
 use super::source::{Effort, Probe, ProbeError};
 use meshwright_engine::cluster::Cluster;
@@ -81,7 +81,9 @@ impl<'a> Analytic<'a> {
             Kernel::Stream { .. } => {
                 kernel.streamed() / self.device().streaming_bandwidth() + self.cluster.gpu.kernel_gap.value
             }
-            Kernel::Transfer { bytes, direction: _ } => Bytes::new(*bytes as f64) / self.cluster.gpu.host_link.value,
+            Kernel::Transfer(HostTransfer { bytes, .. }) => {
+                Bytes::new(*bytes as f64) / self.cluster.gpu.host_link.value
+            }
             Kernel::Launch => self.stack.launches.host_time(self.cluster.host),
             Kernel::Collective { op, ranks, nodes, bytes } => {
                 let group = group_of(*ranks, *nodes, u64::from(self.cluster.gpus_per_node));

@@ -6,7 +6,10 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use super::kernel::Kernel;
-use super::sample::{Machine, SampleRow, Samples, SamplesError, check_date, micros, quoted, rows, times};
+use super::sample::{
+    HeldRow, Machine, SampleRow, Samples, SamplesError, TogetherRow, check_date, held, micros, quoted, rows, runs,
+    times,
+};
 use super::{fit, roofline};
 use crate::probe::curves::{Curves, Residual, rounded};
 use meshwright_engine::cluster::Cluster;
@@ -42,6 +45,10 @@ struct File {
     #[expect(dead_code, reason = "for readers: made again from the samples where needed")]
     residuals: toml::Table,
     samples: BTreeMap<String, SampleRow>,
+    #[serde(default)]
+    together: Vec<TogetherRow>,
+    #[serde(default)]
+    held: Vec<HeldRow>,
 }
 
 /// Reason why a calibration does not apply.
@@ -87,9 +94,10 @@ impl Calibration {
     /// The text is not a calibration.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let file: File = parse_toml(text).map_err(Box::new)?;
-        let File { gpu, basis, source, command, machine, curves, residuals: _, samples } = file;
+        let File { gpu, basis, source, command, machine, curves, residuals: _, samples, together, held: sizes } = file;
         check_date(&machine.date)?;
-        Ok(Self { source, samples: Samples { machine, gpu, basis, of: rows(samples)? }, command, curves })
+        let (of, together, held) = (rows(samples)?, runs(together)?, held(sizes));
+        Ok(Self { source, samples: Samples { machine, gpu, basis, of, together, held }, command, curves })
     }
 
     /// Figures that the calibration replaces.
@@ -220,6 +228,7 @@ impl Calibration {
             let fitted = micros(Seconds::new(rounded(after.predict(kernel).get())));
             let _ = writeln!(text, "\"{kernel}\" = {{ times_us = {}, fit_us = {fitted} }}", times(sample));
         }
+        text.push_str(&self.samples.together_toml());
         text
     }
 }

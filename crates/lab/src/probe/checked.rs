@@ -56,6 +56,35 @@ impl LayerMemory {
     }
 }
 
+/// Kernels of one layer, forward and backward for one micro-batch, timed as one run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LayerRun {
+    /// Kind of layer, as an index.
+    pub kind: usize,
+    /// Number of kernels.
+    pub kernels: usize,
+    /// Sum of their times, predicted before calibration.
+    pub predicted_s: Seconds,
+    /// Sum predicted with the calibrated curves.
+    pub calibrated_s: Seconds,
+    /// Sum of their measured times, each in a loop of its own; `None` where one was not measured.
+    pub alone_s: Option<Seconds>,
+    /// Time of the run.
+    pub together_s: Seconds,
+}
+
+impl LayerRun {
+    /// Error of the prediction before calibration.
+    pub fn error_before(&self) -> f64 {
+        self.predicted_s / self.together_s - 1.0
+    }
+
+    /// Error of the prediction after calibration.
+    pub fn error_after(&self) -> f64 {
+        self.calibrated_s / self.together_s - 1.0
+    }
+}
+
 /// Plan with its measured terms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
@@ -79,6 +108,8 @@ pub struct Checked {
     pub peak_bytes: f64,
     /// Memory of one layer of each kind that was allocated.
     pub layers: Vec<LayerMemory>,
+    /// Layers of each kind that were timed as one run.
+    pub runs: Vec<LayerRun>,
 }
 
 impl Checked {

@@ -39,7 +39,7 @@ impl Part {
 
 /// Meter that counts the predicted time of measured kernels alone.
 #[derive(Debug)]
-struct Known<'a>(&'a Measured);
+struct Known<'a>(&'a Measured<'a>);
 
 impl Meter for Known<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {

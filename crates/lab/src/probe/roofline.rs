@@ -1,6 +1,6 @@
 //! Roofline: the least time that a device's datasheet allows a kernel; a faster measurement is wrong.
 
-use super::kernel::{Fused, Gemm, Kernel};
+use super::kernel::{Fused, Gemm, HostTransfer, Kernel};
 use super::sample::Sample;
 use super::source::ProbeError;
 use meshwright_engine::gpu::{Collective, Format, Gpu};
@@ -33,7 +33,7 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
             Some((core.flops() / peak, "the highest peak of the datasheet"))
         }
         Kernel::Stream { .. } => Some((kernel.streamed() / gpu.hbm_bandwidth.value, "the HBM bandwidth")),
-        Kernel::Transfer { bytes, direction: _ } => {
+        Kernel::Transfer(HostTransfer { bytes, .. }) => {
             Some((Bytes::new(*bytes as f64) / gpu.host_link.value, "the host link"))
         }
         Kernel::Launch => None,

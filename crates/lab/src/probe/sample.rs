@@ -110,6 +110,10 @@ pub struct Samples {
     pub basis: Basis,
     /// Samples by kernel.
     pub of: BTreeMap<Kernel, Sample>,
+    /// Runs of several kernels one after another, such as those of a layer.
+    pub together: BTreeMap<Vec<Kernel>, Sample>,
+    /// Device memory that tensors of these sizes took together, in bytes.
+    pub held: BTreeMap<Vec<u64>, u64>,
 }
 
 /// Error in a file of samples or a calibration.
@@ -148,6 +152,26 @@ struct File {
     machine: Machine,
     #[serde(default)]
     samples: BTreeMap<String, SampleRow>,
+    #[serde(default)]
+    together: Vec<TogetherRow>,
+    #[serde(default)]
+    held: Vec<HeldRow>,
+}
+
+/// Run of several kernels: each name with the number of its runs in a row, such as `3 x stream copy rows=8 columns=1024`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TogetherRow {
+    kernels: Vec<String>,
+    times_us: Vec<f64>,
+}
+
+/// Tensors that were allocated together.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeldRow {
+    sizes: Vec<u64>,
+    bytes: u64,
 }
 
 impl Samples {
@@ -159,12 +183,20 @@ impl Samples {
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let file: File = parse_toml(text).map_err(Box::new)?;
         check_date(&file.machine.date)?;
-        Ok(Self { machine: file.machine, gpu: file.gpu, basis: file.basis, of: rows(file.samples)? })
+        Ok(Self {
+            machine: file.machine,
+            gpu: file.gpu,
+            basis: file.basis,
+            of: rows(file.samples)?,
+            together: runs(file.together)?,
+            held: held(file.held),
+        })
     }
 
     /// Creates an empty set of samples.
     pub fn new(gpu: &str, basis: Basis, machine: Machine) -> Self {
-        Self { machine, gpu: gpu.to_owned(), basis, of: BTreeMap::new() }
+        let (of, together, held) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { machine, gpu: gpu.to_owned(), basis, of, together, held }
     }
 
     /// Adds a sample to those of its kernel.
@@ -204,6 +236,23 @@ impl Samples {
         text.push_str("\n[samples]\n");
         for (kernel, sample) in &self.of {
             let _ = writeln!(text, "\"{kernel}\" = {{ times_us = {} }}", times(sample));
+        }
+        text.push_str(&self.together_toml());
+        text
+    }
+
+    /// Text of the runs of several kernels, and of the allocated tensors.
+    pub(super) fn together_toml(&self) -> String {
+        let mut text = String::new();
+        for (kernels, sample) in &self.together {
+            let _ = writeln!(text, "\n[[together]]\nkernels = [");
+            for run in kernels.chunk_by(PartialEq::eq) {
+                let _ = writeln!(text, "  \"{} x {}\",", run.len(), run[0]);
+            }
+            let _ = writeln!(text, "]\ntimes_us = {}", times(sample));
+        }
+        for (sizes, bytes) in &self.held {
+            let _ = writeln!(text, "\n[[held]]\nsizes = {sizes:?}\nbytes = {bytes}");
         }
         text
     }
@@ -253,6 +302,28 @@ pub(super) fn rows(rows: BTreeMap<String, SampleRow>) -> Result<BTreeMap<Kernel,
             Ok((kernel, sample))
         })
         .collect()
+}
+
+/// Runs of `[[together]]` tables.
+pub(super) fn runs(rows: Vec<TogetherRow>) -> Result<BTreeMap<Vec<Kernel>, Sample>, SamplesError> {
+    rows.into_iter()
+        .map(|TogetherRow { kernels: names, times_us }| {
+            let wrong = |why: String| SamplesError::Times { kernel: names.join(", "), why };
+            let mut kernels = Vec::new();
+            for name in &names {
+                let counted = name.split_once(" x ").and_then(|(count, name)| Some((count.parse::<u16>().ok()?, name)));
+                let (count, name) = counted.ok_or_else(|| wrong(format!("`{name}` is not a count, x and a kernel")))?;
+                let kernel: Kernel = name.parse()?;
+                kernels.extend(std::iter::repeat_n(kernel, usize::from(count)));
+            }
+            Ok((kernels, Sample::from_micros(times_us).map_err(wrong)?))
+        })
+        .collect()
+}
+
+/// Allocations of `[[held]]` tables.
+pub(super) fn held(rows: Vec<HeldRow>) -> BTreeMap<Vec<u64>, u64> {
+    rows.into_iter().map(|HeldRow { sizes, bytes }| (sizes, bytes)).collect()
 }
 
 /// Checks that a text is a date, year first.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::kernel::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
+use super::kernel::{Alongside, Attention, Direction, Fused, Gemm, HostTransfer, Kernel, Mask, PageLock, StreamOp};
 use super::sample::Samples;
 use super::source::Effort;
 use meshwright_engine::collective::Group;
@@ -93,6 +93,23 @@ pub fn calls(costs: &Costs, plan: &Plan) -> Vec<(Call, Seconds)> {
     notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Calls that cost one layer of a kind, forward and backward, with their predicted times.
+pub(super) fn layer_calls(costs: &Costs, plan: &Plan, kind: usize) -> Vec<(Call, Seconds)> {
+    let notes = Notes::default();
+    let _ = Costs::new(costs.problem).metered(&notes).layer(kind, plan);
+    notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kernels of a list of calls, each as often as it runs; `None` if no probe can run one of them.
+pub(super) fn sequence(calls: &[(Call, Seconds)]) -> Option<Vec<Kernel>> {
+    let runs = |(call, _): &(Call, Seconds)| {
+        let (kernel, times) = kernel_of(call)?;
+        Some(std::iter::repeat_n(kernel, times.round().max(1.0) as usize))
+    };
+    let runs: Option<Vec<_>> = calls.iter().map(runs).collect();
+    Some(runs?.into_iter().flatten().collect())
+}
+
 /// Kernels of several plans, the most expensive first, with the predicted time that each accounts for; a library's
 /// attention is followed by the probe's own of the same sizes.
 pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
@@ -114,8 +131,52 @@ pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
 }
 
 /// GEMM large enough to measure sustained clocks.
-const fn large(format: Format) -> Gemm {
+pub(crate) const fn large(format: Format) -> Gemm {
     Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
+}
+
+/// Attention cores of the head dimensions in use (64, 128, and 192 for keys with 128 for values), causal and in windows, each
+/// by cuDNN and by the probe's own kernel.
+fn heads_and_windows() -> Vec<Attention> {
+    let heads = [(64, 64, 8), (128, 128, 8), (192, 128, 32)];
+    let lengths = [(4, 2048), (2, 4096), (1, 8192)];
+    let masks = [Mask::Window(128), Mask::Window(4096)];
+    let core = |(qk_dim, v_dim, kv_heads), (sequences, keys), mask, pass| Attention {
+        kernel: Fused::Library(AttentionKernel::Cudnn),
+        pass,
+        sequences,
+        heads: 32,
+        kv_heads,
+        queries: keys,
+        keys,
+        qk_dim,
+        v_dim,
+        mask,
+    };
+    let mut all = Vec::new();
+    for pass in [Pass::Forward, Pass::Dgrad] {
+        for head in heads {
+            all.extend(lengths.map(|length| core(head, length, Mask::Causal, pass)));
+        }
+        all.extend(masks.map(|mask| core(heads[0], lengths[2], mask, pass)));
+    }
+    all
+}
+
+/// Batches of small GEMMs: 16 to 64 experts of Qwen3 30B-A3B's width (2048 × 768), forward and backward, 128 to 1024 tokens each.
+fn narrow_experts() -> Vec<Gemm> {
+    let (hidden, inner) = (2048, 768);
+    let mut all = Vec::new();
+    for batch in [16, 64] {
+        for tokens in [128, 1024] {
+            let gemm = |pass, m, n, k, output_bytes| Gemm { format: Format::Bf16, pass, m, n, k, batch, output_bytes };
+            all.push(gemm(Pass::Forward, tokens, 2 * inner, hidden, 2));
+            all.push(gemm(Pass::Forward, tokens, hidden, inner, 2));
+            all.push(gemm(Pass::Dgrad, tokens, hidden, 2 * inner, 2));
+            all.push(gemm(Pass::Wgrad, hidden, 2 * inner, tokens, 4));
+        }
+    }
+    all
 }
 
 /// Kernels for every calibration of a device: clocks under load, contention, bandwidths, launches; with several ranks,
@@ -131,8 +192,15 @@ pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
     for (_, op) in StreamOp::NAMED {
         kernels.extend(rows.iter().map(|&rows| Kernel::Stream { op, rows, columns: 8192 }));
     }
+    if !quick {
+        kernels.extend(heads_and_windows().into_iter().map(Kernel::Attention));
+        kernels.extend(narrow_experts().into_iter().map(Kernel::Gemm));
+    }
     for direction in [Direction::ToDevice, Direction::ToHost] {
-        kernels.push(Kernel::Transfer { direction, bytes: 256 << 20 });
+        let alone = HostTransfer::alone(direction, 256 << 20);
+        let beside = [Alongside::OtherWay, Alongside::Gemm].map(|beside| HostTransfer { beside, ..alone });
+        let pageable = HostTransfer { memory: PageLock::Pageable, ..alone };
+        kernels.extend([alone, beside[0], beside[1], pageable].map(Kernel::Transfer));
     }
     for &(ranks, nodes) in groups {
         let step = if quick { 4 } else { 2 };
@@ -182,29 +250,28 @@ pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
 /// κ is the ratio that was measured, or else the device's own (specification §2.1, §2.3). What was not measured keeps its
 /// predicted time, but for attention that is predicted slower than the probe's own kernel ran: that keeps the kernel's time.
 #[derive(Clone, Debug)]
-pub struct Measured {
-    times: BTreeMap<Kernel, Seconds>,
+pub struct Measured<'a> {
+    samples: &'a Samples,
     sustained: BTreeMap<Format, f64>,
 }
 
-impl Measured {
+impl<'a> Measured<'a> {
     /// Creates the meter from samples, for a device with known κ.
-    pub fn new(samples: &Samples, gpu: &Gpu) -> Self {
-        let times = samples.of.iter().map(|(kernel, sample)| (*kernel, sample.median())).collect();
+    pub fn new(samples: &'a Samples, gpu: &Gpu) -> Self {
         let sustained = gpu.gemm.iter().map(|(format, curve)| (*format, curve.sustained)).collect();
-        Self { times, sustained }
+        Self { samples, sustained }
     }
 
     /// Measured time of a call in a training step.
     pub fn of(&self, call: &Call) -> Option<Seconds> {
         let (kernel, count) = kernel_of(call)?;
-        Some(*self.times.get(&kernel)? * count / self.clocks(call))
+        Some(self.samples.time(&kernel)? * count / self.clocks(call))
     }
 
     /// Upper bound of a library's attention in a training step: the time of the probe's own kernel.
     pub fn bound(&self, call: &Call) -> Option<Seconds> {
         let (Kernel::Attention(core), count) = kernel_of(call)? else { return None };
-        Some(*self.times.get(&Kernel::Attention(core.bound()?))? * count / self.clocks(call))
+        Some(self.samples.time(&Kernel::Attention(core.bound()?))? * count / self.clocks(call))
     }
 
     /// Factor from the speed in a loop to that in a whole step.
@@ -220,7 +287,7 @@ impl Measured {
 
 /// Meter with upper bounds of attention: if only the probe's own kernel was timed, its time.
 #[derive(Clone, Copy, Debug)]
-pub struct Slowest<'a>(pub &'a Measured);
+pub struct Slowest<'a>(pub &'a Measured<'a>);
 
 impl Meter for Slowest<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
@@ -229,7 +296,7 @@ impl Meter for Slowest<'_> {
     }
 }
 
-impl Meter for Measured {
+impl Meter for Measured<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
         self.of(call).unwrap_or_else(|| self.bound(call).map_or(predicted, |bound| bound.min(predicted)))
     }

@@ -11,15 +11,17 @@ pub struct Effort {
     pub warm_up: u32,
     /// Number of timed runs.
     pub repeats: u32,
+    /// Time for which a kernel runs before it is timed, in milliseconds: clocks settle under its own power, as in a step.
+    pub heat_ms: u32,
     /// Duration of the load before a sustained measurement, in seconds.
     pub soak_seconds: u32,
 }
 
 impl Effort {
     /// Effort for a quick check: minutes for a whole plan.
-    pub const QUICK: Self = Self { warm_up: 3, repeats: 10, soak_seconds: 2 };
+    pub const QUICK: Self = Self { warm_up: 3, repeats: 10, heat_ms: 100, soak_seconds: 2 };
     /// Effort for a calibration that others will use.
-    pub const FULL: Self = Self { warm_up: 10, repeats: 50, soak_seconds: 10 };
+    pub const FULL: Self = Self { warm_up: 10, repeats: 50, heat_ms: 300, soak_seconds: 10 };
 }
 
 /// Source of kernel times: the cost model, a recording, or a GPU.
@@ -33,6 +35,18 @@ pub trait Probe {
     ///
     /// The kernel was not recorded, the device cannot run it, or the driver fails.
     fn time(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError>;
+
+    /// Times kernels that run one after another, as one run.
+    ///
+    /// # Errors
+    ///
+    /// The run was not recorded, the device cannot run one of them, or the driver fails.
+    fn together(&mut self, kernels: &[Kernel], _: Effort) -> Result<Sample, ProbeError> {
+        Err(ProbeError::Unsupported {
+            kernel: format!("{} kernels one after another", kernels.len()),
+            why: "only a GPU runs them".into(),
+        })
+    }
 
     /// Allocates tensors of these sizes together, and returns the device memory that they take.
     ///
@@ -59,7 +73,7 @@ pub enum ProbeError {
         remedy: String,
     },
     /// The recording does not have the kernel.
-    #[error("`{kernel}` is not among the {known} recorded kernels")]
+    #[error("`{kernel}` is not among the {known} that were recorded")]
     NotRecorded {
         /// Requested kernel.
         kernel: String,

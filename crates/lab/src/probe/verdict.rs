@@ -25,7 +25,8 @@ pub enum Verdict {
     Confirmed,
     /// Another plan is faster when measured.
     Overturned,
-    /// The winner is confirmed, but calibrated kernel times are off by more than 5 %, or a layer's memory by more than 2 %.
+    /// The winner is confirmed, but calibrated times of the kernels, or of a layer as one run, are off by more than 5 %, or a
+    /// layer's memory by more than 2 %.
     Inaccurate,
     /// Too little was measured, or only the model was asked.
     Inconclusive,
@@ -62,6 +63,7 @@ pub(super) fn verdict(plans: &[Checked]) -> Verdict {
         _ => return Verdict::Inconclusive,
     }
     let off = plans.iter().filter_map(Checked::total).any(|total| total.error_after().abs() > MOST_ERROR);
+    let off = off || plans.iter().flat_map(|plan| &plan.runs).any(|run| run.error_after().abs() > MOST_ERROR);
     let off = off || plans.iter().flat_map(|plan| &plan.layers).any(|layer| layer.error().abs() > MOST_MEMORY_ERROR);
     if off { Verdict::Inaccurate } else { Verdict::Confirmed }
 }
@@ -69,7 +71,7 @@ pub(super) fn verdict(plans: &[Checked]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::checked::{LayerMemory, Term};
+    use crate::probe::checked::{LayerMemory, LayerRun, Term};
 
     /// Plan with this predicted place: measured and slowest step, shares measured and bounded, and error of its calibrated
     /// kernels.
@@ -95,6 +97,7 @@ mod tests {
             parts: Vec::new(),
             peak_bytes: 0.0,
             layers: Vec::new(),
+            runs: Vec::new(),
         }
     }
 
@@ -127,6 +130,24 @@ mod tests {
         }
         assert_eq!(verdict(&[]), Verdict::Inconclusive);
         assert_eq!(verdict(&[plan(1, [1.0; 2], [0.5, 0.4], 0.0), second()]), Verdict::Confirmed);
+    }
+
+    #[test]
+    fn a_layer_that_takes_longer_than_its_kernels_is_inaccurate() {
+        let with_run = |error: f64| {
+            let [predicted_s, calibrated_s] = [Seconds::new(1.0 + error); 2];
+            let run = LayerRun {
+                kind: 0,
+                kernels: 9,
+                predicted_s,
+                calibrated_s,
+                alone_s: None,
+                together_s: Seconds::new(1.0),
+            };
+            Checked { runs: vec![run], ..plan(1, [1.0; 2], [1.0, 0.0], 0.0) }
+        };
+        assert_eq!(verdict(&[with_run(-0.051), second()]), Verdict::Inaccurate);
+        assert_eq!(verdict(&[with_run(-0.049), second()]), Verdict::Confirmed);
     }
 
     #[test]

@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::calibration::Calibration;
 use super::parts::parts;
 use super::sample::Samples;
-use super::shapes::{Measured, Slowest, calls};
-use super::source::{Probe, ProbeError};
+use super::shapes::{Measured, Slowest, calls, layer_calls, sequence};
+use super::source::{Effort, Probe, ProbeError};
 use super::tensors::{self, LayerTensors};
 use super::verdict::verdict;
-use crate::probe::checked::{Checked, LayerMemory, Term};
+use crate::probe::checked::{Checked, LayerMemory, LayerRun, Term};
 
 pub use super::verdict::{LEAST_COVERED, LEAST_MEASURED, MOST_ERROR, MOST_MEMORY_ERROR, TIE, Verdict};
 use meshwright_engine::cost::Costs;
@@ -30,7 +30,12 @@ const TOGETHER: (u64, u64) = (8, 16 << 30);
 /// # Errors
 ///
 /// The probe has no memory, or too little.
-pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<Vec<LayerMemory>, ProbeError> {
+pub fn memory(
+    problem: &Problem,
+    plan: &Plan,
+    probe: &mut dyn Probe,
+    samples: &mut Samples,
+) -> Result<Vec<LayerMemory>, ProbeError> {
     let costs = Costs::new(problem);
     let mut found = Vec::new();
     for kind in 0..problem.model().kinds.len() {
@@ -40,13 +45,60 @@ pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<V
         let buffers = states.iter().map(|tensor| tensor.bytes * layers);
         let kept = (0..layers).flat_map(|_| activations.iter().map(|tensor| tensor.bytes));
         let sizes: Vec<u64> = buffers.chain(kept).collect();
+        let bytes = probe.hold(&sizes)?.get();
+        samples.held.insert(sizes, bytes as u64);
         found.push(LayerMemory {
             kind,
             predicted_bytes: costs.layer_memory(kind, plan).get(),
-            allocated_bytes: probe.hold(&sizes)?.get() / layers as f64,
+            allocated_bytes: bytes / layers as f64,
         });
     }
     Ok(found)
+}
+
+/// Times the kernels of one layer of each kind of a plan as one run, forward and backward. Layers with a kernel that no probe
+/// runs are left out.
+///
+/// # Errors
+///
+/// The probe has no GPU, or a kernel fails.
+pub fn run_layers(
+    problem: &Problem,
+    plan: &Plan,
+    probe: &mut dyn Probe,
+    effort: Effort,
+    samples: &mut Samples,
+) -> Result<(), ProbeError> {
+    let costs = Costs::new(problem);
+    for kind in 0..problem.model().kinds.len() {
+        let Some(kernels) = sequence(&layer_calls(&costs, plan, kind)) else { continue };
+        if kernels.is_empty() || samples.run(&kernels).is_some() {
+            continue;
+        }
+        let sample = probe.together(&kernels, effort)?;
+        samples.together.insert(kernels, sample);
+    }
+    Ok(())
+}
+
+/// Layers of a plan that were timed as one run, with their predictions.
+fn layer_runs(before: &Costs, after: &Costs, samples: &Samples, plan: &Plan) -> Vec<LayerRun> {
+    let run = |kind| {
+        let calls = layer_calls(before, plan, kind);
+        let kernels = sequence(&calls)?;
+        let together_s = samples.run(&kernels)?.median();
+        let alone = kernels.iter().map(|kernel| samples.time(kernel));
+        let sum = |calls: &[(Call, Seconds)]| calls.iter().map(|(_, time)| *time).sum::<Seconds>();
+        Some(LayerRun {
+            kind,
+            kernels: kernels.len(),
+            predicted_s: sum(&calls),
+            calibrated_s: sum(&layer_calls(after, plan, kind)),
+            alone_s: alone.sum::<Option<Seconds>>(),
+            together_s,
+        })
+    };
+    (0..before.problem.model().kinds.len()).filter_map(run).collect()
 }
 
 /// Result of a verification.
@@ -101,6 +153,7 @@ pub fn verify(
                 parts: parts(&before, &after, &measured, plan),
                 peak_bytes: evaluation.footprint.device().get(),
                 layers: layers.clone(),
+                runs: layer_runs(&before, &after, samples, plan),
             }
         })
         .collect();

@@ -4,14 +4,12 @@ use std::ffi::c_void;
 
 use cudarc::driver::{result as driver, sys as drv};
 
-use super::Cuda;
 use super::compile::{HEADS, Source, compile, function, module};
 use super::failure::failed;
 use super::memory::Buffer;
+use super::{Cuda, Run};
 use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
-use crate::probe::sample::Sample;
-use crate::probe::source::{Effort, ProbeError};
-use meshwright_engine::gpu::AttentionKernel;
+use crate::probe::source::ProbeError;
 use meshwright_engine::kernel::Pass;
 
 /// Tile size in rows: queries of a block forward, keys of a block and queries of a step backward, as in
@@ -75,33 +73,35 @@ pub fn unsupported(core: &Attention) -> Option<String> {
 }
 
 impl Cuda {
-    /// Times cuDNN's attention, or the probe's own kernel. Backward includes all its launches: clearing dq, row sums of
-    /// o·do, the kernel, dq to bf16.
-    pub(super) fn attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
-        if core.kernel == Fused::Library(AttentionKernel::Cudnn) {
-            return self.library_attention(core, effort);
+    /// Launch of the probe's own kernel. Backward includes all its launches: clearing dq, row sums of o·do, the kernel, dq to
+    /// bf16.
+    pub(super) fn own_attention(&self, core: &Attention, most_sets: usize) -> Result<Run<'_>, ProbeError> {
+        let core = *core;
+        let Some(&functions) = self.attention.get(&(core.qk_dim, core.v_dim)) else {
+            return Err(failed("attention", "its kernel was not compiled"));
+        };
+        let is_backward = core.pass == Pass::Dgrad;
+        let bytes = operand_bytes(&core).iter().sum::<u64>() as usize;
+        let sets: Vec<Operands> = (0..self.sets(bytes).min(most_sets))
+            .map(|_| self.operands(&core, is_backward))
+            .collect::<Result<_, ProbeError>>()?;
+        if !is_backward {
+            return Ok(Box::new(move |at| self.forward(functions, &core, &sets[at % sets.len()])));
         }
+        for set in &sets {
+            self.forward(functions, &core, set)?;
+        }
+        Ok(Box::new(move |at| self.backward(functions, &core, &sets[at % sets.len()])))
+    }
+
+    /// Compiles the kernels for the head dimensions of a core on first use.
+    pub(super) fn compile(&mut self, core: &Attention) -> Result<(), ProbeError> {
         if let Some(why) = unsupported(core) {
             return Err(ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why });
         }
-        let functions = self.functions_of(core.qk_dim, core.v_dim)?;
-        let is_backward = core.pass == Pass::Dgrad;
-        let bytes = operand_bytes(core).iter().sum::<u64>() as usize;
-        let sets: Vec<Operands> =
-            (0..self.sets(bytes)).map(|_| self.operands(core, is_backward)).collect::<Result<_, ProbeError>>()?;
-        if !is_backward {
-            return self.sample(effort, &mut |at| self.forward(functions, core, &sets[at % sets.len()]));
-        }
-        for set in &sets {
-            self.forward(functions, core, set)?;
-        }
-        self.sample(effort, &mut |at| self.backward(functions, core, &sets[at % sets.len()]))
-    }
-
-    /// Kernels for these head dimensions, compiled on first use.
-    fn functions_of(&mut self, qk: u64, v: u64) -> Result<Functions, ProbeError> {
-        if let Some(known) = self.attention.get(&(qk, v)) {
-            return Ok(*known);
+        let (qk, v) = (core.qk_dim, core.v_dim);
+        if self.attention.contains_key(&(qk, v)) {
+            return Ok(());
         }
         let module = module(&compile(Source::Attention(qk, v), &self.arch)?, "kernels/attention.cu")?;
         let get = |name| function(module, name);
@@ -120,7 +120,7 @@ impl Cuda {
                 .map_err(|error| failed(&format!("cuFuncSetAttribute: {bytes} bytes of shared memory"), error))?;
         }
         self.attention.insert((qk, v), functions);
-        Ok(functions)
+        Ok(())
     }
 
     fn operands(&self, core: &Attention, is_backward: bool) -> Result<Operands, ProbeError> {

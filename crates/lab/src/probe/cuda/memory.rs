@@ -6,6 +6,7 @@ use cudarc::driver::{result as driver, sys as drv};
 
 use super::failure::failed;
 use crate::probe::source::ProbeError;
+use meshwright_engine::units::Seconds;
 
 /// Owned device memory.
 pub struct Buffer {
@@ -53,6 +54,26 @@ impl Events {
         let start = new().map_err(|error| failed("cuEventCreate", error))?;
         let end = new().map_err(|error| failed("cuEventCreate", error))?;
         Ok(Self { start, end })
+    }
+
+    /// Records the first event on a stream.
+    pub fn start(&self, stream: drv::CUstream) -> Result<(), ProbeError> {
+        // SAFETY: the event and the stream are of the current context and alive.
+        unsafe { driver::event::record(self.start, stream) }.map_err(|error| failed("cuEventRecord", error))
+    }
+
+    /// Records the second event on a stream.
+    pub fn end(&self, stream: drv::CUstream) -> Result<(), ProbeError> {
+        // SAFETY: as for `start`.
+        unsafe { driver::event::record(self.end, stream) }.map_err(|error| failed("cuEventRecord", error))
+    }
+
+    /// Time between both events; waits for the second.
+    pub fn elapsed(&self) -> Result<Seconds, ProbeError> {
+        // SAFETY: both events live and are recorded.
+        let ms =
+            unsafe { driver::event::synchronize(self.end).and_then(|()| driver::event::elapsed(self.start, self.end)) };
+        ms.map(|ms| Seconds::micros(f64::from(ms) * 1e3)).map_err(|error| failed("cuEventElapsedTime", error))
     }
 }
 

@@ -10,9 +10,11 @@ mod collective;
 mod compile;
 mod cudnn;
 mod failure;
+mod management;
 mod memory;
 mod product;
 mod timed_product;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -25,10 +27,11 @@ use cudarc::driver::{CudaContext, result as driver, sys as drv};
 use cudarc::nvrtc;
 use memory::{Buffer, Events};
 
-use super::kernel::{Direction, Kernel, StreamOp, name_of};
+use super::kernel::{Fused, Kernel, StreamOp, name_of};
 use super::sample::{Machine, Sample};
 use super::source::{Effort, Probe, ProbeError};
 use crate::probe::cuda::failure::{failed, missing};
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::units::{Bytes, Seconds};
 
 pub use compile::{HEADS, Source, compile};
@@ -38,6 +41,9 @@ pub use cudnn::{LEAST_VERSION as LEAST_CUDNN, Planned, planned, release, version
 const WINDOW: Duration = Duration::from_micros(200);
 /// Largest number of operand sets to rotate.
 const MOST_SETS: usize = 16;
+/// Largest number of operand sets of each kernel of a layer: launches of one kernel in a row do not find their operands in the
+/// cache, and the layers of large models still fit in memory.
+const SETS_TOGETHER: usize = 4;
 /// Number of launches of an empty kernel to time together; the driver queues about a thousand.
 const LAUNCHES: u32 = 500;
 
@@ -57,6 +63,7 @@ pub struct Cuda {
     products: Option<ltsys::cublasLtHandle_t>,
     processors: u32,
     cache: usize,
+    ordinal: usize,
     machine: Machine,
     ranks: Option<collective::Communicators>,
 }
@@ -87,9 +94,10 @@ impl Cuda {
         let cache = attribute(drv::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
         let (major, minor) = context.compute_capability().map_err(|error| failed("cuDeviceGetAttribute", error))?;
         machine.device = context.name().map_err(|error| failed("cuDeviceGetName", error))?;
-        if machine.driver.is_empty() {
-            machine.driver = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
-        }
+        let cuda = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+        machine.driver = management::driver().map_or_else(|| cuda.clone(), |driver| format!("{driver} ({cuda})"));
+        machine.libraries = management::versions();
+        machine.state = management::state(ordinal);
         let arch = format!("compute_{major}{minor}{}", if major >= 9 { "a" } else { "" });
         let functions = Self::load(&compile(Source::Stream, &arch)?)?;
         let stream =
@@ -110,6 +118,7 @@ impl Cuda {
             cudnn: None,
             processors: processors.unsigned_abs(),
             cache: usize::try_from(cache).unwrap_or(0),
+            ordinal,
             machine,
             ranks: None,
         })
@@ -206,7 +215,13 @@ impl Cuda {
         for at in 0..effort.warm_up as usize {
             run(at)?;
         }
-        let once = self.window(&events, 1, run)?;
+        let mut once = self.window(&events, 1, run)?;
+        let (mut heated, heat) = (once, Seconds::new(f64::from(effort.heat_ms) * 1e-3));
+        while heated < heat {
+            let each = ((heat - heated) / once / 4.0).ceil().clamp(1.0, 1000.0) as usize;
+            once = self.window(&events, each, run)?;
+            heated += once * each as f64;
+        }
         let each = (WINDOW.as_secs_f64() / once.get().max(1e-7)).ceil().clamp(1.0, 1000.0) as usize;
         let times: Vec<Seconds> =
             (0..effort.repeats.max(1)).map(|_| self.window(&events, each, run)).collect::<Result<_, _>>()?;
@@ -220,22 +235,15 @@ impl Cuda {
         each: usize,
         run: &mut dyn FnMut(usize) -> Result<(), ProbeError>,
     ) -> Result<Seconds, ProbeError> {
-        // SAFETY: events and stream are of this context and alive.
-        unsafe { driver::event::record(events.start, self.stream) }.map_err(|error| failed("cuEventRecord", error))?;
+        events.start(self.stream)?;
         for at in 0..each {
             run(at)?;
         }
-        // SAFETY: as above; both events are recorded when their distance is asked for.
-        let ms = unsafe {
-            driver::event::record(events.end, self.stream)
-                .and_then(|()| driver::event::synchronize(events.end))
-                .and_then(|()| driver::event::elapsed(events.start, events.end))
-        };
-        let ms = ms.map_err(|error| failed("cuEventElapsedTime", error))?;
-        Ok(Seconds::micros(f64::from(ms) * 1e3 / each as f64))
+        events.end(self.stream)?;
+        Ok(events.elapsed()? / each as f64)
     }
 
-    fn stream_op(&self, op: StreamOp, rows: u64, columns: u64, effort: Effort) -> Result<Sample, ProbeError> {
+    fn stream_op(&self, (op, rows, columns): (StreamOp, u64, u64), most_sets: usize) -> Result<Run<'_>, ProbeError> {
         let elements = (rows * columns) as usize;
         // Bytes of the three operands: what `StreamOp::bytes_per_element` adds up.
         let [a, b, out] = match op {
@@ -247,40 +255,40 @@ impl Cuda {
             StreamOp::CrossEntropyBackward => [2 * elements, 4 * rows as usize, 2 * elements],
             StreamOp::Adam => [16 * elements, 0, 2 * elements],
         };
-        let sets: Vec<[Buffer; 3]> = (0..self.sets(a + b + out))
+        let sets: Vec<[Buffer; 3]> = (0..self.sets(a + b + out).min(most_sets))
             .map(|_| Ok([self.random(a, "fill")?, self.random(b, "fill")?, self.random(out, "fill")?]))
             .collect::<Result<_, ProbeError>>()?;
         let name = name_of(&StreamOp::NAMED, &op);
-        self.sample(effort, &mut |at| {
+        Ok(Box::new(move |at| {
             let [a, b, out] = &sets[at % sets.len()];
             self.launch(name, [a.at, b.at, out.at], rows, columns)
-        })
+        }))
     }
 
-    fn transfer(&self, direction: Direction, bytes: u64, effort: Effort) -> Result<Sample, ProbeError> {
-        let bytes = bytes as usize;
-        let device = self.random(bytes, "fill")?;
-        // SAFETY: pinned memory of this size, freed below after the last copy; written before it is read.
-        let pinned = unsafe { driver::malloc_host(bytes, 0) };
-        let host = pinned.map_err(|error| failed(&format!("cuMemHostAlloc of {bytes} bytes"), error))?;
-        // SAFETY: the allocation holds `bytes` bytes and lives until `free_host`.
-        let view = unsafe {
-            std::ptr::write_bytes(host.cast::<u8>(), 0x3c, bytes);
-            std::slice::from_raw_parts_mut(host.cast::<u8>(), bytes)
-        };
-        let sample = self.sample(effort, &mut |_| {
-            // SAFETY: both sides hold `bytes` bytes and outlive the copies, which `sample` waits for.
-            let copied = unsafe {
-                match direction {
-                    Direction::ToDevice => driver::memcpy_htod_async(device.at, view, self.stream),
-                    Direction::ToHost => driver::memcpy_dtoh_async(view, device.at, self.stream),
-                }
-            };
-            copied.map_err(|error| failed("cuMemcpyAsync", error))
-        });
-        // SAFETY: the copies are over.
-        unsafe { driver::free_host(host) }.map_err(|error| failed("cuMemFreeHost", error))?;
-        sample
+    /// Opens and compiles what a kernel needs.
+    fn make_ready(&mut self, kernel: &Kernel) -> Result<(), ProbeError> {
+        let Kernel::Attention(core) = kernel else { return Ok(()) };
+        if core.kernel == Fused::Library(AttentionKernel::Cudnn) { self.open_cudnn(core) } else { self.compile(core) }
+    }
+
+    /// Launch of a kernel that [`make_ready`](Self::make_ready) has seen, with operands in at most so many sets.
+    fn launch_of(&self, kernel: &Kernel, most_sets: usize) -> Result<Run<'_>, ProbeError> {
+        match kernel {
+            Kernel::Gemm(gemm) => self.gemm(gemm, self.stream, most_sets),
+            Kernel::Attention(core) if core.kernel == Fused::Library(AttentionKernel::Cudnn) => {
+                self.library_attention(core, most_sets)
+            }
+            Kernel::Attention(core) => self.own_attention(core, most_sets),
+            Kernel::Stream { op, rows, columns } => self.stream_op((*op, *rows, *columns), most_sets),
+            Kernel::Contended(_)
+            | Kernel::Sustained(_)
+            | Kernel::Transfer(_)
+            | Kernel::Launch
+            | Kernel::Collective { .. } => Err(ProbeError::Unsupported {
+                kernel: kernel.to_string(),
+                why: "it is no single kernel of one GPU".into(),
+            }),
+        }
     }
 
     /// Host time of a launch that does not wait for the device.
@@ -305,16 +313,41 @@ impl Probe for Cuda {
 
     fn time(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError> {
         match kernel {
-            Kernel::Gemm(gemm) => self.product(gemm, effort),
-            Kernel::Sustained(gemm) => self.sustained(gemm, effort),
+            Kernel::Gemm(_) | Kernel::Attention(_) | Kernel::Stream { .. } => {
+                self.make_ready(kernel)?;
+                let mut run = self.launch_of(kernel, MOST_SETS)?;
+                self.sample(effort, &mut run)
+            }
+            Kernel::Sustained(gemm) => {
+                let sample = self.sustained(gemm, effort)?;
+                let after = format!("after {} s of {} GEMMs", effort.soak_seconds, gemm.format);
+                self.machine.state.extend(management::under_load(self.ordinal).map(|load| format!("{load} {after}")));
+                Ok(sample)
+            }
             Kernel::Contended(gemm) => self.contended(gemm, effort),
-            Kernel::Attention(core) => self.attention(core, effort),
-            Kernel::Stream { op, rows, columns } => self.stream_op(*op, *rows, *columns, effort),
-            Kernel::Transfer { direction, bytes } => self.transfer(*direction, *bytes, effort),
+            Kernel::Transfer(transfer) => self.transfer(transfer, effort),
             Kernel::Launch => self.launches(effort),
             Kernel::Collective { .. } => self.collective(kernel, effort),
         }
     }
+
+    fn together(&mut self, kernels: &[Kernel], effort: Effort) -> Result<Sample, ProbeError> {
+        kernels.iter().try_for_each(|kernel| self.make_ready(kernel))?;
+        let mut runs: BTreeMap<Kernel, (usize, Run<'_>)> = BTreeMap::new();
+        for kernel in kernels {
+            if !runs.contains_key(kernel) {
+                runs.insert(*kernel, (0, self.launch_of(kernel, SETS_TOGETHER)?));
+            }
+        }
+        self.sample(effort, &mut |_| {
+            kernels.iter().try_for_each(|kernel| {
+                let Some((launches, run)) = runs.get_mut(kernel) else { return Ok(()) };
+                *launches += 1;
+                run(*launches)
+            })
+        })
+    }
+
     fn hold(&mut self, sizes: &[u64]) -> Result<Bytes, ProbeError> {
         let before = self.memory_in_use()?;
         let held: Vec<Buffer> = sizes.iter().map(|&bytes| Buffer::new(bytes as usize)).collect::<Result<_, _>>()?;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use cudarc::cublaslt::sys as ltsys;
-use cudarc::driver::result as driver;
+use cudarc::driver::{result as driver, sys as drv};
 
 use super::failure::{failed, missing};
 use super::memory::{Buffer, Events};
 use super::product::{CublasGemm, WORKSPACE};
-use super::{Cuda, Run};
+use super::{Cuda, MOST_SETS, Run};
 use crate::probe::kernel::Gemm;
 use crate::probe::sample::Sample;
 use crate::probe::source::{Effort, ProbeError};
@@ -18,24 +18,20 @@ use meshwright_engine::units::Seconds;
 /// Blocks, and threads of each, of the copy that stands for communication beside a GEMM. Source: specification §5.1 (NCCL
 /// uses 16 to 32 channels).
 const CHANNELS: (u32, u32) = (24, 512);
+/// GEMMs in a row beside such copies.
+const IN_A_ROW: usize = 8;
 /// Bytes of one such copy; larger than the caches.
 const COPIED: usize = 64 << 20;
 
-/// Number of copies that last a quarter longer than a GEMM alone.
-fn copies_beside(product: Seconds, copy: Seconds) -> u32 {
-    (1.25 * product.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 64.0) as u32
+/// Number of copies that last a tenth longer than the GEMMs.
+fn copies_beside(products: Seconds, copy: Seconds) -> u32 {
+    (1.1 * products.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 400.0) as u32
 }
 
 impl Cuda {
-    /// Times a GEMM with the fastest algorithm that cuBLASLt proposes.
-    pub(super) fn product(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        let mut run = self.prepared(gemm)?;
-        self.sample(effort, &mut |at| run(at))
-    }
-
     /// Times a GEMM after seconds of sustained load.
     pub(super) fn sustained(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        let mut run = self.prepared(gemm)?;
+        let mut run = self.gemm(gemm, self.stream, MOST_SETS)?;
         let until = Instant::now() + Duration::from_secs(u64::from(effort.soak_seconds));
         while Instant::now() < until {
             for at in 0..50 {
@@ -47,26 +43,40 @@ impl Cuda {
     }
 
     /// Times a GEMM while copies with as many blocks as NCCL has channels run beside it.
+    ///
+    /// GEMMs in a row keep the device as busy as in a step. The copies beside them are as many as last as long; both streams are
+    /// empty before the next row, since copies that queue up would hold back the launch of GEMMs.
     pub(super) fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        let mut run = self.prepared(gemm)?;
+        let mut run = self.gemm(gemm, self.stream, MOST_SETS)?;
         let (from, to) = (self.random(COPIED, "fill")?, Buffer::new(COPIED)?);
         let size = [1, COPIED as u64 / 2];
         let copy = |stream| self.launch_on(stream, CHANNELS, "copy", [from.at, from.at, to.at], size);
-        let events = Events::new()?;
+        let (events, beside) = (Events::new()?, Events::new()?);
         run(0)?;
         let product = self.window(&events, 3, &mut run)?;
         let one = self.window(&events, 3, &mut |_| copy(self.stream))?;
-        self.synchronize()?;
-        let copies = copies_beside(product, one);
-        let sample = self.sample(effort, &mut |at| {
+        let (mut copies, heat) = (copies_beside(product * IN_A_ROW as f64, one), f64::from(effort.heat_ms) * 1e-3);
+        let (mut times, mut heated) = (Vec::new(), 0.0);
+        while times.len() < effort.repeats.max(1) as usize {
+            self.synchronize()?;
+            beside.start(self.beside)?;
             (0..copies).try_for_each(|_| copy(self.beside))?;
-            run(at)
-        });
+            beside.end(self.beside)?;
+            let time = self.window(&events, IN_A_ROW, &mut run)?;
+            if heated >= heat {
+                times.push(time);
+                continue;
+            }
+            heated += time.get() * IN_A_ROW as f64;
+            self.synchronize()?;
+            copies = copies_beside(time * IN_A_ROW as f64, beside.elapsed()? / f64::from(copies));
+        }
         self.synchronize()?;
-        sample
+        Sample::new(times).map_err(|why| failed("cuEventElapsedTime", why))
     }
 
-    fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
+    /// Launch of a GEMM with the fastest algorithm that cuBLASLt proposes, on a stream.
+    pub(super) fn gemm(&self, gemm: &Gemm, stream: drv::CUstream, most_sets: usize) -> Result<Run<'_>, ProbeError> {
         let Some(handle) = self.products else {
             return Err(missing(
                 "libcublasLt.so was not found: GEMMs cannot run",
@@ -89,7 +99,7 @@ impl Cuda {
         let stored = if output_bytes >= 8 { 4 } else { 2 };
         let all = bytes(m, k, wide) + bytes(n, k, wide) + bytes(m, n, stored);
         // [m, k], [n, k] and the output, in as many copies as rotation through the cache needs.
-        let sets: Vec<[Buffer; 3]> = (0..self.sets(all))
+        let sets: Vec<[Buffer; 3]> = (0..self.sets(all).min(most_sets))
             .map(|_| {
                 let (a, b) = (self.random(bytes(m, k, wide), fill)?, self.random(bytes(n, k, wide), fill)?);
                 Ok([a, b, self.random(bytes(m, n, stored), "fill")?])
@@ -122,7 +132,7 @@ impl Cuda {
         };
         Ok(Box::new(move |at| {
             let _kept = &scale;
-            product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream)
+            product.run(&algorithm, &sets[at % sets.len()], &workspace, stream)
         }))
     }
 }
@@ -133,7 +143,7 @@ mod tests {
 
     #[test]
     fn copies_outlast_the_product_and_fit_the_queue() {
-        for (product, copy, count) in [(1400.0, 250.0, 7), (10.0, 250.0, 1), (1e6, 1.0, 64)] {
+        for (product, copy, count) in [(1400.0, 250.0, 7), (10.0, 250.0, 1), (1e6, 1.0, 400)] {
             assert_eq!(copies_beside(Seconds::micros(product), Seconds::micros(copy)), count);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::curves::rounded;
 use super::{log_error, medians, minimise};
-use crate::probe::kernel::{Attention, Fused, Kernel};
+use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::sample::Sample;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
@@ -14,6 +14,8 @@ use meshwright_engine::units::{FlopsPerSec, Seconds};
 
 /// Fewest lengths for fitting the half-way length; one shape suffices for a rate.
 const LEAST: usize = 3;
+/// Head dimension with a speed of its own.
+const NARROW: u64 = 64;
 /// Largest number of shapes of one direction that differ only in length, for which the occupancy is not fitted.
 const OCCUPANCIES: usize = 3;
 
@@ -23,6 +25,7 @@ enum Parameter {
     Forward(AttentionKernel),
     Backward(AttentionKernel),
     HalfSequence(AttentionKernel),
+    NarrowHeads(AttentionKernel),
     OccupancyForward,
     OccupancyBackward,
 }
@@ -33,6 +36,7 @@ fn value(parameter: Parameter, gpu: &Gpu) -> f64 {
         Parameter::Forward(kernel) => curve(kernel).forward.get(),
         Parameter::Backward(kernel) => curve(kernel).backward.get(),
         Parameter::HalfSequence(kernel) => curve(kernel).half_sequence,
+        Parameter::NarrowHeads(kernel) => curve(kernel).narrow_heads,
         Parameter::OccupancyForward => gpu.attention_occupancy.forward,
         Parameter::OccupancyBackward => gpu.attention_occupancy.backward,
     }
@@ -48,6 +52,7 @@ fn set(parameter: Parameter, value: f64, gpu: &mut Gpu) {
         Parameter::Forward(kernel) => curve(kernel, &|curve| curve.forward = FlopsPerSec::new(value)),
         Parameter::Backward(kernel) => curve(kernel, &|curve| curve.backward = FlopsPerSec::new(value)),
         Parameter::HalfSequence(kernel) => curve(kernel, &|curve| curve.half_sequence = value),
+        Parameter::NarrowHeads(kernel) => curve(kernel, &|curve| curve.narrow_heads = value),
         Parameter::OccupancyForward => gpu.attention_occupancy.forward = value,
         Parameter::OccupancyBackward => gpu.attention_occupancy.backward = value,
     }
@@ -101,7 +106,10 @@ pub fn curves(
     let kernels: BTreeSet<AttentionKernel> = known
         .iter()
         .filter_map(|p| match p {
-            Parameter::Forward(kernel) | Parameter::Backward(kernel) | Parameter::HalfSequence(kernel) => Some(*kernel),
+            Parameter::Forward(kernel)
+            | Parameter::Backward(kernel)
+            | Parameter::HalfSequence(kernel)
+            | Parameter::NarrowHeads(kernel) => Some(*kernel),
             Parameter::OccupancyForward | Parameter::OccupancyBackward => None,
         })
         .chain(raised)
@@ -114,7 +122,11 @@ pub fn curves(
                 forward: FlopsPerSec::new(rounded(forward.get())),
                 backward: FlopsPerSec::new(rounded(backward.get())),
                 half_sequence: rounded(half_sequence),
-                narrow_heads,
+                narrow_heads: if known.contains(&Parameter::NarrowHeads(kernel)) {
+                    rounded(narrow_heads)
+                } else {
+                    narrow_heads
+                },
                 source: String::new(),
             };
             (kernel, curve)
@@ -128,8 +140,8 @@ pub fn curves(
     (curves, occupied)
 }
 
-/// Parameters that the samples determine: each timed rate, the half-way length if lengths vary, and the occupancy if the
-/// number of blocks varies at one length.
+/// Parameters that the samples determine: each timed rate, the half-way length if lengths vary, the speed of heads of 64 where
+/// they were timed beside others, and the occupancy if the number of blocks varies at one length.
 fn parameters(timed: &[Timed]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|((kernel, _), _)| *kernel).collect();
@@ -145,6 +157,12 @@ fn parameters(timed: &[Timed]) -> Vec<Parameter> {
             timed.iter().filter(|((by, _), _)| *by == kernel).map(|((_, core), _)| core.queries).collect();
         if lengths.len() >= LEAST && !parameters.is_empty() {
             parameters.push(Parameter::HalfSequence(kernel));
+        }
+        let causal = timed.iter().filter(|((by, core), _)| *by == kernel && core.mask == Mask::Causal);
+        let all = causal.clone().count();
+        let narrow = causal.filter(|((_, core), _)| core.qk_dim == NARROW).count();
+        if narrow >= LEAST && all - narrow >= LEAST {
+            parameters.push(Parameter::NarrowHeads(kernel));
         }
     }
     let mut heads_at: BTreeMap<(Pass, u64), BTreeSet<u64>> = BTreeMap::new();

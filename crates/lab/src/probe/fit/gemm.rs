@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::curves::rounded;
 use super::{log_error, medians, minimise};
 use crate::probe::kernel::{Gemm, Kernel};
-use crate::probe::sample::Sample;
+use crate::probe::sample::{Sample, Samples};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{Format, GemmCurve};
 use meshwright_engine::kernel::Device;
@@ -25,7 +25,7 @@ const MOST: (f64, f64) = (4.0, 2.0);
 const ALMOST_ZERO: f64 = 1e-3;
 
 /// Curves of each timed format for which the device has a peak; a format without a curve starts from bf16's.
-pub fn curves(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Stack) -> BTreeMap<Format, GemmCurve> {
+pub fn curves(samples: &Samples, cluster: &Cluster, stack: &Stack) -> BTreeMap<Format, GemmCurve> {
     let gpu = &cluster.gpu;
     Format::ALL
         .into_iter()
@@ -37,17 +37,11 @@ pub fn curves(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Sta
         .collect()
 }
 
-fn curve(
-    samples: &BTreeMap<Kernel, Sample>,
-    format: Format,
-    own: &GemmCurve,
-    cluster: &Cluster,
-    stack: &Stack,
-) -> Option<GemmCurve> {
+fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, stack: &Stack) -> Option<GemmCurve> {
     // Grouped GEMMs have a ramp of their own on top of the curve.
     let pick = |gemm: &Gemm| (gemm.format == format && gemm.batch == 1).then_some(*gemm);
-    let alone = medians(samples, |kernel| if let Kernel::Gemm(gemm) = kernel { pick(gemm) } else { None });
-    let soaked = medians(samples, |kernel| if let Kernel::Sustained(gemm) = kernel { pick(gemm) } else { None });
+    let alone = medians(&samples.of, |kernel| if let Kernel::Gemm(gemm) = kernel { pick(gemm) } else { None });
+    let soaked = medians(&samples.of, |kernel| if let Kernel::Sustained(gemm) = kernel { pick(gemm) } else { None });
     let sustained = sustained(samples, format).unwrap_or(own.sustained);
     // Traces of training steps have sustained times only: κ stays, and the curve is fitted under it.
     let (timed, clocks) = if alone.len() >= LEAST || soaked.len() < LEAST { (alone, 1.0) } else { (soaked, sustained) };
@@ -57,9 +51,9 @@ fn curve(
     let errors = |curve: GemmCurve| errors(&timed, curve, format, cluster, stack);
     let at = |p: &[f64]| GemmCurve {
         efficiency: p[0].exp(),
-        half_depth: p.get(1).map_or(own.half_depth, |p| p.exp()),
+        half_depth: p.get(1).map_or(own.half_depth, |p| p.exp().max(ALMOST_ZERO)),
         intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST.0)),
-        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().min(MOST.1)),
+        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().clamp(ALMOST_ZERO, MOST.1)),
         sustained: clocks,
         source: own.source.clone(),
     };
@@ -98,21 +92,66 @@ fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: 
 }
 
 /// Curve with a new κ alone, if only sustained times are available.
-fn sustained_only(samples: &BTreeMap<Kernel, Sample>, format: Format, own: &GemmCurve) -> Option<GemmCurve> {
+fn sustained_only(samples: &Samples, format: Format, own: &GemmCurve) -> Option<GemmCurve> {
     let sustained = rounded(sustained(samples, format)?);
     Some(GemmCurve { sustained, source: String::new(), ..own.clone() })
 }
 
-/// κ: time of a GEMM alone over its time after seconds of load, as the median of all shapes timed both ways.
-fn sustained(samples: &BTreeMap<Kernel, Sample>, format: Format) -> Option<f64> {
-    let mut ratios: Vec<f64> = samples
-        .iter()
-        .filter_map(|(kernel, soaked)| {
-            let Kernel::Sustained(gemm) = kernel else { return None };
-            let alone = samples.get(&Kernel::Gemm(*gemm))?;
-            (gemm.format == format).then(|| (alone.median() / soaked.median()).min(1.0))
-        })
-        .collect();
+/// κ, as the median of the layers that were timed as one run; without them, of the GEMMs that were timed alone and after seconds
+/// of load.
+///
+/// ```text
+/// layer   Σ T_gemm/κ + Σ T_attention/√κ + Σ T_other = T_run          GEMM   T/T_loaded
+/// ```
+///
+/// A layer is what a step sustains: beside its GEMMs it has kernels that draw less power, which leaves more to the GEMMs.
+fn sustained(samples: &Samples, format: Format) -> Option<f64> {
+    let alone = |kernel: &Kernel| Some(samples.of.get(kernel)?.median().get());
+    let of_layer = |(kernels, run): (&Vec<Kernel>, &Sample)| {
+        let (mut gemms, mut attention, mut other) = (0.0, 0.0, 0.0);
+        for kernel in kernels {
+            match kernel {
+                Kernel::Gemm(gemm) if gemm.format == format => gemms += alone(kernel)?,
+                Kernel::Attention(_) => attention += alone(kernel)?,
+                _ => other += alone(kernel)?,
+            }
+        }
+        (gemms > 0.0).then(|| clocks(gemms, attention, run.median().get() - other))
+    };
+    let of_gemm = |(kernel, soaked): (&Kernel, &Sample)| {
+        let Kernel::Sustained(gemm) = kernel else { return None };
+        (gemm.format == format).then_some((alone(&Kernel::Gemm(*gemm))? / soaked.median().get()).min(1.0))
+    };
+    let mut ratios: Vec<f64> = samples.together.iter().filter_map(of_layer).collect();
+    if ratios.is_empty() {
+        ratios = samples.of.iter().filter_map(of_gemm).collect();
+    }
     ratios.sort_by(f64::total_cmp);
     ratios.get(ratios.len() / 2).copied()
+}
+
+/// Root κ ≤ 1 of gemms/κ + attention/√κ = time, a quadratic equation in 1/√κ.
+fn clocks(gemms: f64, attention: f64, time: f64) -> f64 {
+    if time <= gemms + attention {
+        return 1.0;
+    }
+    let slower = ((attention * attention + 4.0 * gemms * time).sqrt() - attention) / (2.0 * gemms);
+    1.0 / (slower * slower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clocks;
+
+    #[test]
+    fn clocks_stretch_the_kernels_of_a_layer_to_its_run() {
+        for kappa in [0.7, 0.9, 1.0] {
+            let time = 30.0 / kappa + 8.0 / f64::sqrt(kappa);
+            assert!((clocks(30.0, 8.0, time) - kappa).abs() < 1e-12);
+        }
+        assert!(
+            (clocks(30.0, 8.0, 35.0) - 1.0).abs() < 1e-12,
+            "a run that is faster than its kernels keeps full clocks"
+        );
+    }
 }

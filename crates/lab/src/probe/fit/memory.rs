@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::curves::rounded;
 use super::{medians, minimise};
-use crate::probe::kernel::Kernel;
+use crate::probe::kernel::{HostTransfer, Kernel};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
@@ -44,13 +44,14 @@ pub fn streaming(samples: &BTreeMap<Kernel, Sample>, gpu: &Gpu) -> (Option<f64>,
 
 /// Bandwidth of the host link: that of large transfers in the slower direction.
 pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
-    let mut best: BTreeMap<crate::probe::kernel::Direction, f64> = BTreeMap::new();
+    let mut best: BTreeMap<super::super::kernel::Direction, f64> = BTreeMap::new();
     for (kernel, sample) in samples {
-        if let Kernel::Transfer { direction, bytes } = kernel
-            && *bytes >= LARGE_TRANSFER
+        if let Kernel::Transfer(transfer) = kernel
+            && transfer.bytes >= LARGE_TRANSFER
+            && *transfer == HostTransfer::alone(transfer.direction, transfer.bytes)
         {
-            let rate = *bytes as f64 / sample.median().get();
-            let known = best.entry(*direction).or_default();
+            let rate = transfer.bytes as f64 / sample.median().get();
+            let known = best.entry(transfer.direction).or_default();
             *known = known.max(rate);
         }
     }
@@ -58,6 +59,8 @@ pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
 }
 
 /// Contention (σ): relative slow-down of GEMMs beside a copy, as the median of all shapes timed both ways.
+///
+/// It is a lower bound: copies on one GPU use none of NVLink, whose traffic draws power and memory bandwidth too.
 pub fn contention(samples: &BTreeMap<Kernel, Sample>) -> Option<f64> {
     let mut more: Vec<f64> = samples
         .iter()

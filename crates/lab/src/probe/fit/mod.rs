@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::analytic::Analytic;
 use super::curves::{Curves, Residual};
-use super::kernel::{Fused, Kernel};
+use super::kernel::{Fused, HostTransfer, Kernel};
 use super::sample::{Machine, Sample, Samples};
 use crate::least_squares::minimise;
 use crate::probe::curves::rounded;
@@ -24,7 +24,8 @@ fn log_error(predicted: Seconds, measured: Seconds) -> f64 {
     (predicted / measured).ln()
 }
 
-/// Figure of the device on which the time of a kernel depends; `None` for the probe's own attention, which no plan runs.
+/// Figure of the device on which the time of a kernel depends; `None` for the probe's own attention, which no plan runs, and for
+/// transfers beside other work.
 pub(crate) fn figure_of(kernel: &Kernel) -> Option<Figure> {
     Some(match kernel {
         Kernel::Gemm(gemm) => Figure::Gemm(gemm.format),
@@ -35,7 +36,11 @@ pub(crate) fn figure_of(kernel: &Kernel) -> Option<Figure> {
             Fused::Own => return None,
         },
         Kernel::Stream { .. } => Figure::Hbm,
-        Kernel::Transfer { .. } => Figure::HostLink,
+        Kernel::Transfer(transfer) if *transfer == HostTransfer::alone(transfer.direction, transfer.bytes) => {
+            Figure::HostLink
+        }
+        // The cost model has no figure of one GPU for these: its node's copies are measured on all GPUs at once.
+        Kernel::Transfer(_) => return None,
         Kernel::Launch => Figure::Launch,
         Kernel::Collective { op, ranks, nodes, bytes: _ } if *nodes <= 1 => Figure::Collective(*op, *ranks as u32),
         Kernel::Collective { .. } => Figure::Network,
@@ -62,13 +67,13 @@ pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
     }
     let (attention, attention_occupancy) = attention::curves(of, &known, stack);
     let mut curves = Curves {
-        gemm: gemm::curves(of, &known, stack),
+        gemm: gemm::curves(samples, &known, stack),
         attention,
         attention_occupancy,
         hbm_efficiency,
         kernel_gap,
         host_link: memory::host_link(of),
-        contention: memory::contention(of),
+        contention: memory::contention(of).map(|measured| measured.max(gpu.contention.value)),
         launch: memory::launch(of),
         collectives: [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll]
             .into_iter()

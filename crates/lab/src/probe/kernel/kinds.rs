@@ -177,6 +177,46 @@ pub enum Direction {
     ToHost,
 }
 
+/// Memory of the host from or to which a transfer copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PageLock {
+    /// Page-locked memory, which the copy engine reads and writes by itself.
+    Pinned,
+    /// Ordinary memory, which the driver copies through a pinned buffer of its own.
+    Pageable,
+}
+
+/// Work on another stream while a transfer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Alongside {
+    /// No other work.
+    Nothing,
+    /// A transfer in the other direction.
+    OtherWay,
+    /// A large GEMM in bf16, over and over.
+    Gemm,
+}
+
+/// Transfer between the host's memory and the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostTransfer {
+    /// Direction of the transfer.
+    pub direction: Direction,
+    /// Bytes of the transfer.
+    pub bytes: u64,
+    /// Memory of the host.
+    pub memory: PageLock,
+    /// Work on another stream.
+    pub beside: Alongside,
+}
+
+impl HostTransfer {
+    /// Transfer with pinned memory and no other work.
+    pub const fn alone(direction: Direction, bytes: u64) -> Self {
+        Self { direction, bytes, memory: PageLock::Pinned, beside: Alongside::Nothing }
+    }
+}
+
 /// Kernel, transfer or collective to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
@@ -197,13 +237,8 @@ pub enum Kernel {
         /// Columns of the output.
         columns: u64,
     },
-    /// Transfer between pinned host memory and the device.
-    Transfer {
-        /// Direction of the transfer.
-        direction: Direction,
-        /// Bytes of the transfer.
-        bytes: u64,
-    },
+    /// Transfer between the host's memory and the device.
+    Transfer(HostTransfer),
     /// Host time of one launch.
     Launch,
     /// Collective of NCCL; `bytes` is the whole tensor (the size column of nccl-tests).
@@ -219,7 +254,29 @@ pub enum Kernel {
     },
 }
 
+/// Ratio of the rows of two streaming kernels up to which the time of one tells that of the other.
+const NEAR: f64 = 1.1;
+
 impl Kernel {
+    /// Work of this kernel relative to another: 1 for the same kernel; for streaming kernels that differ in their rows alone, and
+    /// by a tenth at most, the ratio of the rows. `None` for any other.
+    ///
+    /// The traffic of a plan's streaming kernels is a constant of the stack, which a fit may move after kernels were timed.
+    pub fn relative_to(&self, other: &Self) -> Option<f64> {
+        if self == other {
+            return Some(1.0);
+        }
+        match (self, other) {
+            (Self::Stream { op, rows, columns }, Self::Stream { op: of, rows: timed, columns: wide })
+                if op == of && columns == wide =>
+            {
+                let ratio = *rows as f64 / *timed as f64;
+                (ratio.max(1.0 / ratio) <= NEAR).then_some(ratio)
+            }
+            _ => None,
+        }
+    }
+
     /// Least bytes that a memory-bound kernel moves; zero for other kernels.
     pub fn streamed(&self) -> Bytes {
         match *self {
@@ -230,7 +287,7 @@ impl Kernel {
             | Self::Contended(_)
             | Self::Sustained(_)
             | Self::Attention(_)
-            | Self::Transfer { .. }
+            | Self::Transfer(_)
             | Self::Launch
             | Self::Collective { .. } => Bytes::ZERO,
         }
@@ -258,5 +315,21 @@ mod tests {
         assert!((core.flops().get() - 2.5 * 2.0 * 2.0 * 8.0 * 64.0 * 64.0 * 0.5 * 256.0).abs() < 1e-6);
         let copy: Kernel = "stream adam rows=10 columns=10".parse().unwrap();
         assert!((copy.streamed().get() - 3000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn streaming_kernels_of_nearly_the_same_rows_tell_each_others_time() {
+        let of = |text: &str| -> Kernel { text.parse().unwrap() };
+        let timed = of("stream copy rows=1000 columns=1024");
+        for (text, ratio) in [
+            ("stream copy rows=1050 columns=1024", Some(1.05)),
+            ("stream copy rows=1200 columns=1024", None),
+            ("stream copy rows=1000 columns=2048", None),
+            ("stream norm rows=1000 columns=1024", None),
+            ("launch", None),
+        ] {
+            assert_eq!(of(text).relative_to(&timed), ratio, "{text}");
+        }
+        assert_eq!(of("launch").relative_to(&Kernel::Launch), Some(1.0));
     }
 }

@@ -3,6 +3,8 @@
 mod kinds;
 mod names;
 
-pub use kinds::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp, group_of};
+pub use kinds::{
+    Alongside, Attention, Direction, Fused, Gemm, HostTransfer, Kernel, Mask, PageLock, StreamOp, group_of,
+};
 pub(super) use names::name_of;
 pub use names::{COLLECTIVES, ParseKernelError, format_name};

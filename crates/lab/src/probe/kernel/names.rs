@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::kinds::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
+use super::kinds::{Alongside, Attention, Direction, Fused, Gemm, HostTransfer, Kernel, Mask, PageLock, StreamOp};
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
 use meshwright_engine::kernel::Pass;
 
@@ -23,6 +23,10 @@ pub const COLLECTIVES: [(&str, Collective); 4] = [
     ("reduce_scatter", Collective::ReduceScatter),
     ("all_to_all", Collective::AllToAll),
 ];
+
+const DIRECTIONS: [(&str, Direction); 2] = [("to-device", Direction::ToDevice), ("to-host", Direction::ToHost)];
+
+const BESIDE: [(&str, Alongside); 2] = [("other-way", Alongside::OtherWay), ("gemm", Alongside::Gemm)];
 
 const PASSES: [(&str, Pass); 3] = [("forward", Pass::Forward), ("dgrad", Pass::Dgrad), ("wgrad", Pass::Wgrad)];
 
@@ -61,8 +65,16 @@ impl fmt::Display for Kernel {
             Self::Stream { op, rows, columns } => {
                 write!(f, "stream {} rows={rows} columns={columns}", name_of(&StreamOp::NAMED, op))
             }
-            Self::Transfer { direction: Direction::ToDevice, bytes } => write!(f, "to-device bytes={bytes}"),
-            Self::Transfer { direction: Direction::ToHost, bytes } => write!(f, "to-host bytes={bytes}"),
+            Self::Transfer(HostTransfer { direction, bytes, memory, beside }) => {
+                write!(f, "{} bytes={bytes}", name_of(&DIRECTIONS, direction))?;
+                if *memory == PageLock::Pageable {
+                    f.write_str(" memory=pageable")?;
+                }
+                if *beside != Alongside::Nothing {
+                    write!(f, " beside={}", name_of(&BESIDE, beside))?;
+                }
+                Ok(())
+            }
             Self::Launch => f.write_str("launch"),
             Self::Collective { op, ranks, nodes, bytes } => {
                 write!(f, "collective {} ranks={ranks} nodes={nodes} bytes={bytes}", name_of(&COLLECTIVES, op))
@@ -115,6 +127,27 @@ impl<'a> Words<'a> {
     fn size_or(&mut self, key: &str, otherwise: u64) -> Result<u64, String> {
         let is_next = self.0.clone().next().is_some_and(|word| word.starts_with(&format!("{key}=")));
         if is_next { self.size(key) } else { Ok(otherwise) }
+    }
+
+    /// Text after `key=` if that is the next word.
+    fn text_if(&mut self, key: &str) -> Option<&'a str> {
+        let rest = self.0.clone().next()?.strip_prefix(key)?.strip_prefix('=')?;
+        self.0.next();
+        Some(rest)
+    }
+
+    fn transfer(&mut self, direction: Direction) -> Result<HostTransfer, String> {
+        let bytes = self.size("bytes")?;
+        let memory = match self.text_if("memory") {
+            None => PageLock::Pinned,
+            Some("pageable") => PageLock::Pageable,
+            Some(other) => return Err(format!("`memory={other}` is not pageable")),
+        };
+        let beside = match self.text_if("beside") {
+            None => Alongside::Nothing,
+            Some(text) => Words(text.split_whitespace()).named("beside", &BESIDE)?,
+        };
+        Ok(HostTransfer { direction, bytes, memory, beside })
     }
 
     fn attention(&mut self) -> Result<Attention, String> {
@@ -183,8 +216,8 @@ fn parse(text: &str) -> Result<Kernel, String> {
             rows: words.size("rows")?,
             columns: words.size("columns")?,
         },
-        "to-device" => Kernel::Transfer { direction: Direction::ToDevice, bytes: words.size("bytes")? },
-        "to-host" => Kernel::Transfer { direction: Direction::ToHost, bytes: words.size("bytes")? },
+        "to-device" => Kernel::Transfer(words.transfer(Direction::ToDevice)?),
+        "to-host" => Kernel::Transfer(words.transfer(Direction::ToHost)?),
         "launch" => Kernel::Launch,
         "collective" => Kernel::Collective {
             op: words.named("collective", &COLLECTIVES)?,
@@ -226,6 +259,9 @@ mod tests {
             "attention own forward sequences=1 heads=8 kv_heads=1 queries=4096 keys=4096 qk=128 v=128 mask=causal",
             "stream swiglu-backward rows=4096 columns=14336",
             "to-host bytes=1048576",
+            "to-device bytes=1048576 memory=pageable",
+            "to-host bytes=1048576 beside=other-way",
+            "to-device bytes=1048576 memory=pageable beside=gemm",
             "launch",
             "collective all_to_all ranks=16 nodes=2 bytes=1048576",
         ] {
@@ -249,6 +285,8 @@ mod tests {
             ("gemm bf16 forward m=0 n=1 k=1 batch=1 out=2", "`m=0` is not a size"),
             ("gemm bf16 forward m=1 n=1 k=1 batch=1", "out is missing"),
             ("launch twice", "one word too many"),
+            ("to-host bytes=1 memory=slow", "`memory=slow` is not pageable"),
+            ("to-host bytes=1 beside=launch", "`launch` is not a valid beside: there are other-way, gemm"),
             ("attention fa2 wgrad sequences=1", "`wgrad` is not a valid pass"),
         ] {
             let error = text.parse::<Kernel>().unwrap_err().to_string();

@@ -4,7 +4,7 @@
 typedef unsigned short bf16;
 typedef unsigned long long u64;
 
-#define LEAST __int_as_float(0xff800000) // minus infinity
+#define LOWEST -3.402823466e38f // finite, so that a difference of two is a number
 
 struct alignas(16) Eight {
     bf16 of[8];
@@ -20,18 +20,26 @@ __device__ inline bf16 narrow(float x) {
     return (bf16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-__device__ inline float sum_of_block(float x) {
-    __shared__ float of_warp[32];
-    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+// Sums of two numbers over the block, in one pass over its barriers.
+__device__ inline float2 sums_of_block(float2 x) {
+    __shared__ float2 of_warp[32];
+    for (int step = 16; step > 0; step /= 2) {
+        x.x += __shfl_xor_sync(0xffffffffu, x.x, step);
+        x.y += __shfl_xor_sync(0xffffffffu, x.y, step);
+    }
     __syncthreads();
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
     __syncthreads();
-    x = threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : 0.0f;
-    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-    if (threadIdx.x == 0) of_warp[0] = x;
-    __syncthreads();
-    return of_warp[0];
+    float2 sum = make_float2(0.0f, 0.0f);
+    for (int warp = 0; warp < blockDim.x / 32; warp++) {
+        sum.x += of_warp[warp].x;
+        sum.y += of_warp[warp].y;
+    }
+    return sum;
 }
+
+// Vectors of a row that each thread keeps in registers between its two passes; those beyond are read again.
+#define KEPT 4
 
 // Nothing: what a launch costs.
 extern "C" __global__ void empty_kernel(const Eight*, const Eight*, Eight*, u64, u64) {}
@@ -66,21 +74,46 @@ extern "C" __global__ void copy_kernel(const Eight* in, const Eight*, Eight* out
     for (; at < all; at += (u64)gridDim.x * blockDim.x) out[at] = in[at];
 }
 
-// y = x / sqrt(mean(x^2) + eps); the second pass over the row comes from the cache.
+// y = x / sqrt(mean(x^2) + eps).
 extern "C" __global__ void norm_kernel(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        const Eight* of_row = in + row * each;
+        Eight kept[KEPT];
         float squares = 0.0f;
-        for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
-            Eight x = in[row * each + at];
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++) {
+            u64 at = threadIdx.x + (u64)slot * blockDim.x;
+            if (at < each) kept[slot] = of_row[at];
+        }
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++)
+            if (threadIdx.x + (u64)slot * blockDim.x < each)
+                for (int i = 0; i < 8; i++) squares += wide(kept[slot].of[i]) * wide(kept[slot].of[i]);
+        for (u64 at = threadIdx.x + (u64)KEPT * blockDim.x; at < each; at += blockDim.x) {
+            Eight x = of_row[at];
             for (int i = 0; i < 8; i++) squares += wide(x.of[i]) * wide(x.of[i]);
         }
-        float scale = rsqrtf(sum_of_block(squares) / (float)columns + 1e-5f);
-        for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
-            Eight x = in[row * each + at];
+        float scale = rsqrtf(sums_of_block(make_float2(squares, 0.0f)).x / (float)columns + 1e-5f);
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++) {
+            u64 at = threadIdx.x + (u64)slot * blockDim.x;
+            if (at >= each) continue;
+            for (int i = 0; i < 8; i++) kept[slot].of[i] = narrow(wide(kept[slot].of[i]) * scale);
+            out[row * each + at] = kept[slot];
+        }
+        for (u64 at = threadIdx.x + (u64)KEPT * blockDim.x; at < each; at += blockDim.x) {
+            Eight x = of_row[at];
             for (int i = 0; i < 8; i++) x.of[i] = narrow(wide(x.of[i]) * scale);
             out[row * each + at] = x;
         }
+    }
+}
+
+__device__ inline void add_squares_and_products(float2& sums, const Eight& x, const Eight& g) {
+    for (int i = 0; i < 8; i++) {
+        sums.x += wide(x.of[i]) * wide(x.of[i]);
+        sums.y += wide(x.of[i]) * wide(g.of[i]);
     }
 }
 
@@ -88,20 +121,35 @@ extern "C" __global__ void norm_kernel(const Eight* in, const Eight*, Eight* out
 extern "C" __global__ void norm_backward_kernel(const Eight* in, const Eight* dy, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        float squares = 0.0f, along = 0.0f;
-        for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
-            Eight x = in[row * each + at], g = dy[row * each + at];
-            for (int i = 0; i < 8; i++) {
-                squares += wide(x.of[i]) * wide(x.of[i]);
-                along += wide(x.of[i]) * wide(g.of[i]);
-            }
+        const Eight *of_row = in + row * each, *dy_of_row = dy + row * each;
+        Eight x[KEPT], g[KEPT];
+        float2 sums = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++) {
+            u64 at = threadIdx.x + (u64)slot * blockDim.x;
+            if (at >= each) continue;
+            x[slot] = of_row[at];
+            g[slot] = dy_of_row[at];
         }
-        float r = rsqrtf(sum_of_block(squares) / (float)columns + 1e-5f);
-        float mean = sum_of_block(along) / (float)columns * r * r;
-        for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
-            Eight x = in[row * each + at], g = dy[row * each + at];
-            for (int i = 0; i < 8; i++) x.of[i] = narrow(r * (wide(g.of[i]) - wide(x.of[i]) * mean));
-            out[row * each + at] = x;
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++)
+            if (threadIdx.x + (u64)slot * blockDim.x < each) add_squares_and_products(sums, x[slot], g[slot]);
+        for (u64 at = threadIdx.x + (u64)KEPT * blockDim.x; at < each; at += blockDim.x)
+            add_squares_and_products(sums, of_row[at], dy_of_row[at]);
+        sums = sums_of_block(sums);
+        float r = rsqrtf(sums.x / (float)columns + 1e-5f);
+        float mean = sums.y / (float)columns * r * r;
+#pragma unroll
+        for (int slot = 0; slot < KEPT; slot++) {
+            u64 at = threadIdx.x + (u64)slot * blockDim.x;
+            if (at >= each) continue;
+            for (int i = 0; i < 8; i++) x[slot].of[i] = narrow(r * (wide(g[slot].of[i]) - wide(x[slot].of[i]) * mean));
+            out[row * each + at] = x[slot];
+        }
+        for (u64 at = threadIdx.x + (u64)KEPT * blockDim.x; at < each; at += blockDim.x) {
+            Eight past = of_row[at], gradient = dy_of_row[at];
+            for (int i = 0; i < 8; i++) past.of[i] = narrow(r * (wide(gradient.of[i]) - wide(past.of[i]) * mean));
+            out[row * each + at] = past;
         }
     }
 }
@@ -138,7 +186,6 @@ extern "C" __global__ void swiglu_backward_kernel(const Eight* in, const Eight* 
 
 __device__ inline void join(float& most, float& sum, float most2, float sum2) {
     float larger = fmaxf(most, most2);
-    if (larger == LEAST) return;
     sum = sum * __expf(most - larger) + sum2 * __expf(most2 - larger);
     most = larger;
 }
@@ -148,10 +195,15 @@ extern "C" __global__ void cross_entropy_kernel(const Eight* in, const Eight*, E
     __shared__ float mosts[32], sums[32];
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        float most = LEAST, sum = 0.0f;
+        float most = LOWEST, sum = 0.0f;
         for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
+            // One maximum and one sum of each eight: an exponential for each logit, and one to join them.
             Eight x = in[row * each + at];
-            for (int i = 0; i < 8; i++) join(most, sum, wide(x.of[i]), 1.0f);
+            float larger = most;
+            for (int i = 0; i < 8; i++) larger = fmaxf(larger, wide(x.of[i]));
+            sum *= __expf(most - larger);
+            for (int i = 0; i < 8; i++) sum += __expf(wide(x.of[i]) - larger);
+            most = larger;
         }
         for (int step = 16; step > 0; step /= 2)
             join(most, sum, __shfl_xor_sync(0xffffffffu, most, step), __shfl_xor_sync(0xffffffffu, sum, step));

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use super::plan::{ExecutionPlan, PlanDevice};
 use super::{Cudnn, kernels, refused};
-use crate::probe::cuda::Cuda;
 use crate::probe::cuda::failure::failed;
 use crate::probe::cuda::memory::Buffer;
+use crate::probe::cuda::{Cuda, Run};
 use crate::probe::kernel::Attention;
-use crate::probe::sample::Sample;
 use crate::probe::sdpa::{Graph, Role};
-use crate::probe::source::{Effort, ProbeError};
+use crate::probe::source::ProbeError;
 use meshwright_engine::kernel::Pass;
 
 /// Memory of the tensors of one core, in either pass.
@@ -25,24 +24,30 @@ struct Stage {
 }
 
 impl Cuda {
-    /// Times the library's attention. Backward uses the outputs of forward.
+    /// Opens the library on first use, if it can run a core.
+    pub(in crate::probe::cuda) fn open_cudnn(&mut self, core: &Attention) -> Result<(), ProbeError> {
+        kernels(core)?;
+        if self.cudnn.is_none() {
+            self.cudnn = Some(Cudnn::open(self.stream)?);
+        }
+        Ok(())
+    }
+
+    /// Launch of the library's attention. Backward uses the outputs of forward.
     pub(in crate::probe::cuda) fn library_attention(
-        &mut self,
+        &self,
         core: &Attention,
-        effort: Effort,
-    ) -> Result<Sample, ProbeError> {
-        let kernels = kernels(core)?;
-        let handle = match &self.cudnn {
-            Some(Cudnn(handle)) => *handle,
-            None => self.cudnn.insert(Cudnn::open(self.stream)?).0,
-        };
-        let stages: Vec<Stage> = kernels
+        most_sets: usize,
+    ) -> Result<Run<'_>, ProbeError> {
+        let Some(Cudnn(handle)) = &self.cudnn else { return Err(failed("attention", "cuDNN was not opened")) };
+        let handle = *handle;
+        let stages: Vec<Stage> = kernels(core)?
             .iter()
-            .map(|kernel| self.stage(kernel, &PlanDevice::Here(handle)))
+            .map(|kernel| self.stage(kernel, &PlanDevice::Here(handle), most_sets))
             .collect::<Result<_, ProbeError>>()?;
         let plans = stages.iter().flat_map(|stage| stage.forward.iter().chain([&stage.plan]));
         let workspace = Buffer::new(plans.map(|plan| plan.workspace).max().unwrap_or(0))?;
-        let run = |plan: &ExecutionPlan, set: &Memory| {
+        let run = move |plan: &ExecutionPlan, set: &Memory| {
             plan.run(handle, &|role| set.get(&role).map_or(std::ptr::null_mut(), Buffer::pointer), workspace.pointer())
         };
         for Stage { plan: _, forward, sets } in &stages {
@@ -50,15 +55,10 @@ impl Cuda {
                 sets.iter().try_for_each(|set| run(forward, set))?;
             }
         }
-        let sample = self.sample(effort, &mut |at| {
-            stages.iter().try_for_each(|Stage { plan, sets, .. }| run(plan, &sets[at % sets.len()]))
-        });
-        // Memory must not be freed while a kernel runs.
-        self.synchronize()?;
-        sample
+        Ok(Box::new(move |at| stages.iter().try_for_each(|Stage { plan, sets, .. }| run(plan, &sets[at % sets.len()]))))
     }
 
-    fn stage(&self, kernel: &Attention, device: &PlanDevice) -> Result<Stage, ProbeError> {
+    fn stage(&self, kernel: &Attention, device: &PlanDevice, most_sets: usize) -> Result<Stage, ProbeError> {
         let no_engine = |error: ProbeError| refused(kernel, format!("cuDNN has no engine for it: {error}"));
         let wanted = Graph::of(kernel);
         let forward = match kernel.pass {
@@ -69,7 +69,8 @@ impl Cuda {
             }
         };
         let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
-        let sets = (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
+        let count = self.sets(bytes as usize).min(most_sets);
+        let sets = (0..count).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
         Ok(Stage { plan: ExecutionPlan::new(&wanted, device).map_err(no_engine)?, forward, sets })
     }
 
