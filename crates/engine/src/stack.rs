@@ -152,6 +152,15 @@ pub struct Stack {
     pub transformer_engine: bool,
     /// Attention kernel of the stack.
     pub attention: AttentionKernel,
+    /// Keys that fused attention computes beside those in a window: blocks of keys at its edges are computed whole, and masked.
+    #[serde(default)]
+    pub window_edge: f64,
+    /// Speed of fused attention with heads of 192 relative to heads of 128, forward.
+    #[serde(default = "wide_heads_forward")]
+    pub wide_heads_forward: f64,
+    /// Speed of fused attention with heads of 192 relative to heads of 128, backward.
+    #[serde(default = "wide_heads_backward")]
+    pub wide_heads_backward: f64,
     /// Whether norms of queries and keys are kernels of their own, which cost time. Version 1.1 of the specification leaves them
     /// out.
     #[serde(default)]
@@ -282,6 +291,16 @@ pub struct Stack {
 /// Default imbalance. Source: specification §2.8, version 1.1 [P].
 const fn imbalance() -> f64 {
     1.05
+}
+
+/// `H_f` of 192. Source: specification §2.3.
+const fn wide_heads_forward() -> f64 {
+    0.90
+}
+
+/// `H_b` of 192. Source: specification §2.3.
+const fn wide_heads_backward() -> f64 {
+    0.80
 }
 
 /// Default host time of the update of one parameter: 1.5 to 1.8 ns. Source: specification §6.8 ([megatron-bridge-offload]).

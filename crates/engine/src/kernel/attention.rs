@@ -22,19 +22,28 @@ mod unfused {
 
 /// Speed of a head dimension relative to 128, forward and backward.
 ///
-/// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64.
-fn head_dim_factor(qk_dim: f64, narrow: f64) -> (f64, f64) {
+/// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64, `wide` the stack's with
+/// heads of 192.
+fn head_dim_factor(qk_dim: f64, narrow: f64, wide: (f64, f64)) -> (f64, f64) {
     match qk_dim as u32 {
         64 => (narrow, narrow),
         80 => (0.80, 0.80),
         96 => (0.85, 0.85),
-        192 => (0.90, 0.80),
+        192 => wide,
         256 => (0.98, 0.98),
         dim if dim >= 128 => (1.0, 1.0),
         _ => (0.8, 0.8),
     }
 }
 
+/// Share of the keys that a fused kernel computes, of which queries see `seen`: those in a window and `edge` more, never more than
+/// the causal half.
+fn computed(seen: f64, edge: f64, seq_len: f64) -> f64 {
+    if seen < CAUSAL { (seen + edge / seq_len).min(CAUSAL) } else { seen }
+}
+
+/// Share of the keys that queries see under a causal mask.
+const CAUSAL: f64 = 0.5;
 /// FLOPs of flash backward relative to forward: five GEMMs instead of two. Source: specification §1.3.
 const FLASH_BACKWARD: f64 = 2.5;
 /// Gain of FP8 attention, forward and backward. Source: specification §2.3 [A].
@@ -60,7 +69,7 @@ impl Device<'_> {
     /// A fused kernel.
     ///
     /// ```text
-    /// F_f = 2·b·a'·s²·φ·(d_qk + d_v)/c        F_b = 2.5·F_f
+    /// F_f = 2·b·a'·s²·φ·(d_qk + d_v)/c        F_b = 2.5·F_f        φ of a window with its edges
     /// T   = F / (R·√κ·H·sat·occ) + t_op       backward 3·t_op
     /// sat = s/(s + s0), with s/c for a ring   occ = CTA/(CTA + χ·SM),  CTA = b·a'·s/128
     /// ```
@@ -70,7 +79,11 @@ impl Device<'_> {
         let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
         let (fp8_f, fp8_b) = if self.stack.fp8_attention { FP8_ATTENTION } else { (1.0, 1.0) };
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
-        let (head_f, head_b) = head_dim_factor(core.qk_dim, curve.narrow_heads);
+        let (head_f, head_b) = head_dim_factor(
+            core.qk_dim,
+            curve.narrow_heads,
+            (self.stack.wide_heads_forward, self.stack.wide_heads_backward),
+        );
         let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
         let blocks =
             (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
@@ -78,9 +91,9 @@ impl Device<'_> {
         let occupancy = |half: f64| blocks / (blocks + half * processors);
         let chunk = core.seq_len / by_chunks;
         let saturation = chunk / (chunk + curve.half_sequence);
+        let seen = computed(core.seen, self.stack.window_edge, core.seq_len);
         let work =
-            2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * core.seen * (core.qk_dim + core.v_dim)
-                / ranks;
+            2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * seen * (core.qk_dim + core.v_dim) / ranks;
         let rate = |asymptote: FlopsPerSec, fp8: f64, head: f64, half: f64| {
             asymptote * (fp8 * clock * head * saturation * occupancy(half))
         };
