@@ -9,7 +9,7 @@ use super::format::OutputFormat;
 use super::{Outcome, output};
 use crate::report::{Sheet, json};
 use meshwright_lab::probe::device;
-use meshwright_lab::probe::doctor::{Check, State, hardware, libraries, library_folders};
+use meshwright_lab::probe::doctor::{Check, State, hardware, libraries, library_folders, unsearched_folders};
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +46,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if can_measure { Outcome::Answered } else { Outcome::NoDevice })
 }
 
+/// Prefixes of the environments of Python that are active or on the search path.
+fn pythons() -> Vec<PathBuf> {
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path: Vec<PathBuf> = std::env::split_paths(&path)
+        .filter(|folder| folder.join("python3").exists())
+        .filter_map(|folder| Some(folder.parent()?.to_owned()))
+        .collect();
+    active.chain(on_path).collect()
+}
+
 fn checks(root: &Path) -> Vec<Check> {
     let build = if cfg!(feature = "cuda") {
         Check::new("this build", State::Good, "with the GPU probe", "")
@@ -60,7 +71,7 @@ fn checks(root: &Path) -> Vec<Check> {
     let mut checks = vec![build];
     checks.extend(hardware(&device::read(root)));
     let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    checks.extend(libraries(&library_folders(root, &search_path)));
+    checks.extend(libraries(&library_folders(root, &search_path), &unsearched_folders(root, &pythons())));
     #[cfg(feature = "cuda")]
     checks.extend(meshwright_lab::probe::doctor::cudnn());
     #[cfg(feature = "cuda")]

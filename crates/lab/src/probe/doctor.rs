@@ -97,6 +97,9 @@ const LIBRARIES: [Library; 5] = [
     },
 ];
 
+/// Folder for links to libraries, in the commands that are shown.
+const LINKS: &str = "~/.cache/meshwright/lib";
+
 /// Folders that the dynamic loader searches: those of LD_LIBRARY_PATH, and the usual ones below `root`.
 pub fn library_folders(root: &Path, search_path: &str) -> Vec<PathBuf> {
     let usual = ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "lib64", "lib"];
@@ -108,11 +111,29 @@ pub fn library_folders(root: &Path, search_path: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Checks whether the probe's loader would find each library.
-pub fn libraries(folders: &[PathBuf]) -> Vec<Check> {
-    let find = |names: &[&str]| {
-        folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).find(|path| path.exists())
+/// Folders in which libraries lie that the loader does not search: the CUDA toolkit's below `root`, and those that came with
+/// PyTorch in the environments of Python with these prefixes.
+pub fn unsearched_folders(root: &Path, prefixes: &[PathBuf]) -> Vec<PathBuf> {
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        paths
     };
+    let of_python = prefixes.iter().flat_map(|prefix| inside(&prefix.join("lib")));
+    let packages = of_python.map(|python| python.join("site-packages/nvidia"));
+    let of_packages = packages.flat_map(|packages| inside(&packages)).map(|package| package.join("lib"));
+    std::iter::once(root.join("usr/local/cuda/lib64")).chain(of_packages).filter(|folder| folder.is_dir()).collect()
+}
+
+/// Checks whether the probe's loader finds each library in its `folders`; a library of the `unsearched` ones comes with the command
+/// that lets the loader find it.
+pub fn libraries(folders: &[PathBuf], unsearched: &[PathBuf]) -> Vec<Check> {
+    let find_in = |folders: &[PathBuf], names: &[&str]| {
+        let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        paths.into_iter().find(|path| path.exists())
+    };
+    let find = |names: &[&str]| find_in(folders, names);
     LIBRARIES
         .iter()
         .map(|library| {
@@ -133,6 +154,23 @@ pub fn libraries(folders: &[PathBuf]) -> Vec<Check> {
                     "not found",
                     format!("install {package}: nothing runs without it"),
                 ),
+                None if find_in(unsearched, loaded_as).is_some() => {
+                    let path = find_in(unsearched, loaded_as).unwrap_or_default();
+                    let folder = path.parent().unwrap_or(&path).display().to_string();
+                    let remedy = format!("export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH, for {needed_for}");
+                    Check::new(*name, State::Missing, format!("{}, where no loader looks", path.display()), remedy)
+                }
+                None if find_in(unsearched, comes_as).is_some() => {
+                    let path = find_in(unsearched, comes_as).unwrap_or_default();
+                    let remedy = format!(
+                        "mkdir -p {LINKS}; ln -sf {} {LINKS}/{}; export LD_LIBRARY_PATH={LINKS}:{}:$LD_LIBRARY_PATH, for \
+                         {needed_for}",
+                        path.display(),
+                        loaded_as[0],
+                        path.parent().unwrap_or(&path).display()
+                    );
+                    Check::new(*name, State::Missing, format!("{}, where no loader looks", path.display()), remedy)
+                }
                 None => Check::new(
                     *name,
                     State::Missing,
