@@ -77,7 +77,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name =
         catalog::gpu_names().into_iter().find(|name| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name));
     let name = name.unwrap_or("device");
-    let mut samples = Samples::new(name, basis, probe.machine().clone());
+    let taken_before = probe.recorded().cloned();
+    let mut samples = taken_before.unwrap_or_else(|| Samples::new(name, basis, probe.machine().clone()));
     let kept = args
         .out
         .clone()

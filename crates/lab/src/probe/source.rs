@@ -1,7 +1,7 @@
 //! Sources of kernel times, and the reasons why there is no sample.
 
 use super::kernel::Kernel;
-use super::sample::{Machine, Sample};
+use super::sample::{Machine, Sample, Samples};
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Number of repeats of a kernel.
@@ -28,6 +28,11 @@ impl Effort {
 pub trait Probe {
     /// Machine of the samples.
     fn machine(&self) -> &Machine;
+
+    /// Samples that were taken before, if the probe answers from them.
+    fn recorded(&self) -> Option<&Samples> {
+        None
+    }
 
     /// Times one kernel.
     ///

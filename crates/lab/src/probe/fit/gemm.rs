@@ -106,7 +106,7 @@ fn sustained_only(samples: &Samples, format: Format, own: &GemmCurve) -> Option<
 ///
 /// A layer is what a step sustains: beside its GEMMs it has kernels that draw less power, which leaves more to the GEMMs.
 fn sustained(samples: &Samples, format: Format) -> Option<f64> {
-    let alone = |kernel: &Kernel| Some(samples.of.get(kernel)?.median().get());
+    let alone = |kernel: &Kernel| Some(samples.time(kernel)?.get());
     let of_layer = |(kernels, run): (&Vec<Kernel>, &Sample)| {
         let (mut gemms, mut attention, mut other) = (0.0, 0.0, 0.0);
         for kernel in kernels {
