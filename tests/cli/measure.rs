@@ -79,7 +79,7 @@ fn without_a_gpu_it_is_said_at_once() {
 #[test]
 fn what_plans_run_is_listed() {
     let folder = folder("measure-list");
-    let output = run(&folder, &["measure", "--list", "--for", "qwen3-30b-a3b", "dgx-h100-8", "--top", "2"]);
+    let output = run(&folder, &["measure", "--list", "--quick", "--for", "qwen3-30b-a3b", "dgx-h100-8", "--top", "2"]);
     code(&output, 0);
     let kernels: Vec<Kernel> = out(&output).lines().map(|line| line.parse().unwrap()).collect();
     let batches =
@@ -311,6 +311,60 @@ fn the_doctor_finds_what_is_wrong_with_a_host() {
     let output = run(&bare, &["doctor", "--root", bare.to_str().unwrap()]);
     code(&output, 3);
     assert!(out(&output).contains("install the NVIDIA driver"), "{}", out(&output));
+}
+
+/// Libraries of the CUDA toolkit and of PyTorch lie where no loader looks: the doctor gives the command with which it does.
+#[test]
+fn the_doctor_finds_libraries_where_no_loader_looks() {
+    let root = host("doctor-unsearched");
+    let put = |path: &str| {
+        std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+        std::fs::write(root.join(path), "").unwrap();
+    };
+    put("usr/local/cuda/lib64/libnvrtc.so");
+    put("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright"))
+        .args(["doctor", "--root", root.to_str().unwrap(), "--format", "json"])
+        .env("LD_LIBRARY_PATH", "")
+        .env("VIRTUAL_ENV", root.join("venv"))
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let remedy = |what: &str| {
+        let all = json["checks"].as_array().unwrap();
+        let check = all.iter().find(|check| check["what"] == what).unwrap();
+        assert_eq!(check["state"], "missing");
+        check["remedy"].as_str().unwrap().to_owned()
+    };
+    let folder = root.join("usr/local/cuda/lib64");
+    assert!(remedy("libnvrtc").starts_with(&format!("export LD_LIBRARY_PATH={}:", folder.display())));
+    let library = root.join("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+    assert!(remedy("libcublasLt").contains(&format!("ln -sf {} ", library.display())), "{}", remedy("libcublasLt"));
+}
+
+/// A verification on a recording of an H200: every kernel, a layer of each kind and its memory are measured, and the search is done
+/// again, all of it the same each time.
+#[test]
+fn a_recorded_verification_is_the_same_without_the_gpu() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/silicon/h200-2026-11-26-b/samples.toml");
+    let question = ["verify", "llama3-70b", "h200-1k", "--gpus", "64", "--top", "2", "--format", "json", "--probe"];
+    let args = [&question[..], &[samples.to_str().unwrap()]].concat();
+    let folder = folder("verify-recorded");
+    let (first, second) = (run(&folder, &args), run(&folder, &args));
+    assert_eq!(first.stdout, second.stdout);
+    assert_eq!(first.status.code(), Some(0), "{}\n{}", out(&first), err(&first));
+    assert!(!err(&first).contains("not measured"), "{}", err(&first));
+    let json: serde_json::Value = serde_json::from_str(&out(&first)).unwrap();
+    assert_eq!(json["verdict"], "confirmed");
+    for plan in json["plans"].as_array().unwrap() {
+        assert_eq!((plan["layers"].as_array().unwrap().len(), plan["runs"].as_array().unwrap().len()), (1, 1));
+        assert!(plan["terms"].as_array().unwrap().last().unwrap()["covered"].as_f64().unwrap() > 0.999, "{plan}");
+    }
+    let again = &json["again"];
+    let terms = again["terms"].as_array().unwrap();
+    assert!(terms.iter().any(|term| term["name"] == "compute"), "{again}");
+    assert!(again["recalibrated_s"].as_f64() < again["before_s"].as_f64(), "{again}");
+    assert!(again["after_s"].as_f64() <= again["recalibrated_s"].as_f64(), "{again}");
 }
 
 #[test]

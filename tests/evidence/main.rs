@@ -14,4 +14,5 @@ mod missed;
 mod picks;
 mod published;
 mod ran;
+mod silicon;
 mod unproven;
