@@ -1,5 +1,7 @@
 //! Context of all prices: a problem with its device, its links and its layers counted by kind.
 
+use std::sync::Arc;
+
 use super::flows::Flows;
 use super::peaks::Peaks;
 use super::straggler;
@@ -9,6 +11,7 @@ use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::schedule::replays::Replays;
 use crate::workload::Adaptation;
 
 /// Context of all prices: the problem, its device and fabric, and layers counted by kind.
@@ -67,6 +70,13 @@ impl<'a> Costs<'a> {
             peaks: Peaks::default(),
             flows: Flows::default(),
         }
+    }
+
+    /// Costs that simulate schedules with what is ready for them, for many plans of a few schedules.
+    #[must_use]
+    pub fn replaying(mut self, replays: &Arc<Replays>) -> Self {
+        self.flows = Flows::of(replays);
+        self
     }
 
     /// Costs with `meter` observing every kernel call.

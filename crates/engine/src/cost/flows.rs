@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::schedule::Schedule;
 use crate::schedule::ops::passes;
 use crate::schedule::replay::{StageTime, makespan};
+use crate::schedule::replays::{Replays, SimulatorKey};
 use crate::units::Seconds;
 
 /// Passes of a schedule from which on its flows are kept: shorter ones are simulated in less than a millisecond.
@@ -13,35 +13,44 @@ const LONG: u64 = 1 << 16;
 /// Flows that are kept at most.
 const MOST: usize = 32;
 
-/// Schedule, pp and number of micro-batches.
-type FlowKey = (Schedule, u32, u32);
-
 /// Time of a flow that was simulated: `None` where its schedule does not run.
 #[derive(Debug)]
 struct KnownFlow {
-    key: FlowKey,
+    key: SimulatorKey,
     stages: Vec<StageTime>,
     time: Option<Seconds>,
 }
 
-/// Times of simulated flows, the latest last.
+/// Times of simulated flows: of long pipelines, the latest last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flows(Arc<Mutex<Vec<KnownFlow>>>);
+pub(super) struct Flows {
+    long: Arc<Mutex<Vec<KnownFlow>>>,
+    /// Schedules that are ready to be simulated; where there are none, each is simulated from its lists.
+    ready: Option<Arc<Replays>>,
+}
 
 impl Flows {
+    /// Flows of schedules that are ready to be simulated.
+    pub fn of(ready: &Arc<Replays>) -> Self {
+        Self { ready: Some(Arc::clone(ready)), ..Self::default() }
+    }
+
     /// Time of all micro-batches of a schedule through virtual stages of these times, with sends that take no time.
-    pub fn time(&self, key: FlowKey, stages: &[StageTime]) -> Option<Seconds> {
+    pub fn time(&self, key: SimulatorKey, stages: &[StageTime]) -> Option<Seconds> {
         let (schedule, pp, micro_batches) = key;
         let simulate = || makespan(schedule, pp, micro_batches, stages, Seconds::ZERO);
+        if let Some(ready) = self.ready.as_ref().filter(|_| passes(schedule, pp, micro_batches) < LONG) {
+            return Some(ready.simulator(key)?.makespan(stages));
+        }
         if passes(schedule, pp, micro_batches) < LONG {
             return simulate();
         }
         let same = |known: &&KnownFlow| known.key == key && known.stages == stages;
-        if let Some(known) = self.0.lock().expect("nobody panics with it").iter().find(same) {
+        if let Some(known) = self.long.lock().expect("nobody panics with it").iter().find(same) {
             return known.time;
         }
         let time = simulate();
-        let mut known = self.0.lock().expect("nobody panics with it");
+        let mut known = self.long.lock().expect("nobody panics with it");
         known.push(KnownFlow { key, stages: stages.to_vec(), time });
         if known.len() > MOST {
             known.remove(0);

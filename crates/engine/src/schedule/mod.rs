@@ -6,6 +6,7 @@ pub mod in_flight;
 pub mod ops;
 pub mod paths;
 pub mod replay;
+pub mod replays;
 pub mod simulator;
 pub mod slot;
 

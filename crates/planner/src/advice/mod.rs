@@ -214,7 +214,7 @@ fn advised(
     (prudence, first_choice): (Prudence, FirstChoice),
     control: &Control,
 ) -> Advice {
-    let costs = Costs::new(problem);
+    let costs = Costs::new(problem).replaying(replays);
     let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(seeds);
     let found = search_prudently(&searches, problem, (options, RIVALS), prudence, control);
     if found.ranking.evaluations.is_empty() {
@@ -253,7 +253,7 @@ fn recommend(
             *evaluation = plain;
         }
     }
-    let published = published(problem);
+    let published = published(costs);
     let most = first.step.total() * if given_up == Some(GivenUp::Risk) { f64::INFINITY } else { 1.0 + TIE };
     if let Some(run) = published.as_ref().filter(|run| run.shows_that_it_fits(problem))
         && run.evaluation.step.total() <= most

@@ -51,7 +51,8 @@ const MOST_APART: f64 = 16.0;
 
 /// The published layout of the model on the GPU that is nearest to the question: the same sequence length and number format
 /// first, then the number of GPUs. None where none is published or none divides the question's sizes.
-pub(super) fn published(problem: &Problem) -> Option<PublishedPlan> {
+pub(super) fn published(costs: &Costs) -> Option<PublishedPlan> {
+    let problem = costs.problem;
     let (gpus, workload) = (f64::from(problem.cluster().gpus), problem.workload());
     let apart = |layout: &PublishedLayout| libm::log(f64::from(layout.gpus) / gpus).abs();
     let mut near: Vec<&'static PublishedLayout> = layouts()
@@ -61,10 +62,9 @@ pub(super) fn published(problem: &Problem) -> Option<PublishedPlan> {
         .collect();
     let differs = |layout: &PublishedLayout| layout.precision != workload.precision();
     near.sort_by(|a, b| differs(a).cmp(&differs(b)).then(apart(a).total_cmp(&apart(b))));
-    let costs = Costs::new(problem);
     near.into_iter().find_map(|layout| {
         let plan = parse_plan(&layout.plan, problem).ok()?;
-        let rejections = check(&costs, &plan);
+        let rejections = check(costs, &plan);
         let runs = rejections.iter().all(crate::space::Rejection::is_of_memory);
         runs.then(|| PublishedPlan { layout, evaluation: costs.evaluate_simulated(&plan), fits: rejections.is_empty() })
     })

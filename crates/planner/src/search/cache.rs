@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 
 use super::menus::Menus;
-use super::replays::Replays;
 use crate::space::Restrictions;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{CpKind, Layout, Plan};
 use meshwright_engine::schedule::Schedule;
+use meshwright_engine::schedule::replays::Replays;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
 

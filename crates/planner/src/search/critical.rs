@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::replays::SimulatorKey;
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::replays::SimulatorKey;
 use meshwright_engine::schedule::simulator::CriticalPath;
 use meshwright_engine::units::Seconds;
 

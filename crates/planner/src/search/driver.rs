@@ -13,7 +13,6 @@ use super::incumbents::{Incumbents, SearchTarget, TieLimits, UNPLACED};
 use super::options::{Goal, Objective, SearchOptions};
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
-use super::replays::Replays;
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
@@ -22,6 +21,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::replays::Replays;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at

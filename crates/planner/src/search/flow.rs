@@ -1,9 +1,9 @@
 //! Time of the micro-batches of a pipeline under evaluation, as far as it is known.
 
-use super::replays::SimulatorKey;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Loaded, Sharding};
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::replays::SimulatorKey;
 use meshwright_engine::units::Seconds;
 
 /// Lower bound of the time of a pipeline's flow.

@@ -33,7 +33,6 @@ mod open;
 mod options;
 mod pipelines;
 mod ranking;
-mod replays;
 mod state;
 mod stop;
 mod tables;
@@ -44,8 +43,8 @@ pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 
 pub use driver::{LimitedSearches, SearchLimits, search, search_for, search_with};
 pub use incumbents::TieLimits;
+pub use meshwright_engine::schedule::replays::Replays;
 pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
 pub use options::{Control, Goal, Objective, SearchOptions};
 pub use ranking::{NearMiss, Ranking};
-pub use replays::Replays;
 pub use whatif::WhatIfs;

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 use super::cache::{CostCache, FeedingKey};
 use super::menus::{Menu, Menus, PlanMenu};
-use super::replays::SimulatorKey;
 use crate::space::{Rejection, Space, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
@@ -16,6 +15,7 @@ use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::replays::SimulatorKey;
 use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;

@@ -1,13 +1,13 @@
-//! Schedules that are ready to be simulated, for searches of any problem.
+//! Schedules that are ready to be simulated, for prices and searches of any problem.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use meshwright_engine::schedule::Schedule;
-use meshwright_engine::schedule::ops::passes;
-use meshwright_engine::schedule::paths::{Path, paths_through};
-use meshwright_engine::schedule::simulator::Simulator;
+use super::Schedule;
+use super::ops::passes;
+use super::paths::{Path, paths_through};
+use super::simulator::Simulator;
 
 /// Memory of one operation of a simulator: 12 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
 const OPERATION_BYTES: usize = 30;
@@ -20,7 +20,7 @@ const LARGE_SIMULATOR: u64 = 1 << 18;
 type ChainsKey = (Schedule, u32, u32, u32);
 
 /// Key of simulators: schedule, pp, micro-batches.
-pub(super) type SimulatorKey = (Schedule, u32, u32);
+pub type SimulatorKey = (Schedule, u32, u32);
 
 /// Paths and simulators of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
 /// several problems may share them.
