@@ -91,7 +91,7 @@ pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
 }
 
 /// Paths through one rank.
-pub fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32) -> Vec<Path> {
+pub(super) fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32) -> Vec<Path> {
     if schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
         return Vec::new();
     }
