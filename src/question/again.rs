@@ -19,7 +19,7 @@ fn choice(problem: &Problem) -> Option<Evaluation> {
 /// Searches again with the calibrated figures; `None` where no plan runs.
 pub fn again(problem: &Problem, calibrated: &Problem) -> Option<Again> {
     let (before, after) = (choice(problem)?, choice(calibrated)?);
-    let recalibrated = Costs::new(calibrated).evaluate(&before.plan);
+    let recalibrated = Costs::new(calibrated).evaluate_simulated(&before.plan);
     let both = before.step.terms().into_iter().zip(recalibrated.step.terms());
     let terms = both.map(|((name, before_s), (_, after_s))| ChangedTerm { name: name.to_string(), before_s, after_s });
     Some(Again {
