@@ -304,10 +304,20 @@ fn inside_products() {
         "stream adam rows=4096 columns=8192",
         "to-device bytes=268435456",
         "to-host bytes=268435456",
+        "to-host bytes=268435456 beside=other-way",
+        "to-device bytes=268435456 memory=pageable beside=gemm",
     ] {
         let sample = probe.time(&kernel.parse().unwrap(), LIGHT).unwrap_or_else(|error| panic!("{kernel}: {error}"));
-        assert!((sample.median().get() - 1.0).abs() < 1e-9, "{kernel}");
+        // GEMMs beside copies run eight in a row between two events.
+        let expected = if kernel.starts_with("contended") { 0.125 } else { 1.0 };
+        assert!((sample.median().get() - expected).abs() < 1e-9, "{kernel}: {:?}", sample.median());
     }
+    // A layer: kernels one after another between two events, a repeated one with an operand set of its own.
+    let layer = ["gemm bf16 forward m=4096 n=8192 k=1024 batch=1 out=2", "stream copy rows=4096 columns=1024", FORWARD];
+    let layer: Vec<_> = layer.iter().chain([&layer[1]]).map(|kernel| kernel.parse().unwrap()).collect();
+    assert!((probe.together(&layer, LIGHT).unwrap().median().get() - 1.0).abs() < 1e-9);
+    let launch = probe.together(&["launch".parse().unwrap()], LIGHT).unwrap_err();
+    assert!(launch.to_string().contains("no single kernel of one GPU"), "{launch}");
     assert!(probe.time(&"launch".parse().unwrap(), LIGHT).unwrap().median().get() < 1e-3);
     let error = time(&mut probe, "gemm mxfp8 forward m=64 n=64 k=64 batch=1 out=2").unwrap_err();
     assert!(
