@@ -4,18 +4,12 @@ import traceback
 import torch
 import torch.nn.functional as F
 
-from gemm import shapes
+from gemm import LAYERS as LINEAR, shapes
 from record import compiled, cycle
 
 E4M3_MAX = 448.0                       # largest finite number of float8_e4m3fn
 BLOCK = 128
-LAYERS = [
-    ("llama3-8b qkv", 8192, 4096, 6144), ("llama3-8b out", 8192, 4096, 4096),
-    ("llama3-8b gate", 8192, 4096, 14336), ("llama3-8b gate+up", 8192, 4096, 28672), ("llama3-8b down", 8192, 14336, 4096),
-    ("llama3-70b qkv", 8192, 8192, 10240), ("llama3-70b out", 8192, 8192, 8192),
-    ("llama3-70b gate", 8192, 8192, 28672), ("llama3-70b down", 8192, 28672, 8192),
-    ("llama3-70b tp8 gate", 8192, 8192, 3584), ("llama3-70b tp8 down", 8192, 3584, 8192),
-]
+LAYERS = [layer for layer in LINEAR if not layer[0].endswith(("tp8 qkv", "tp8 out", "logits"))]
 
 
 def cast_tensor(x):

@@ -176,6 +176,17 @@ fn adds_up(what: &str, found: &Ranking, size: u64) {
     assert_eq!(sum, size, "{what}: every plan is counted once: {certificate:?}");
 }
 
+/// Plans that a plain loop prices, and what the search found, which must agree.
+fn searched_both_ways(spec: &Spec, restrictions: &Restrictions) -> (Vec<Evaluation>, Ranking) {
+    let what = format!("{spec:?} {restrictions:?}");
+    let problem = spec.problem();
+    let (evaluations, size) = by_hand(&problem, restrictions);
+    let found = search(&problem, &options(restrictions), &|_, _| ());
+    agree(&what, &found, &best(&evaluations, time), time);
+    adds_up(&what, &found, size);
+    (evaluations, found)
+}
+
 /// Random problems from a seed: two tests, for two cores.
 fn as_by_hand(seed: u64) {
     let mut numbers = Numbers(seed);
@@ -183,12 +194,7 @@ fn as_by_hand(seed: u64) {
     let wanted = problems_wanted() / 2;
     for _ in 0..wanted {
         let (spec, restrictions) = small(&mut numbers);
-        let what = format!("{spec:?} {restrictions:?}");
-        let problem = spec.problem();
-        let (evaluations, size) = by_hand(&problem, &restrictions);
-        let found = search(&problem, &options(&restrictions), &|_, _| ());
-        agree(&what, &found, &best(&evaluations, time), time);
-        adds_up(&what, &found, size);
+        let (evaluations, found) = searched_both_ways(&spec, &restrictions);
         fits += u64::from(!evaluations.is_empty());
         cut += found.cut_by_bound;
         idle += u64::from(restrictions.allows_idle());
@@ -216,12 +222,7 @@ fn and_where_hosts_have_little_memory() {
         let (spec, restrictions) = small(&mut numbers);
         let host = [4, 16, 64][numbers.below(3)];
         let spec = spec.set(format!("cluster.host_memory={host} GB"));
-        let what = format!("{spec:?} {restrictions:?}");
-        let problem = spec.problem();
-        let (evaluations, size) = by_hand(&problem, &restrictions);
-        let found = search(&problem, &options(&restrictions), &|_, _| ());
-        agree(&what, &found, &best(&evaluations, time), time);
-        adds_up(&what, &found, size);
+        let (evaluations, found) = searched_both_ways(&spec, &restrictions);
         fits += usize::from(!evaluations.is_empty());
         refused += usize::from(found.rejections.iter().any(|rejected| rejected.rule == "host-memory"));
     }

@@ -1,10 +1,12 @@
 //! One price for a plan: however its stages are said, and whichever command prices them, time and memory are the same.
 
+use std::sync::Arc;
+
 use crate::random::{for_wide_plans, spec};
 use meshwright::cost::{Costs, Evaluation, Footprint, Stager};
 use meshwright::plan::{Modules, Plan, Recompute};
 use meshwright::refine::{self, refine};
-use meshwright::search::{SearchOptions, search};
+use meshwright::search::{Replays, SearchOptions, search};
 use meshwright::space::{Restrictions, check, parse_plan, too_large};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
@@ -58,6 +60,18 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
         assert_eq!(bits(&one, &[]), bits(&two, &[]), "{listed} as it is read");
     });
     assert!(checked >= plans_wanted());
+}
+
+/// A schedule that is ready to be simulated takes, to the last bit, as long as one that is played from its lists.
+#[test]
+fn a_plan_costs_the_same_with_schedules_that_are_ready() {
+    let ready = Arc::new(Replays::default());
+    let checked = for_wide_plans(plans_wanted() / 4, 709, |costs, plan| {
+        let (played, simulated) =
+            (costs.evaluate_simulated(plan), costs.clone().replaying(&ready).evaluate_simulated(plan));
+        assert_eq!(bits(&played, &[]), bits(&simulated, &[]), "{plan}");
+    });
+    assert!(checked >= plans_wanted() / 4 && ready.bytes() > 0);
 }
 
 /// The price of refined stages is the price of the plan, and of the split that frameworks are given.

@@ -39,11 +39,11 @@ impl Flows {
     pub fn time(&self, key: SimulatorKey, stages: &[StageTime]) -> Option<Seconds> {
         let (schedule, pp, micro_batches) = key;
         let simulate = || makespan(schedule, pp, micro_batches, stages, Seconds::ZERO);
-        if let Some(ready) = self.ready.as_ref().filter(|_| passes(schedule, pp, micro_batches) < LONG) {
-            return Some(ready.simulator(key)?.makespan(stages));
-        }
         if passes(schedule, pp, micro_batches) < LONG {
-            return simulate();
+            return match &self.ready {
+                Some(ready) => Some(ready.simulator(key)?.makespan(stages)),
+                None => simulate(),
+            };
         }
         let same = |known: &&KnownFlow| known.key == key && known.stages == stages;
         if let Some(known) = self.long.lock().expect("nobody panics with it").iter().find(same) {

@@ -130,3 +130,21 @@ impl Device<'_> {
         (matmuls + softmax(unfused::SOFTMAX.0) + gaps, matmuls * 2.0 + softmax(unfused::SOFTMAX.1) + gaps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::computed;
+
+    /// Windows of 128 and 4096 of 8192 keys; never more than the causal half, and other masks as they are.
+    #[test]
+    fn a_window_is_computed_with_its_edges() {
+        let share = |window: f64| window / 8192.0 * (1.0 - window / 16384.0);
+        assert!((computed(share(128.0), 384.0, 8192.0) / share(128.0) - 4.02).abs() < 0.01);
+        assert!((computed(share(4096.0), 384.0, 8192.0) / share(4096.0) - 1.125).abs() < 0.001);
+        for (seen, edge, expected) in
+            [(share(8100.0), 384.0, 0.5), (0.5, 384.0, 0.5), (1.0, 384.0, 1.0), (share(128.0), 0.0, share(128.0))]
+        {
+            assert!((computed(seen, edge, 8192.0) - expected).abs() < 1e-12, "{seen} with {edge} keys more");
+        }
+    }
+}

@@ -58,7 +58,8 @@ fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn entries(path: &Path) -> Vec<PathBuf> {
+/// Paths in a folder, in order; none if there is no such folder.
+pub(super) fn entries(path: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::device::HostDescription;
+use super::device::{HostDescription, entries};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,72 +114,58 @@ pub fn library_folders(root: &Path, search_path: &str) -> Vec<PathBuf> {
 /// Folders in which libraries lie that the loader does not search: the CUDA toolkit's below `root`, and those that came with
 /// PyTorch in the environments of Python with these prefixes.
 pub fn unsearched_folders(root: &Path, prefixes: &[PathBuf]) -> Vec<PathBuf> {
-    let inside = |folder: &Path| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten();
-        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.sort();
-        paths
-    };
-    let of_python = prefixes.iter().flat_map(|prefix| inside(&prefix.join("lib")));
+    let of_python = prefixes.iter().flat_map(|prefix| entries(&prefix.join("lib")));
     let packages = of_python.map(|python| python.join("site-packages/nvidia"));
-    let of_packages = packages.flat_map(|packages| inside(&packages)).map(|package| package.join("lib"));
+    let of_packages = packages.flat_map(|packages| entries(&packages)).map(|package| package.join("lib"));
     std::iter::once(root.join("usr/local/cuda/lib64")).chain(of_packages).filter(|folder| folder.is_dir()).collect()
+}
+
+/// The first of these files in these folders.
+fn find(folders: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
+    let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    paths.into_iter().find(|path| path.exists())
 }
 
 /// Checks whether the probe's loader finds each library in its `folders`; a library of the `unsearched` ones comes with the command
 /// that lets the loader find it.
 pub fn libraries(folders: &[PathBuf], unsearched: &[PathBuf]) -> Vec<Check> {
-    let find_in = |folders: &[PathBuf], names: &[&str]| {
-        let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-        paths.into_iter().find(|path| path.exists())
+    let check = |library: &Library| {
+        let Library { name, loaded_as, comes_as, .. } = *library;
+        if let Some(path) = find(folders, loaded_as) {
+            return Check::new(name, State::Good, path.display().to_string(), "");
+        }
+        let (found, remedy) = match find(folders, comes_as) {
+            Some(path) => (
+                format!("{}, and the loader asks for {} only", path.display(), loaded_as.join(" or ")),
+                link(&path, loaded_as[0]),
+            ),
+            None => elsewhere(library, unsearched),
+        };
+        Check::new(name, State::Missing, found, remedy)
     };
-    let find = |names: &[&str]| find_in(folders, names);
-    LIBRARIES
-        .iter()
-        .map(|library| {
-            let Library { name, loaded_as, comes_as, needed_for, package } = library;
-            if let Some(path) = find(loaded_as) {
-                return Check::new(*name, State::Good, path.display().to_string(), "");
-            }
-            match find(comes_as) {
-                Some(path) => Check::new(
-                    *name,
-                    State::Missing,
-                    format!("{}, and the loader asks for {} only", path.display(), loaded_as.join(" or ")),
-                    link(&path, loaded_as[0]),
-                ),
-                None if *name == "libcuda" => Check::new(
-                    *name,
-                    State::Missing,
-                    "not found",
-                    format!("install {package}: nothing runs without it"),
-                ),
-                None if find_in(unsearched, loaded_as).is_some() => {
-                    let path = find_in(unsearched, loaded_as).unwrap_or_default();
-                    let folder = path.parent().unwrap_or(&path).display().to_string();
-                    let remedy = format!("export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH, for {needed_for}");
-                    Check::new(*name, State::Missing, format!("{}, where no loader looks", path.display()), remedy)
-                }
-                None if find_in(unsearched, comes_as).is_some() => {
-                    let path = find_in(unsearched, comes_as).unwrap_or_default();
-                    let remedy = format!(
-                        "mkdir -p {LINKS}; ln -sf {} {LINKS}/{}; export LD_LIBRARY_PATH={LINKS}:{}:$LD_LIBRARY_PATH, for \
-                         {needed_for}",
-                        path.display(),
-                        loaded_as[0],
-                        path.parent().unwrap_or(&path).display()
-                    );
-                    Check::new(*name, State::Missing, format!("{}, where no loader looks", path.display()), remedy)
-                }
-                None => Check::new(
-                    *name,
-                    State::Missing,
-                    "not found",
-                    format!("pip install {package}, and put its lib folder on LD_LIBRARY_PATH, for {needed_for}"),
-                ),
-            }
-        })
-        .collect()
+    LIBRARIES.iter().map(check).collect()
+}
+
+/// Finding and remedy of a library that is in no folder of the loader's.
+fn elsewhere(library: &Library, unsearched: &[PathBuf]) -> (String, String) {
+    let Library { name, loaded_as, comes_as, needed_for, package } = *library;
+    let unseen = |path: &Path| format!("{}, where no loader looks", path.display());
+    let folder = |path: &Path| path.parent().unwrap_or(path).display().to_string();
+    if let Some(path) = find(unsearched, loaded_as) {
+        return (unseen(&path), format!("export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH, for {needed_for}", folder(&path)));
+    }
+    if let Some(path) = find(unsearched, comes_as) {
+        let (at, folder) = (path.display(), folder(&path));
+        let linked = format!("mkdir -p {LINKS}; ln -sf {at} {LINKS}/{}", loaded_as[0]);
+        let searched = format!("export LD_LIBRARY_PATH={LINKS}:{folder}:$LD_LIBRARY_PATH");
+        return (unseen(&path), format!("{linked}; {searched}, for {needed_for}"));
+    }
+    let remedy = if name == "libcuda" {
+        format!("install {package}: nothing runs without it")
+    } else {
+        format!("pip install {package}, and put its lib folder on LD_LIBRARY_PATH, for {needed_for}")
+    };
+    ("not found".into(), remedy)
 }
 
 /// Command for the symbolic link that lets the loader find a versioned library.

@@ -308,7 +308,8 @@ pub(super) fn rows(rows: BTreeMap<String, SampleRow>) -> Result<BTreeMap<Kernel,
 pub(super) fn runs(rows: Vec<TogetherRow>) -> Result<BTreeMap<Vec<Kernel>, Sample>, SamplesError> {
     rows.into_iter()
         .map(|TogetherRow { kernels: names, times_us }| {
-            let wrong = |why: String| SamplesError::Times { kernel: names.join(", "), why };
+            let wrong =
+                |why: String| SamplesError::Times { kernel: format!("[[together]] of {} kernels", names.len()), why };
             let mut kernels = Vec::new();
             for name in &names {
                 let counted = name.split_once(" x ").and_then(|(count, name)| Some((count.parse::<u16>().ok()?, name)));

@@ -12,6 +12,7 @@ pub struct Effort {
     /// Number of timed runs.
     pub repeats: u32,
     /// Time for which a kernel runs before it is timed, in milliseconds: clocks settle under its own power, as in a step.
+    /// From rest they hold for 50 ms. Source: [meshwright-silicon].
     pub heat_ms: u32,
     /// Duration of the load before a sustained measurement, in seconds.
     pub soak_seconds: u32,
