@@ -78,6 +78,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         catalog::gpu_names().into_iter().find(|name| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name));
     let name = name.unwrap_or("device");
     let taken_before = probe.recorded().cloned();
+    if let Some(recorded) = taken_before.as_ref().filter(|recorded| recorded.gpu != name) {
+        let wanted = &gpu.name;
+        bail!(
+            "the recording is of a {}, and the plans are for {wanted}\n\nhint: give a cluster of this GPU",
+            recorded.gpu
+        );
+    }
     let mut samples = taken_before.unwrap_or_else(|| Samples::new(name, basis, probe.machine().clone()));
     let kept = args
         .out

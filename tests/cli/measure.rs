@@ -353,6 +353,11 @@ fn a_recorded_verification_is_the_same_without_the_gpu() {
     let (first, second) = (run(&folder, &args), run(&folder, &args));
     assert_eq!(first.stdout, second.stdout);
     assert_eq!(first.status.code(), Some(0), "{}\n{}", out(&first), err(&first));
+    // Another device's samples verify nothing.
+    let elsewhere: Vec<&str> = args.iter().map(|arg| if *arg == "h200-1k" { "h100-512" } else { arg }).collect();
+    let refused = run(&folder, &elsewhere);
+    code(&refused, 2);
+    assert!(err(&refused).contains("the recording is of a h200-sxm, and the plans are for H100"), "{}", err(&refused));
     let json: serde_json::Value = serde_json::from_str(&out(&first)).unwrap();
     assert_eq!(json["verdict"], "confirmed");
     let plans = json["plans"].as_array().unwrap();
