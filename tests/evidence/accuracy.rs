@@ -13,6 +13,7 @@ use meshwright::catalog::fits;
 use meshwright::runs::{self, Prediction, Row};
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
+use meshwright::validate::metrics::Errors;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
 use meshwright::validate::sources::{self, SourceFits, basis};
@@ -49,6 +50,14 @@ fn source_fits() -> SourceFits {
     toml::from_str(&std::fs::read_to_string(path("tests/published/without-source.toml")).unwrap()).unwrap()
 }
 
+/// Runs that no constant is fitted to, of all files of their folder.
+fn unfitted() -> Vec<Row> {
+    let folder = std::fs::read_dir(path("tests/published/unfitted")).unwrap();
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().flat_map(|file| runs::read(File::open(file).unwrap()).unwrap()).collect()
+}
+
 pub struct Scored {
     pub rows: Vec<Row>,
     pub crossed: Vec<Prediction>,
@@ -56,6 +65,8 @@ pub struct Scored {
     /// Each source predicted with constants fitted without it.
     pub without: Report,
     pub fitted: Report,
+    /// Runs that no constant is fitted to.
+    pub unfitted: Report,
     pub specification: Report,
     pub coverage: f64,
     pub peaks: Vec<SourceCoverage>,
@@ -76,6 +87,8 @@ impl Scored {
             rows.iter().cloned().zip(predicted).filter_map(|(row, of)| Some((row, of?))).unzip();
         let without = score(&samples(&own, &apart), &filters, &witnesses);
         let fitted = of(&runs::predict_all_with(&rows, &sets));
+        let others = unfitted();
+        let unfitted = score(&samples(&others, &runs::predict_all_with(&others, &sets)), &filters, &[]);
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
         let coverage = coverage(&rows, &sets, &fits, &counts).unwrap();
@@ -84,7 +97,7 @@ impl Scored {
             all.into_iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();
         let peaks = memory_coverage(&counted);
         drop(counted);
-        Self { rows, crossed, report, without, fitted, specification, coverage, peaks }
+        Self { rows, crossed, report, without, fitted, unfitted, specification, coverage, peaks }
     }
 }
 
@@ -223,12 +236,19 @@ pub fn of_sources(scored: &Scored) -> Vec<(&'static str, &'static str, f64, f64)
     ]
 }
 
+/// Errors of each set of runs that no constant is fitted to.
+fn of_unfitted(scored: &Scored) -> impl Iterator<Item = (&str, Errors)> {
+    let sets = scored.unfitted.time.iter().filter(|of| of.by == "set");
+    sets.filter_map(|of| Some((of.class.as_str(), of.errors?)))
+}
+
 fn headlines(scored: &Scored) -> BTreeMap<String, f64> {
     let tenth = |value: f64| (value * 1e3).round() / 1e3;
     let of_sources = of_sources(scored).into_iter().map(|(key, _, _, value)| (key.to_owned(), tenth(value)));
     let of_runs =
         HEADLINES.iter().map(|headline| (headline.key.to_owned(), tenth((headline.of)(&scored.report).unwrap())));
-    of_runs.chain(of_sources).collect()
+    let of_unfitted = of_unfitted(scored).map(|(set, errors)| (format!("unfitted_{set}"), tenth(errors.mean_ape)));
+    of_runs.chain(of_sources).chain(of_unfitted).collect()
 }
 
 #[test]
