@@ -217,6 +217,21 @@ fn device_with_cudnn(name: &str, definitions: &[&str]) -> PathBuf {
     folder
 }
 
+/// NVML numbers GPUs that CUDA_VISIBLE_DEVICES hides; the address is that of the device which is measured.
+#[test]
+fn clocks_are_those_of_the_device_at_its_address() {
+    let folder = device("nvml", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]);
+    library(&folder.join("libnvidia-ml.so.1"), "stub_nvml.c", &[]);
+    inside(&folder, "inside_nvml");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_nvml() {
+    let Some(probe) = opened() else { return };
+    assert_eq!(probe.machine().state, ["SM clock up to 1980 MHz", "memory clock up to 2619 MHz", "power limit 700 W"]);
+}
+
 #[test]
 fn attention_of_cudnn_is_run_and_what_stops_it_is_named() {
     let with = |name, version: u32, engines: u32, runs: u32| {

@@ -1,5 +1,7 @@
 //! Versions of the libraries, and clocks, power and ECC of the GPU from NVML, as text for the samples.
 
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::{CudaContext, DriverError};
 use cudarc::{cublaslt, nvrtc};
 use nvml_wrapper::enum_wrappers::device::Clock;
 use nvml_wrapper::{Device, Nvml};
@@ -30,29 +32,50 @@ pub fn versions() -> Vec<String> {
     named.into_iter().flatten().collect()
 }
 
-/// Clocks, power limit and ECC of a GPU.
-pub fn state(ordinal: usize) -> Vec<String> {
-    let read = |device: &Device| {
-        let most = |name: &str, clock| Some(format!("{name} up to {} MHz", device.max_clock_info(clock).ok()?));
-        let power = device.power_management_limit().ok().map(|limit| format!("power limit {} W", limit / 1000));
-        let ecc = device.is_ecc_enabled().ok();
-        let ecc = ecc.map(|ecc| format!("ECC {}", if ecc.currently_enabled { "on" } else { "off" }));
-        [most("SM clock", Clock::SM), most("memory clock", Clock::Memory), power, ecc].into_iter().flatten().collect()
-    };
-    of(ordinal, read).unwrap_or_default()
+/// PCI address of a device, as NVML takes it: its own numbers count GPUs that CUDA_VISIBLE_DEVICES hides.
+#[derive(Clone, Copy, Debug)]
+pub struct PciAddress {
+    domain: i32,
+    bus: i32,
+    slot: i32,
 }
 
-/// SM clock and power at this moment.
-pub fn under_load(ordinal: usize) -> Option<String> {
-    of(ordinal, |device| {
-        let (clock, power) = (device.clock_info(Clock::SM).ok()?, device.power_usage().ok()?);
-        Some(format!("SM clock {clock} MHz at {} W", power / 1000))
-    })
-    .flatten()
-}
+impl PciAddress {
+    /// PciAddress of the device of a context.
+    pub fn of(context: &CudaContext) -> Result<Self, DriverError> {
+        Ok(Self {
+            domain: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            bus: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            slot: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+        })
+    }
 
-fn of<T>(ordinal: usize, read: impl Fn(&Device) -> T) -> Option<T> {
-    let nvml = Nvml::init().ok()?;
-    let device = nvml.device_by_index(u32::try_from(ordinal).ok()?).ok()?;
-    Some(read(&device))
+    fn read<T>(self, read: impl Fn(&Device) -> T) -> Option<T> {
+        let nvml = Nvml::init().ok()?;
+        let Self { domain, bus, slot } = self;
+        let device = nvml.device_by_pci_bus_id(format!("{domain:08x}:{bus:02x}:{slot:02x}.0")).ok()?;
+        Some(read(&device))
+    }
+
+    /// Clocks, power limit and ECC.
+    pub fn state(self) -> Vec<String> {
+        let read = |device: &Device| {
+            let most = |name: &str, clock| Some(format!("{name} up to {} MHz", device.max_clock_info(clock).ok()?));
+            let power = device.power_management_limit().ok().map(|limit| format!("power limit {} W", limit / 1000));
+            let ecc = device.is_ecc_enabled().ok();
+            let ecc = ecc.map(|ecc| format!("ECC {}", if ecc.currently_enabled { "on" } else { "off" }));
+            let clocks = [most("SM clock", Clock::SM), most("memory clock", Clock::Memory)];
+            clocks.into_iter().chain([power, ecc]).flatten().collect()
+        };
+        self.read(read).unwrap_or_default()
+    }
+
+    /// SM clock and power at this moment.
+    pub fn under_load(self) -> Option<String> {
+        self.read(|device| {
+            let (clock, power) = (device.clock_info(Clock::SM).ok()?, device.power_usage().ok()?);
+            Some(format!("SM clock {clock} MHz at {} W", power / 1000))
+        })
+        .flatten()
+    }
 }

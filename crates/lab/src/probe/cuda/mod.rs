@@ -25,6 +25,7 @@ use compile::libraries;
 use cudarc::cublaslt::{result as lt, sys as ltsys};
 use cudarc::driver::{CudaContext, result as driver, sys as drv};
 use cudarc::nvrtc;
+use management::PciAddress;
 use memory::{Buffer, Events};
 
 use super::kernel::{Fused, Kernel, StreamOp, name_of};
@@ -63,7 +64,7 @@ pub struct Cuda {
     products: Option<ltsys::cublasLtHandle_t>,
     processors: u32,
     cache: usize,
-    ordinal: usize,
+    address: PciAddress,
     machine: Machine,
     ranks: Option<collective::Communicators>,
 }
@@ -97,7 +98,8 @@ impl Cuda {
         let cuda = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
         machine.driver = management::driver().map_or_else(|| cuda.clone(), |driver| format!("{driver} ({cuda})"));
         machine.libraries = management::versions();
-        machine.state = management::state(ordinal);
+        let address = PciAddress::of(&context).map_err(|error| failed("cuDeviceGetAttribute", error))?;
+        machine.state = address.state();
         let arch = format!("compute_{major}{minor}{}", if major >= 9 { "a" } else { "" });
         let functions = Self::load(&compile(Source::Stream, &arch)?)?;
         let stream =
@@ -118,7 +120,7 @@ impl Cuda {
             cudnn: None,
             processors: processors.unsigned_abs(),
             cache: usize::try_from(cache).unwrap_or(0),
-            ordinal,
+            address,
             machine,
             ranks: None,
         })
@@ -321,7 +323,7 @@ impl Probe for Cuda {
             Kernel::Sustained(gemm) => {
                 let sample = self.sustained(gemm, effort)?;
                 let after = format!("after {} s of {} GEMMs", effort.soak_seconds, gemm.format);
-                self.machine.state.extend(management::under_load(self.ordinal).map(|load| format!("{load} {after}")));
+                self.machine.state.extend(self.address.under_load().map(|load| format!("{load} {after}")));
                 Ok(sample)
             }
             Kernel::Contended(gemm) => self.contended(gemm, effort),
