@@ -92,6 +92,29 @@ fn norms_of_queries_and_keys_are_kernels() {
     assert_eq!(off, on);
 }
 
+/// RMSNorm of 4,096 hidden elements, twice, and the rotation of 32 heads of queries and 8 of keys, of 128: the bytes of PyTorch's operators
+/// in place of fused kernels', and none of the stack's traffic on them. GPT's `LayerNorm` is one kernel in PyTorch too.
+#[test]
+fn norms_and_rotation_run_operator_by_operator() {
+    let (tokens, plan) = (4096.0, "tp=1 zero=1 mbs=1");
+    let (hidden, rotated, qkv) = (tokens * 4096.0, tokens * 40.0 * 128.0, tokens * 48.0 * 128.0);
+    let more = |eager: f64, fused: f64| {
+        let llama = ("llama3-8b", 4096);
+        let (off, on, eager) = off_and_on(llama, plan, "eager_operators", (eager, 0.0));
+        (off, on, eager - off_and_on(llama, plan, "eager_operators", (fused, 0.0)).2)
+    };
+    let kernels = |count: f64| {
+        let (_, _, gaps) = off_and_on(("llama3-8b", 4096), plan, "eager_operators", (0.0, count));
+        gaps
+    };
+    let (off, on, forward) = more(36.0 * 2.0 * hidden + 20.0 * rotated, 4.0 * 2.0 * hidden + 0.65 * 4.0 * qkv);
+    is("forward", on.forward - off.forward, forward + kernels(2.0 * 8.0 + 10.0 - 2.0 - 2.0));
+    let (_, _, backward) = more(84.0 * 2.0 * hidden + 30.0 * rotated, 8.0 * 2.0 * hidden + 0.65 * 4.0 * qkv);
+    is("backward", on.dgrad - off.dgrad, backward + kernels(2.0 * 15.0 + 18.0 - 2.0 * 1.5 - 2.0));
+    let (off, on, _) = off_and_on(("gpt3-175b", 2048), "tp=8 pp=8 sp=on zero=1 mbs=1", "eager_operators", (0.0, 0.0));
+    assert_eq!(off, on);
+}
+
 /// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements, are gathered.
 #[test]
 fn repeated_keys_are_exchanged_for_each_head_of_queries() {

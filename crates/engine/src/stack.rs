@@ -165,6 +165,9 @@ pub struct Stack {
     /// out.
     #[serde(default)]
     pub qk_norm_kernels: bool,
+    /// Whether RMSNorm and rotary embeddings run operator by operator, as in plain PyTorch (specification §2.4).
+    #[serde(default)]
+    pub eager_operators: bool,
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,

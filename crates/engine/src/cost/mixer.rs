@@ -3,20 +3,20 @@
 use super::costs::Costs;
 use super::groups;
 use super::layer::LayerCost;
-use super::traffic::{self, chunked, latent};
+use super::traffic::{self, Streamed, chunked, latent};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut};
 use crate::model::attention::Projection;
-use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, QkNorm, Span};
+use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Plan};
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 impl Costs<'_> {
     /// Norms and residuals of the tokens that this rank holds.
     pub(super) fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let model = self.problem.model();
         let residuals = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
-        let norms = f64::from(layer.norms);
+        let (norms, eager) = if self.norms_are_eager() { (0.0, layer.norms) } else { (f64::from(layer.norms), 0) };
         let mask = f64::from(u8::from(model.dropout));
         let engine = self.device.stack.transformer_engine;
         let residual_forward = traffic::RESIDUAL.0 + if engine { 0.0 } else { mask };
@@ -29,6 +29,29 @@ impl Costs<'_> {
         cost.forward += cost.norms;
         cost.dgrad +=
             self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
+        if eager > 0 {
+            let calls = f64::from(eager);
+            let (forward, backward) = self.by_operators(&traffic::EAGER_NORM, calls * elements, calls);
+            cost.norms += forward;
+            cost.forward += forward;
+            cost.dgrad += backward;
+        }
+    }
+
+    /// Whether norms run operator by operator; a `LayerNorm` is one kernel in PyTorch too.
+    fn norms_are_eager(&self) -> bool {
+        self.device.stack.eager_operators && self.problem.model().norm == Norm::Rms
+    }
+
+    /// Forward and backward time of `calls` calls over so many elements together, operator by operator.
+    fn by_operators(
+        &self,
+        (forward, backward): &(Streamed, Streamed),
+        elements: f64,
+        calls: f64,
+    ) -> (Seconds, Seconds) {
+        let time = |of: &Streamed| self.device.stream_fused(Bytes::new(of.bytes * elements), of.kernels * calls);
+        (time(forward), time(backward))
     }
 
     pub(super) fn mixer(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
@@ -60,12 +83,10 @@ impl Costs<'_> {
         let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
         cost.add(self.device.linear(tokens, hidden, qkv, 1.0, format));
         cost.add(self.device.linear(tokens, out, hidden, 1.0, format));
-        let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
-        let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
-        let split = self.device.stream(split, traffic::SPLIT.kernels);
-        cost.forward += split;
-        cost.dgrad += split;
-        if attention.qk_norm != QkNorm::None && self.device.stack.qk_norm_kernels {
+        let (forward, backward) = self.rotation(attention, tokens, qkv, tp);
+        cost.forward += forward;
+        cost.dgrad += backward;
+        if attention.qk_norm != QkNorm::None && (self.device.stack.qk_norm_kernels || self.norms_are_eager()) {
             self.query_key_norms(attention, plan, cost);
         }
         let dim = f64::from(attention.head_dim);
@@ -78,13 +99,30 @@ impl Costs<'_> {
         self.core(heads, (dim, dim), attention.span, kernel, plan, cost);
     }
 
+    /// Split of the fused projection and rotation of queries and keys, forward and backward.
+    fn rotation(&self, attention: &Attention, tokens: f64, qkv: f64, tp: f64) -> (Seconds, Seconds) {
+        if attention.rope && self.device.stack.eager_operators {
+            let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
+            return self.by_operators(&traffic::EAGER_ROTARY, tokens * rotated, 1.0);
+        }
+        let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
+        let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
+        let split = self.device.stream(split, traffic::SPLIT.kernels);
+        (split, split)
+    }
+
     /// Norms of queries and of keys, a kernel each: those of a layer's input over n·(a + g)·d/t elements (specification §2.4).
     fn query_key_norms(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
         let heads = f64::from(attention.heads + attention.kv_heads) / f64::from(plan.layout.tp);
         let elements = self.tokens(plan) * heads * f64::from(attention.head_dim);
-        let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
-        cost.forward += time(traffic::NORM.0, 2.0);
-        cost.dgrad += time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS);
+        let (forward, backward) = if self.norms_are_eager() {
+            self.by_operators(&traffic::EAGER_NORM, elements, 2.0)
+        } else {
+            let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
+            (time(traffic::NORM.0, 2.0), time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS))
+        };
+        cost.forward += forward;
+        cost.dgrad += backward;
     }
 
     /// Projections, norms and rotary parts of latent attention, and the core.

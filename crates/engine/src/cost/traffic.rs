@@ -46,6 +46,13 @@ pub const fn split_passes(rope: bool, transformer_engine: bool) -> f64 {
     }
 }
 
+/// RMSNorm operator by operator, forward and backward, per element and call: reads and writes of every operator, 2 bytes in bf16 and 4 in
+/// fp32. Source: `LlamaRMSNorm` of [transformers], counted in specification §2.4.
+pub const EAGER_NORM: (Streamed, Streamed) = (streamed(36.0, 8.0), streamed(84.0, 15.0));
+/// Rotation operator by operator, forward and backward, per element of queries and keys. Source: `apply_rotary_pos_emb` of [transformers],
+/// likewise.
+pub const EAGER_ROTARY: (Streamed, Streamed) = (streamed(20.0, 10.0), streamed(30.0, 18.0));
+
 /// Latent attention: two low-rank norms, and the rotary part joined to each head, 4(q_r + kv_r) + 12·a·d_qk/t.
 pub mod latent {
     /// Bytes per element of the low-rank norms.
