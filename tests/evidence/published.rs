@@ -25,14 +25,16 @@ fn open(name: &str) -> File {
     File::open(format!("{}/tests/published/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Predictions from the columns that the reference reads; it takes torchtitan to compile, weights to be in 16 bits, JAX to
-/// recompute nothing where a row says nothing, and Paxml of DGX Cloud, whose shard groups its rows did not state, to shard over all.
+/// Predictions from the columns that the reference reads; it takes torchtitan to compile, weights to be in 16 bits, Megatron-LM to
+/// overlap its collectives and JAX to recompute nothing where a row says nothing, and Paxml of DGX Cloud, whose shard groups its rows did not state, to shard over all.
 fn predictions() -> Vec<Prediction> {
     let compiled =
         |notes: Option<String>| notes.filter(|notes| notes.contains("eager")).or_else(|| Some("compiled".into()));
     let paxml = |row: &runs::Row| set(row) == "dgxc" && row.framework.as_deref() == Some("Paxml (JAX)");
+    let is_megatron_lm = |row: &runs::Row| row.framework.as_deref() == Some("Megatron-LM") && row.year == Some(2024.0);
     let rows = runs::read(open("runs.csv")).unwrap().into_iter().map(|row| runs::Row {
         fsdp: row.fsdp.clone().filter(|_| !paxml(&row)),
+        overlap: row.overlap.clone().or_else(|| is_megatron_lm(&row).then(|| "tp-comm".into())),
         notes: if set(&row) == "torchtitan" { compiled(row.notes) } else { row.notes },
         attention_kernel: None,
         dispatcher: None,

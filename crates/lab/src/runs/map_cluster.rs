@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::release::Release;
 use super::row::Row;
 use meshwright_engine::cluster::{Cluster, Host, Level};
-use meshwright_engine::gpu::Gpu;
+use meshwright_engine::gpu::{Gpu, ScaleUp};
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 use meshwright_planner::catalog::{Shelf, gpu_names};
@@ -32,6 +32,9 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Resu
         Some(value) => Sourced { value, source: "published-runs".into() },
         None => gpu.nic.clone(),
     };
+    // A device that has no domain of its own, as four GH200 on one board.
+    let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
+    let domain = if joined { cells.gpus_per_node } else { gpu.scale_up.gpus };
     let transport = shelf.transport(transport(network)).map_err(Refusal::Unsupported)?;
     let cluster = Cluster {
         name: format!("{} × {}", cells.gpus, gpu.name),
@@ -39,10 +42,10 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Resu
         gpus_per_node: cells.gpus_per_node,
         host: if matches!(text(row.gpu.as_ref()), "GB200" | "GB300" | "GH200") { Host::Grace } else { Host::X86 },
         host_memory: None,
-        scale_up: gpu.scale_up.clone(),
+        scale_up: ScaleUp { gpus: domain, ..gpu.scale_up.clone() },
         levels: vec![Level {
             name: "network".into(),
-            gpus: cells.gpus.max(gpu.scale_up.gpus),
+            gpus: cells.gpus.max(domain),
             bandwidth,
             oversubscription: 1.0,
             efficiency: transport.efficiency,

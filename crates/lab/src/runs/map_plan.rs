@@ -51,7 +51,9 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
             Release::Meta | Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
                 CpKind::AllGather
             }
-            Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => CpKind::Ring,
+            Release::MegatronLm2023 | Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => {
+                CpKind::Ring
+            }
             _ => CpKind::AllToAll,
         },
         schedule: schedule(row, cells, release, model, micro_batches)?,
@@ -185,7 +187,7 @@ fn recompute(row: &Row, release: Release) -> Recompute {
         act: has("moe_act"),
         mla_up_proj: has("mla_up"),
         mlp: has("(mlp") || has("+mlp"),
-        moe: false,
+        moe: stated.split(['(', '+', ')']).any(|module| module == "moe"),
     };
     if release == Release::Jax
         && let Some(recompute) = policy(text(row.recompute_modules.as_ref()))

@@ -43,6 +43,9 @@ pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
     if has(format) { Ok(format) } else { Refusal::unsupported(format!("{} has no {format} GEMMs", gpu.name)) }
 }
 
+/// Year from which PyTorch asks cuDNN for attention first. Source: [pytorch-sdpa].
+const CUDNN_FIRST: f64 = 2026.0;
+
 /// Stack of a row; also sets the plan values that the stack decides.
 pub(super) fn stack(
     row: &Row,
@@ -83,8 +86,19 @@ pub(super) fn stack(
         Release::Jax if notes.starts_with("no Transformer Engine") => stack.attention = AttentionKernel::Unfused,
         Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
         Release::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
-        Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => {
+        Release::MegatronLm2023 | Release::MegatronLm2024 => {
             stated(row, old, &mut stack);
+            // `--tp-comm-overlap` and `--overlap-grad-reduce` are off unless given ([megatron-lm] arguments.py).
+            if text(row.overlap.as_ref()).is_empty() {
+                (stack.overlap.tp, stack.overlap.dp) = (0.0, false);
+            }
+        }
+        Release::Core24 | Release::Core25 | Release::Core26 => stated(row, old, &mut stack),
+        // PyTorch asks cuDNN first on Hopper and Blackwell from release 2.10 on ([pytorch-sdpa]).
+        Release::FsdpEager | Release::FsdpCompiled
+            if row.year >= Some(CUDNN_FIRST) && gpu.attention.contains_key(&AttentionKernel::Cudnn) =>
+        {
+            stack.attention = AttentionKernel::Cudnn;
         }
         Release::Jax
         | Release::MegatronWithoutOverlap
@@ -127,8 +141,10 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
     }
     let noted = |parts: &[&str]| parts.iter().any(|part| notes.contains(part));
     let drops = stack.drops_by_all_to_all && drops_tokens(row);
+    let framework = text(row.framework.as_ref());
+    let is_recipe = ["NeMo", "Megatron-Bridge"].iter().any(|name| framework.contains(name));
     let dedup = match text(row.dispatcher.as_ref()) {
-        "" => !drops && (text(row.gpu.as_ref()) != "H100" || noted(&["deepep", "hybridep"])),
+        "" => !drops && (is_recipe && text(row.gpu.as_ref()) != "H100" || noted(&["deepep", "hybridep"])),
         dispatcher => dispatcher == "deepep" || dispatcher == "hybridep",
     };
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };

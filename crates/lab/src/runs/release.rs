@@ -42,7 +42,9 @@ pub(super) enum Release {
     Meta,
     /// Hugging Face Transformers with DeepSpeed and FlashAttention 2.
     Deepspeed2024,
-    /// Megatron-LM of 2024.
+    /// Megatron-LM of 2023, and forks that name it.
+    MegatronLm2023,
+    /// Megatron-LM of 2024, and forks that name it.
     MegatronLm2024,
     /// Megatron-Core with the Transformer Engine of 2024.
     Core24,
@@ -100,8 +102,8 @@ impl Release {
             Self::Automodel
         } else if framework == "Meta internal" {
             Self::Meta
-        } else if framework == "Megatron-LM" && year <= 2024.0 {
-            Self::MegatronLm2024
+        } else if has("Megatron-LM") && year <= 2024.0 {
+            if year <= 2023.0 { Self::MegatronLm2023 } else { Self::MegatronLm2024 }
         } else if framework.is_empty() || has_one(&MEGATRON) {
             match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
                 ..=2024.0 => Self::Core24,
@@ -120,6 +122,7 @@ impl Release {
         match self {
             Self::MegatronWithoutOverlap
             | Self::Meta
+            | Self::MegatronLm2023
             | Self::MegatronLm2024
             | Self::Core24
             | Self::Core25
@@ -164,6 +167,7 @@ impl Release {
             Self::MegatronWithoutOverlap => "simumax-2025",
             Self::Automodel => "automodel-2025",
             Self::Meta => "meta-llama3",
+            Self::MegatronLm2023 => "megatron-lm-2023",
             Self::MegatronLm2024 => "megatron-lm-2024",
             Self::Core24 => "nemo-24",
             Self::Core25 => "nemo-25",
