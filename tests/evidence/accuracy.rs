@@ -13,7 +13,6 @@ use meshwright::catalog::fits;
 use meshwright::runs::{self, Prediction, Row};
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
-use meshwright::validate::metrics::Errors;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
 use meshwright::validate::sources::{self, SourceFits, basis};
@@ -50,12 +49,12 @@ fn source_fits() -> SourceFits {
     toml::from_str(&std::fs::read_to_string(path("tests/published/without-source.toml")).unwrap()).unwrap()
 }
 
-/// Runs that no constant is fitted to, of all files of their folder.
-fn unfitted() -> Vec<Row> {
-    let folder = std::fs::read_dir(path("tests/published/unfitted")).unwrap();
-    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().flat_map(|file| runs::read(File::open(file).unwrap()).unwrap()).collect()
+/// Files of runs that no constant is fitted to, by their names.
+fn unfitted() -> BTreeMap<String, Vec<Row>> {
+    let files = std::fs::read_dir(path("tests/published/unfitted")).unwrap().map(|entry| entry.unwrap().path());
+    let tables = files.filter(|file| file.extension().is_some_and(|extension| extension == "csv"));
+    let name = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();
+    tables.map(|file| (name(&file), runs::read(File::open(&file).unwrap()).unwrap())).collect()
 }
 
 pub struct Scored {
@@ -65,8 +64,8 @@ pub struct Scored {
     /// Each source predicted with constants fitted without it.
     pub without: Report,
     pub fitted: Report,
-    /// Runs that no constant is fitted to.
-    pub unfitted: Report,
+    /// Files of runs that no constant is fitted to.
+    pub unfitted: BTreeMap<String, Report>,
     pub specification: Report,
     pub coverage: f64,
     pub peaks: Vec<SourceCoverage>,
@@ -87,8 +86,8 @@ impl Scored {
             rows.iter().cloned().zip(predicted).filter_map(|(row, of)| Some((row, of?))).unzip();
         let without = score(&samples(&own, &apart), &filters, &witnesses);
         let fitted = of(&runs::predict_all_with(&rows, &sets));
-        let others = unfitted();
-        let unfitted = score(&samples(&others, &runs::predict_all_with(&others, &sets)), &filters, &[]);
+        let of_others = |rows: &[Row]| score(&samples(rows, &runs::predict_all_with(rows, &sets)), &filters, &[]);
+        let unfitted = unfitted().into_iter().map(|(name, rows)| (name, of_others(&rows))).collect();
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
         let coverage = coverage(&rows, &sets, &fits, &counts).unwrap();
@@ -236,18 +235,14 @@ pub fn of_sources(scored: &Scored) -> Vec<(&'static str, &'static str, f64, f64)
     ]
 }
 
-/// Errors of each set of runs that no constant is fitted to.
-fn of_unfitted(scored: &Scored) -> impl Iterator<Item = (&str, Errors)> {
-    let sets = scored.unfitted.time.iter().filter(|of| of.by == "set");
-    sets.filter_map(|of| Some((of.class.as_str(), of.errors?)))
-}
-
 fn headlines(scored: &Scored) -> BTreeMap<String, f64> {
     let tenth = |value: f64| (value * 1e3).round() / 1e3;
     let of_sources = of_sources(scored).into_iter().map(|(key, _, _, value)| (key.to_owned(), tenth(value)));
     let of_runs =
         HEADLINES.iter().map(|headline| (headline.key.to_owned(), tenth((headline.of)(&scored.report).unwrap())));
-    let of_unfitted = of_unfitted(scored).map(|(set, errors)| (format!("unfitted_{set}"), tenth(errors.mean_ape)));
+    let of_unfitted = scored.unfitted.iter();
+    let of_unfitted =
+        of_unfitted.map(|(name, report)| (format!("unfitted_{name}"), tenth(mean(report, "all", "all").unwrap())));
     of_runs.chain(of_sources).chain(of_unfitted).collect()
 }
 

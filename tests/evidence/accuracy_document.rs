@@ -187,13 +187,16 @@ pub fn document(scored: &Scored) -> String {
         &table_of_sources(scored),
     );
     section(&mut out, "The same by class", "", &sheets::time(&scored.without));
-    section(
-        &mut out,
-        "Runs that no constant is fitted to",
-        "Runs of `tests/published/unfitted/`, predicted with the default fit. None has a part in it; what they showed of a stack is \
-         stated there with its source.\n\n",
-        &sheets::time(&scored.unfitted),
+    let _ = write!(
+        out,
+        "\n## Runs that no constant is fitted to\n\n\
+         Files of [tests/published/unfitted](../tests/published/unfitted/README.md), predicted with the default fit: no run of them has a part in it. What they \
+         showed of a stack or of the mapping is read from the frameworks' code, and stated with that source.\n"
     );
+    for (name, report) in &scored.unfitted {
+        let sheet = Sheet { title: String::new(), ..sheets::time(report) };
+        let _ = write!(out, "\n### `{name}.csv`\n\n{}", markdown::render(&sheet).trim_start());
+    }
     let _ = write!(out, "\n## Configurations that the constants were fitted without\n\n");
     let _ = write!(out, "{}\n{}\n", markdown::render(&table(scored)).trim_start(), noise(&scored.rows));
     let causes = Causes::read(&path("tests/published/causes.csv"), &scored.rows);
