@@ -21,17 +21,21 @@ pub(super) fn joined(
     sets: &Overrides,
 ) -> Result<read::EntryText, CatalogError> {
     // What is no TOML is reported by its reader, with its line.
-    let Ok(mut own) = toml::from_str::<Table>(&text.content) else { return Ok(text) };
-    let Some(like) = own.remove("like") else { return Ok(text) };
+    let Ok(parsed) = text.table() else { return Ok(text) };
+    if !parsed.contains_key("like") {
+        return Ok(text);
+    }
+    let mut own = (*parsed).clone();
+    let like = own.remove("like");
     let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
-    let Value::String(like) = like else {
+    let Some(Value::String(like)) = like else {
         return Err(invalid(format!("`like` is the name of a {kind}")));
     };
     let relative = read::find(kind, built_in, &like, None, None)?;
     if !relative.is_built_in() {
         return Err(invalid(format!("`like = \"{like}\"` names a file, and a relative is a {kind} of the catalogue")));
     }
-    let mut table: Table = toml::from_str(&relative.content).map_err(|error| invalid(error.to_string()))?;
+    let mut table = relative.table().map(|table| (*table).clone()).map_err(|error| invalid(error.to_string()))?;
     for constant in fitted(&relative, kind, &like, sets) {
         constant.place(&mut table)?;
     }
@@ -39,7 +43,7 @@ pub(super) fn joined(
         table.insert("basis".into(), Value::String("datasheet".into()));
     }
     join(&mut table, own);
-    let content = toml::to_string(&table).map_err(|error| invalid(error.to_string()))?;
+    let content = toml::to_string(&table).map_err(|error| invalid(error.to_string()))?.into();
     Ok(read::EntryText { origin: format!("{} over {kind} `{like}`", text.origin), content, ..text })
 }
 

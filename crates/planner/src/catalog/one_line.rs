@@ -11,8 +11,11 @@ pub fn is_one_line(text: &str) -> bool {
 /// Whether a character is visible, or a plain space.
 fn is_printable(c: char) -> bool {
     // `escape_debug` escapes what the standard library does not hold printable; after a letter, marks are not escaped
-    let mut pair = ['a', c].iter().collect::<String>().escape_debug().skip(1).collect::<String>();
-    matches!(c, '\'' | '"' | '\\') || pair.pop() == Some(c) && pair.is_empty()
+    let is_unescaped = |c: char| {
+        let mut pair = ['a', c].iter().collect::<String>().escape_debug().skip(1).collect::<String>();
+        pair.pop() == Some(c) && pair.is_empty()
+    };
+    if c.is_ascii() { matches!(c, ' '..='~') } else { is_unescaped(c) }
 }
 
 /// The text with everything escaped that is not printable: one line, whatever it was.

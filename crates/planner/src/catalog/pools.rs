@@ -1,7 +1,5 @@
 //! Cluster files with `[[pool]]` tables.
 
-use toml::Table;
-
 use super::clusters::{ClusterOrPools, is_whole, of_file, suggest_whole};
 use super::error::{CatalogError, EntryKind};
 use super::overrides::{Overrides, Setting};
@@ -14,7 +12,7 @@ type NamedCluster<'n> = dyn Fn(&str) -> Result<Cluster, CatalogError> + 'n;
 
 /// Whether a cluster file defines pools.
 pub fn has_pools(text: &read::EntryText) -> bool {
-    toml::from_str::<Table>(&text.content).is_ok_and(|table| table.contains_key("pool"))
+    text.table().is_ok_and(|table| table.contains_key("pool"))
 }
 
 /// Reads the pools of a file; a single pool is a cluster with the file's name.

@@ -1,7 +1,10 @@
 //! Reading of an entry: its text, then TOML, then the user's overrides.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -24,13 +27,28 @@ pub struct EntryText {
     /// Folder that relative paths refer to; `None` for built-in entries.
     pub folder: Option<PathBuf>,
     /// Content of the file.
-    pub content: String,
+    pub content: Cow<'static, str>,
 }
 
 impl EntryText {
     /// Whether the text is built in, not a file of the user's.
     pub const fn is_built_in(&self) -> bool {
         self.folder.is_none()
+    }
+
+    /// The content as TOML. That of a built-in file is parsed once.
+    ///
+    /// # Errors
+    ///
+    /// Names line and column.
+    pub fn table(&self) -> Result<Arc<Table>, toml::de::Error> {
+        static PARSED: RwLock<BTreeMap<&str, Arc<Table>>> = RwLock::new(BTreeMap::new());
+        let Cow::Borrowed(text) = self.content else { return toml::from_str(&self.content).map(Arc::new) };
+        if let Some(known) = PARSED.read().expect("no writer panics").get(text) {
+            return Ok(Arc::clone(known));
+        }
+        let table = Arc::new(toml::from_str(text)?);
+        Ok(Arc::clone(PARSED.write().expect("no writer panics").entry(text).or_insert(table)))
     }
 }
 
@@ -47,16 +65,17 @@ pub fn find(
     given: Option<&str>,
 ) -> Result<EntryText, CatalogError> {
     if let Some(text) = given {
-        return Ok(EntryText { origin: name.to_owned(), folder: Some(PathBuf::new()), content: text.to_owned() });
+        let content = text.to_owned().into();
+        return Ok(EntryText { origin: name.to_owned(), folder: Some(PathBuf::new()), content });
     }
     if let Some((name, text)) = built_in.iter().find(|(known, _)| *known == name) {
         let origin = format!("built-in {kind} `{name}`");
-        return Ok(EntryText { origin, folder: None, content: (*text).to_owned() });
+        return Ok(EntryText { origin, folder: None, content: Cow::Borrowed(text) });
     }
     let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     if is_toml || name.contains(['/', '\\']) || path.is_file() {
-        let content = read(&path)?;
+        let content = read(&path)?.into();
         let folder = path.parent().map(Path::to_owned);
         return Ok(EntryText { origin: path.display().to_string(), folder, content });
     }
@@ -125,7 +144,8 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
         error: Box::new(error),
     };
     let mut fitted = fitted.into_iter().peekable();
-    let mut table: Table = toml::from_str(&text.content).map_err(in_file)?;
+    let parsed = text.table().map_err(in_file)?;
+    let mut table = Cow::Borrowed(&*parsed);
     let mut value: T;
     if fitted.peek().is_none() {
         value = typed(&table).map_err(|misfit| in_file(misfit.in_text(&text.content)))?;
@@ -135,7 +155,7 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
     } else {
         // Only entries of the catalogue are fitted, and they are valid without a fit, as its tests say.
         for constant in fitted {
-            constant.place(&mut table)?;
+            constant.place(table.to_mut())?;
         }
         let invalid = |why| CatalogError::Invalid { origin: format!("{} with a fit", text.origin), why };
         if let Some(why) = bad_entry(&table) {
@@ -144,7 +164,8 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
         value = typed(&table).map_err(|misfit| invalid(misfit.message))?;
     }
     for setting in settings {
-        (value, table) = set(&table, setting)?;
+        let (set_value, set_table) = set(&table, setting)?;
+        (value, table) = (set_value, Cow::Owned(set_table));
     }
     Ok(value)
 }
@@ -177,8 +198,10 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
 /// First number that is negative or not finite; no quantity of the catalogue may be.
 fn bad_entry(table: &Table) -> Option<String> {
     table.iter().find_map(|(key, value)| {
-        let key = if is_one_line(key) { key.clone() } else { return Some(several_lines(&format!("the key {key:?}"))) };
-        bad_value(&key, value)
+        if !is_one_line(key) {
+            return Some(several_lines(&format!("the key {key:?}")));
+        }
+        bad_value(&mut vec![key], value)
     })
 }
 
@@ -186,15 +209,23 @@ fn several_lines(what: &str) -> String {
     format!("{what} holds a line break or another control character, and must be one line of printable characters")
 }
 
-fn bad_value(key: &str, value: &Value) -> Option<String> {
+/// Fault of the value at a path of keys; none where it is sound.
+fn bad_value<'t>(keys: &mut Vec<&'t str>, value: &'t Value) -> Option<String> {
     match value {
         Value::Float(number) if !number.is_finite() || *number < 0.0 => {
-            Some(format!("`{key}` is {number}, and must be a finite number, 0 or more"))
+            Some(format!("`{}` is {number}, and must be a finite number, 0 or more", keys.join(".")))
         }
-        Value::Table(table) => table.iter().find_map(|(inner, value)| bad_value(&format!("{key}.{inner}"), value)),
-        Value::Array(array) => array.iter().find_map(|value| bad_value(key, value)),
-        Value::Integer(number) if *number < 0 => Some(format!("`{key}` is {number}, and must be 0 or more")),
-        Value::String(text) if !is_one_line(text) => Some(several_lines(&format!("`{key}`"))),
+        Value::Table(table) => table.iter().find_map(|(inner, value)| {
+            keys.push(inner);
+            let bad = bad_value(keys, value);
+            keys.pop();
+            bad
+        }),
+        Value::Array(array) => array.iter().find_map(|value| bad_value(keys, value)),
+        Value::Integer(number) if *number < 0 => {
+            Some(format!("`{}` is {number}, and must be 0 or more", keys.join(".")))
+        }
+        Value::String(text) if !is_one_line(text) => Some(several_lines(&format!("`{}`", keys.join(".")))),
         Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => None,
     }
 }
