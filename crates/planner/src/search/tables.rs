@@ -110,7 +110,7 @@ impl Pipes {
 /// One schedule and split, with the recomputations below it.
 pub(super) struct Pipe {
     pub plan: Plan,
-    pub recomputes: Vec<Recomputes>,
+    pub recomputes: Arc<[Recomputes]>,
     /// Number of plans below it for each sharding.
     pub below: u64,
     /// Largest share of activations offloaded to the host.
@@ -165,11 +165,11 @@ pub(super) struct Tables<'t> {
 impl<'t> Tables<'t> {
     pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t CostCache) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
-        let whole_model = space.recomputes(1, Schedule::OneFOneB).into_iter().map(alike);
+        let whole_model = space.recomputes(1, Schedule::OneFOneB);
         Self {
             costs,
             space,
-            recomputes: [Recompute::None].into_iter().chain(whole_model).unique().collect(),
+            recomputes: [Recompute::None].iter().chain(&*whole_model).copied().map(alike).unique().collect(),
             engines: [1, 2].map(|pp| {
                 let stages = space.zero_stages(pp);
                 let gathered = stages.contains(&ZeroStage::Three);
@@ -186,32 +186,35 @@ impl<'t> Tables<'t> {
     pub fn pipes(&self, plan: &Plan) -> &Pipes {
         let pp = plan.layout.pp;
         self.pipes[pp as usize].get_or_init(|| {
-            let pipe = |(schedule, split): (Schedule, LayerSplit)| {
-                let plan = Plan { schedule, split, recompute: Recompute::None, ..plan.clone() };
-                let recomputes: Vec<Recomputes> = self
-                    .space
-                    .recomputes(pp, schedule)
-                    .into_iter()
-                    .map(|recompute| {
-                        let known = self.recomputes.iter().position(|known| *known == alike(recompute));
-                        let mut shares = self.space.offloaded_activations(pp, recompute);
-                        shares.sort_by(f64::total_cmp);
-                        Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
-                    })
-                    .collect();
+            let of_schedule = |schedule: Schedule| {
+                let recomputes = self.recomputes_of(pp, schedule);
                 let shares = recomputes.iter().flat_map(|choice| &choice.shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|choice| choice.shares.len() as u64).sum();
                 let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
-                let rows = if plan.split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
-                let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
-                Pipe { plan, recomputes, below, most_offloaded, stages, row }
+                self.space.splits_of(pp, schedule).map(move |split| {
+                    let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
+                    let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
+                    let plan = Plan { schedule, split, recompute: Recompute::None, ..plan.clone() };
+                    Pipe { plan, recomputes: Arc::clone(&recomputes), below, most_offloaded, stages, row }
+                })
             };
-            let pipelines: Vec<Pipe> = self.space.pipelines(pp).into_iter().map(pipe).collect();
+            let pipelines: Vec<Pipe> = self.space.schedules(pp).into_iter().flat_map(of_schedule).collect();
             Pipes { below: pipelines.iter().map(|pipe| pipe.below).sum(), pipelines, legal: RwLock::default() }
         })
+    }
+
+    /// Recomputations of a schedule on `pp` ranks.
+    fn recomputes_of(&self, pp: u32, schedule: Schedule) -> Arc<[Recomputes]> {
+        let of = |&recompute: &Recompute| {
+            let known = self.recomputes.iter().position(|known| *known == alike(recompute));
+            let mut shares = self.space.offloaded_activations(pp, recompute);
+            shares.sort_by(f64::total_cmp);
+            Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
+        };
+        self.space.recomputes(pp, schedule).iter().map(of).collect()
     }
 
     /// Recomputations with different costs per layer over all pipelines, none first.

@@ -33,11 +33,13 @@ impl Space<'_> {
 
     /// Schedules with their splits on `pp` ranks: those that the framework runs, and those fixed by name.
     pub fn pipelines(&self, pp: u32) -> Vec<(Schedule, LayerSplit)> {
-        let of = |schedule: Schedule| {
-            let splits = self.splits(pp).into_iter().chain(self.ends(pp, schedule));
-            splits.map(move |split| (schedule, split))
-        };
+        let of = |schedule: Schedule| self.splits_of(pp, schedule).map(move |split| (schedule, split));
         self.schedules(pp).into_iter().flat_map(of).collect()
+    }
+
+    /// Splits of a schedule on `pp` ranks.
+    pub(crate) fn splits_of(&self, pp: u32, schedule: Schedule) -> impl Iterator<Item = LayerSplit> {
+        self.splits(pp).into_iter().chain(self.ends(pp, schedule))
     }
 
     /// Splits with fewer layers on the first or last rank ([`split::light_ends`]), if the framework has such options.
@@ -110,7 +112,13 @@ impl Space<'_> {
     ///
     /// Source: [megatron-lm] `--recompute-granularity`, `--recompute-method block`, `--recompute-modules`; [torchtitan]
     /// `activation_checkpoint`: full, per-op, every second layer; [maxtext] `remat_policy`; [deepspeed]: whole layers.
-    pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Vec<Recompute> {
+    pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Arc<[Recompute]> {
+        let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
+        Arc::clone(self.recomputes[chunk as usize].get_or_init(|| self.recomputes_of(chunk).into()))
+    }
+
+    /// Recomputations where the longest chunk has so many layers.
+    fn recomputes_of(&self, chunk: u32) -> Vec<Recompute> {
         let family = self.family();
         let megatron = matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal);
         let by_layer = matches!(family, Family::Torchtitan | Family::Fsdp | Family::Internal);
@@ -125,7 +133,6 @@ impl Space<'_> {
             all.extend([Recompute::PerOp, Recompute::Selective(Modules::ATTENTION_AND_MLP)]);
         }
         if megatron {
-            let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
             all.extend((1..chunk).map(Recompute::FirstLayers));
         }
         all.push(Recompute::Full);

@@ -15,6 +15,7 @@ use crate::limits::{Limits, Obstacle};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::Schedule;
 
 pub use floor::{least_memory, least_states, too_few_gpus};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
@@ -118,14 +119,17 @@ pub struct Space<'a> {
     optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
     /// Those that the requested framework can express, by ZeRO stage, without and with a pipeline.
     expressible_shares: [[OnceLock<Arc<[f64]>>; 2]; 4],
+    /// Recomputations, by the layers of the longest chunk.
+    recomputes: Vec<OnceLock<Arc<[Recompute]>>>,
 }
 
 impl<'a> Space<'a> {
     /// Creates the space of a problem under restrictions.
-    pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
+    pub fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
         let optimizer_shares = [const { OnceLock::new() }; 2];
         let expressible_shares = [const { [const { OnceLock::new() }; 2] }; 4];
-        Self { costs, restrictions, optimizer_shares, expressible_shares }
+        let recomputes = vec![OnceLock::new(); costs.problem.model().layers() as usize + 1];
+        Self { costs, restrictions, optimizer_shares, expressible_shares, recomputes }
     }
 
     /// Values that plans of the space must or must not have.
@@ -156,9 +160,12 @@ impl<'a> Space<'a> {
 
     /// Number of combinations of schedule, split, recomputation and offloaded activations on `pp` ranks.
     fn count_above_sharding(&self, pp: u32) -> u64 {
-        let shares = |recompute: Recompute| self.offloaded_activations(pp, recompute).len() as u64;
-        let below = |(schedule, _)| self.recomputes(pp, schedule).into_iter().map(shares).sum::<u64>();
-        self.pipelines(pp).into_iter().map(below).sum()
+        let shares = |recompute: &Recompute| self.offloaded_activations(pp, *recompute).len() as u64;
+        let below = |schedule: Schedule| {
+            let splits = self.splits_of(pp, schedule).count() as u64;
+            splits * self.recomputes(pp, schedule).iter().map(shares).sum::<u64>()
+        };
+        self.schedules(pp).into_iter().map(below).sum()
     }
 
     /// Token-mixing parts in a fixed order: tp, sp, cp with its kind, micro-batch.

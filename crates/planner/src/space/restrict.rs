@@ -26,20 +26,20 @@ enum Values {
 }
 
 impl Rule {
-    fn matches(&self, value: &Value) -> bool {
+    fn matches(&self, value: Value) -> bool {
         match (&self.values, value) {
-            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(n),
+            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(&n),
             (Values::Words(words), Value::Number(n)) => words.iter().any(|word| *word == n.to_string()),
             (Values::Words(words), Value::Word(text)) => words.iter().any(|word| word == text),
-            (Values::Range(from, to), Value::Word(text)) => from == to && *text == from.to_string(),
+            (Values::Range(from, to), Value::Word(text)) => from == to && text == from.to_string(),
         }
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Value {
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value<'v> {
     Number(u32),
-    Word(String),
+    Word(&'v str),
 }
 
 const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
@@ -159,23 +159,23 @@ impl Restrictions {
         self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
     }
 
-    fn allows_value(&self, key: &str, value: &Value) -> bool {
+    fn allows_value(&self, key: &str, value: Value) -> bool {
         let of_key = |rule: &&Rule| rule.key == key;
         self.fixed.iter().filter(of_key).all(|rule| rule.matches(value))
             && !self.forbidden.iter().filter(of_key).any(|rule| rule.matches(value))
     }
 
     pub(super) fn allows_number(&self, key: &str, value: u32) -> bool {
-        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Number(value))
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, Value::Number(value))
     }
 
     pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
-        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Word(value.to_owned()))
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, Value::Word(value))
     }
 
     pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {
-        let word = Value::Word(schedule.name().to_owned());
-        self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(&word))
+        let word = Value::Word(schedule.name());
+        self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(word))
     }
 
     /// Recomputations that are fixed by name.
