@@ -30,8 +30,8 @@ fn batch_size(done: usize) -> usize {
     if done < 128 { 8 } else { 32 }
 }
 
-/// Number of shapes whose best plans are the first incumbents. Without incumbents, no bound excludes a plan; with that of one
-/// shape, few plans of the shape are left.
+/// Number of shapes whose best plans are the first incumbents, where no candidates are. Without incumbents, no bound excludes a plan;
+/// with that of one shape, few plans of the shape are left.
 const LEADERS: usize = 16;
 
 /// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
@@ -224,8 +224,9 @@ pub(super) fn run(
         explored.collect()
     };
     frontier.bound_pipelines(&pipelines, &shapes, &mut found);
-    if found.best.wanted.most() > 1 && found.best.wanted.goal == Goal::Fastest {
-        let one = SearchState::new(Incumbents::new(found.best.wanted.of_one()));
+    let wanted = found.best.wanted;
+    if wanted.most() > 1 && wanted.goal == Goal::Fastest && !found.best.has_cutoff() {
+        let one = SearchState::new(Incumbents::new(wanted.of_one()));
         let leaders = explore(&frontier.leaders(LEADERS), &one, &Stop::new(0, all, control));
         found = leaders.into_iter().fold(found, SearchState::led_by);
     }

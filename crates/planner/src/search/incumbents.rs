@@ -128,6 +128,11 @@ impl Incumbents {
         move |time: Seconds| limit.is_some_and(|(objective, limit)| objective.of(least(time), gpus) > limit)
     }
 
+    /// Whether as many plans are known as must be named, so that bounds exclude others.
+    pub fn has_cutoff(&self) -> bool {
+        self.last < self.wanted.ceiling
+    }
+
     /// Best plan of a layout so far.
     fn of_layout(&self, layout: &Layout) -> Option<&Candidate> {
         self.by_layout.iter().find(|known| known.plan.layout == *layout)
