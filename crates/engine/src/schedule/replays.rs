@@ -9,8 +9,8 @@ use super::ops::passes;
 use super::paths::{Path, paths_through};
 use super::simulator::Simulator;
 
-/// Memory of one operation of a simulator: 12 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
-const OPERATION_BYTES: usize = 30;
+/// Memory of one operation of a simulator: 8 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
+const OPERATION_BYTES: usize = 25;
 /// Most memory of the simulators that are kept; further ones are made anew for each use.
 const MOST_BYTES: usize = 480 << 20;
 /// Passes from which on a simulator is made alone: it asks for some tens of MiB while it is made.

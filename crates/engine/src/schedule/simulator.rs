@@ -8,7 +8,6 @@ use super::paths::{Pairing, Path};
 use super::replay::StageTime;
 use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
-use smallvec::SmallVec;
 
 /// Duration of an operation, as the kind of its stage's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,10 @@ const TAKES: [Takes; 5] = [Takes::Forward, Takes::Backward, Takes::Input, Takes:
 /// Number of kinds of durations of a stage.
 const KINDS: usize = TAKES.len();
 
-/// Place of an operation that has none yet.
+/// Number of an operation that has none yet.
 const OPEN: u32 = u32::MAX;
+/// Number of the start of the step, before the first operation.
+const START: u32 = 0;
 
 /// Longest chain of dependent operations of one step, as counts of durations. Its length on any other stage times is a lower
 /// bound of the step time there, for dependencies do not depend on stage times.
@@ -55,16 +56,16 @@ struct Placed {
     /// Stage × [`KINDS`] + kind of duration.
     place: u32,
     rank: u32,
-    /// Start of its dependencies in the common list.
-    from: u32,
+    /// Numbers of the operations that it waits for: the one before it on its rank, which no earlier one there outlasts, and at most
+    /// two on other ranks; [`START`] where there are fewer.
+    waits: [u32; 3],
 }
 
-/// Operations of one step in topological order. The dependencies do not depend on stage times, so the step time is the
-/// longest path. Sends take no time.
+/// Operations of one step in topological order, numbered from 1. The dependencies do not depend on stage times, so the step time is
+/// the longest path. Sends take no time.
 #[derive(Clone, Debug)]
 pub struct Simulator {
     placed: Vec<Placed>,
-    waits: Vec<u32>,
     chunks: usize,
 }
 
@@ -76,35 +77,22 @@ impl Simulator {
         let index = |op: Op| op.index(micro_batches, chunks);
         let mut done = vec![OPEN; 3 * micro_batches as usize * chunks];
         let mut next = vec![0; lists.len()];
-        let mut before: Vec<Option<u32>> = vec![None; lists.len()];
+        let mut before = vec![START; lists.len()];
         let all = lists.iter().map(Vec::len).sum();
-        let mut simulator = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks };
-        let mut inputs: SmallVec<[u32; 5]> = SmallVec::new();
+        let mut simulator = Self { placed: Vec::with_capacity(all), chunks };
         loop {
             let mut progressed = false;
             for (rank, list) in lists.iter().enumerate() {
                 while let Some(&slot) = list.get(next[rank]) {
-                    inputs.clear();
-                    inputs.extend(before[rank]);
+                    let waits = simulator.waits((rank as u32, before[rank]), slot, |op| done[index(op)]);
+                    let Some(waits) = waits else { break };
+                    let place = slot.op.stage * KINDS as u32 + takes(slot) as u32;
+                    simulator.placed.push(Placed { place, rank: rank as u32, waits });
+                    let number = simulator.placed.len() as u32;
                     for op in slot.ops() {
-                        let (first, second) = needs(op, chunks as u32);
-                        inputs.extend(first.map(|op| done[index(op)]));
-                        inputs.extend(second.map(|op| done[index(op)]));
+                        done[index(op)] = number;
                     }
-                    if inputs.contains(&OPEN) {
-                        break;
-                    }
-                    let at = simulator.placed.len() as u32;
-                    simulator.placed.push(Placed {
-                        place: slot.op.stage * KINDS as u32 + takes(slot) as u32,
-                        rank: rank as u32,
-                        from: simulator.waits.len() as u32,
-                    });
-                    simulator.waits.extend_from_slice(&inputs);
-                    for op in slot.ops() {
-                        done[index(op)] = at;
-                    }
-                    before[rank] = Some(at);
+                    before[rank] = number;
                     next[rank] += 1;
                     progressed = true;
                 }
@@ -114,6 +102,25 @@ impl Simulator {
             }
         }
         (simulator.placed.len() == all).then_some(simulator)
+    }
+
+    /// Numbers that a slot of a rank waits for: `before` on the rank, and of those that it needs what runs on other ranks; none if one of
+    /// these is open.
+    fn waits(&self, (rank, before): (u32, u32), slot: Slot, number: impl Fn(Op) -> u32) -> Option<[u32; 3]> {
+        let (mut waits, mut known) = ([before, START, START], 1);
+        for op in slot.ops() {
+            for needed in needs(op, self.chunks as u32).into_iter().flatten() {
+                let number = number(needed);
+                if number == OPEN {
+                    return None;
+                }
+                if self.placed[number as usize - 1].rank != rank {
+                    waits[known] = number;
+                    known += 1;
+                }
+            }
+        }
+        Some(waits)
     }
 
     /// Number of operations in a step.
@@ -131,59 +138,51 @@ impl Simulator {
         self.simulated(stages, |ends, makespan| {
             let last = ends.iter().rposition(|end| *end >= makespan).unwrap_or_default();
             let mut counts = vec![0; self.chunks * KINDS];
-            self.walk_back(ends, last, |placed| counts[placed.place as usize] += 1);
+            self.walk_back(ends, last as u32, |placed| counts[placed.place as usize] += 1);
             let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
             (Seconds::new(makespan), CriticalPath { visits })
         })
     }
 
-    /// Calls `visit` with each operation of the longest path to the operation `last`, from the last.
-    fn walk_back(&self, ends: &[f64], last: usize, mut visit: impl FnMut(&Placed)) {
-        let later = |&a: &usize, &b: &usize| ends[a].total_cmp(&ends[b]);
-        let mut next = Some(last);
-        while let Some(at) = next {
-            visit(&self.placed[at]);
-            next = self.waits_of(at).iter().map(|&before| before as usize).max_by(later);
+    /// Calls `visit` with each operation of the longest path to the one of number `last`, from that.
+    fn walk_back(&self, ends: &[f64], last: u32, mut visit: impl FnMut(&Placed)) {
+        let later = |&a: &u32, &b: &u32| ends[a as usize].total_cmp(&ends[b as usize]);
+        let mut next = Some(last).filter(|last| *last != START);
+        while let Some(number) = next {
+            let placed = &self.placed[number as usize - 1];
+            visit(placed);
+            next = placed.waits.into_iter().filter(|before| *before != START).max_by(later);
         }
     }
 
-    fn waits_of(&self, at: usize) -> &[u32] {
-        let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
-        &self.waits[self.placed[at].from as usize..to]
-    }
-
-    /// Reads the end time of each operation, and the last of them. The times of long schedules are many pages, which each thread
-    /// asks for once.
+    /// Reads the end time of each operation by number, and the last of them. The times of long schedules are many pages, which each
+    /// thread asks for once.
     fn simulated<T>(&self, stages: &[StageTime], read: impl FnOnce(&[f64], f64) -> T) -> T {
         thread_local!(static ENDS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) });
-        let mut ends = ENDS.take();
-        if ends.len() < self.placed.len() {
-            ends.resize(self.placed.len(), 0.0);
+        let (mut ends, numbers) = (ENDS.take(), self.placed.len() + 1);
+        if ends.len() < numbers {
+            ends.resize(numbers, 0.0);
         }
-        let makespan = self.end(stages, &mut ends[..self.placed.len()]);
-        let read = read(&ends[..self.placed.len()], makespan);
+        let makespan = self.end(stages, &mut ends[..numbers]);
+        let read = read(&ends[..numbers], makespan);
         ENDS.set(ends);
         read
     }
 
-    /// Writes the end time of each operation, and returns the last of them.
+    /// Writes the end time of each operation by number, and returns the last of them.
     fn end(&self, stages: &[StageTime], ends: &mut [f64]) -> f64 {
         let of_stage = |time: &StageTime| {
             let StageTime { forward, backward, wgrad, paired } = *time;
             [forward, backward, backward - wgrad, wgrad, paired].map(Seconds::get)
         };
         let times: Vec<f64> = stages.iter().flat_map(of_stage).collect();
-        let (mut from, mut last) = (0, 0.0);
-        for (at, placed) in self.placed.iter().enumerate() {
-            let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
-            let mut start = 0.0_f64;
-            for &before in &self.waits[from..to] {
-                start = greater(start, ends[before as usize]);
-            }
-            let end = start + times[placed.place as usize];
-            ends[at] = end;
+        let mut last = 0.0;
+        ends[START as usize] = 0.0;
+        for (at, &Placed { place, waits: [before, one, other], .. }) in self.placed.iter().enumerate() {
+            let others = greater(ends[one as usize], ends[other as usize]);
+            let end = greater(ends[before as usize], others) + times[place as usize];
+            ends[at + 1] = end;
             last = greater(last, end);
-            from = to;
         }
         last
     }
@@ -192,9 +191,9 @@ impl Simulator {
     /// its mirror image, and counts with its lower bound.
     pub fn critical_path(&self, stages: &[StageTime], pairing: Pairing) -> Option<Path> {
         self.simulated(stages, |ends, _| {
-            let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
-            let mut path = Path::empty(self.placed[last].rank, self.chunks);
-            self.walk_back(ends, last, |placed| {
+            let last = (1..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
+            let mut path = Path::empty(self.placed[last - 1].rank, self.chunks);
+            self.walk_back(ends, last as u32, |placed| {
                 let stage = placed.place as usize / KINDS;
                 match TAKES[placed.place as usize % KINDS] {
                     Takes::Forward => path.visit(Pass::Forward, stage),
@@ -210,15 +209,15 @@ impl Simulator {
 }
 
 /// Dependencies of an operation, in a model of `chunks` chunks, besides the order on its rank.
-fn needs(op: Op, chunks: u32) -> (Option<Op>, Option<Op>) {
+fn needs(op: Op, chunks: u32) -> [Option<Op>; 2] {
     let Op { pass, micro_batch, stage } = op;
     let at = |pass, stage| Op { pass, micro_batch, stage };
     match pass {
-        Pass::Forward => (stage.checked_sub(1).map(|below| at(Pass::Forward, below)), None),
+        Pass::Forward => [stage.checked_sub(1).map(|below| at(Pass::Forward, below)), None],
         Pass::Backward | Pass::Input => {
-            (Some(at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| at(pass, stage + 1)))
+            [Some(at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| at(pass, stage + 1))]
         }
-        Pass::Wgrad => (Some(at(Pass::Input, stage)), None),
+        Pass::Wgrad => [Some(at(Pass::Input, stage)), None],
     }
 }
 
