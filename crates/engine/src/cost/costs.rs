@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::flows::Flows;
-use super::peaks::Peaks;
 use super::straggler;
 use crate::collective::{Fabric, Observer, Seats};
 use crate::kernel::{Device, Meter};
@@ -11,6 +10,7 @@ use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::schedule::peaks::Peaks;
 use crate::schedule::replays::Replays;
 use crate::workload::Adaptation;
 
@@ -72,9 +72,10 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Costs that simulate schedules with what is ready for them, for many plans of a few schedules.
+    /// Costs that take of schedules what is ready, for many plans of a few schedules.
     #[must_use]
     pub fn replaying(mut self, replays: &Arc<Replays>) -> Self {
+        self.peaks = replays.peaks.clone();
         self.flows = Flows::of(replays);
         self
     }

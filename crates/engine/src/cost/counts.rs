@@ -6,7 +6,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::plan::{Plan, Recompute};
-use crate::schedule::Schedule;
 
 /// Numbers by kind of layer.
 pub(super) type PerKind = SmallVec<[f64; 4]>;
@@ -104,17 +103,4 @@ pub(super) fn by_layers<'c, T: Clone>(
         before = Some(layers);
     }
     all
-}
-
-/// Whether memory of a rank depends on which of its virtual stages hold its layers.
-pub(super) const fn peaks_by_chunk(schedule: Schedule, pp: u32) -> bool {
-    match schedule {
-        Schedule::Interleaved { .. } | Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => pp > 1,
-        Schedule::Naive
-        | Schedule::GPipe
-        | Schedule::OneFOneB
-        | Schedule::ZbH1
-        | Schedule::ZbH2
-        | Schedule::LoopedBfs { .. } => false,
-    }
 }

@@ -5,15 +5,15 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, PerKind, StageCounts, peaks_by_chunk};
+use super::counts::{LayerChoice, PerKind, StageCounts};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
-use super::peaks::Peak;
 use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
+use crate::schedule::peaks::Peak;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
@@ -138,7 +138,7 @@ impl Costs<'_> {
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
         let pp = plan.layout.pp;
-        if self.splits_unknown || !peaks_by_chunk(plan.schedule, pp) {
+        if self.splits_unknown || !plan.schedule.peaks_by_chunk(pp) {
             let ranks = self.resident_layers(plan, counts);
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
             let stages = f64::from(plan.schedule.virtual_stages());

@@ -24,7 +24,6 @@ mod moments;
 pub mod offload;
 pub mod optimizer;
 pub mod overlap;
-mod peaks;
 pub mod pipeline;
 mod policy;
 mod price;

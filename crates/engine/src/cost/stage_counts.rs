@@ -1,7 +1,7 @@
 //! Stages of a plan, as layers counted on each rank and virtual stage.
 
 use super::costs::Costs;
-use super::counts::{Choices, LayerChoice, PerKind, StageCounts, peaks_by_chunk};
+use super::counts::{Choices, LayerChoice, PerKind, StageCounts};
 use super::stage::ShapeCost;
 use crate::plan::{Plan, Recompute};
 use crate::split::LayerSplit;
@@ -25,7 +25,7 @@ impl Costs<'_> {
     pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
         let pp = plan.layout.pp;
         let mut counts = self.nothing_counted(plan);
-        let by_chunk = with_chunks || (!self.splits_unknown && peaks_by_chunk(plan.schedule, pp));
+        let by_chunk = with_chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
         let is_even = self.parameters.len() == 1 && plan.split == LayerSplit::Even;
         if is_even && !by_chunk {
             counts.ranks = self.even_ranks(plan);

@@ -5,6 +5,7 @@ pub mod closed;
 pub mod in_flight;
 pub mod ops;
 pub mod paths;
+pub(crate) mod peaks;
 pub mod replay;
 pub mod replays;
 pub mod simulator;
@@ -53,6 +54,14 @@ impl Schedule {
             Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => virtual_stages,
             Self::ZbV | Self::DualPipeV => 2,
             Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::DualPipe => 1,
+        }
+    }
+
+    /// Whether memory of a rank depends on which of its virtual stages hold its layers.
+    pub(crate) const fn peaks_by_chunk(self, pp: u32) -> bool {
+        match self {
+            Self::Interleaved { .. } | Self::ZbV | Self::DualPipe | Self::DualPipeV => pp > 1,
+            Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::LoopedBfs { .. } => false,
         }
     }
 

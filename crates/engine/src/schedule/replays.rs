@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use super::Schedule;
 use super::ops::passes;
 use super::paths::{Path, paths_through};
+use super::peaks::Peaks;
 use super::simulator::Simulator;
 
 /// Memory of one operation of a simulator: 8 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
@@ -22,12 +23,14 @@ type ChainsKey = (Schedule, u32, u32, u32);
 /// Key of simulators: schedule, pp, micro-batches.
 pub type SimulatorKey = (Schedule, u32, u32);
 
-/// Paths and simulators of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
+/// Paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
 /// several problems may share them.
 #[derive(Debug, Default)]
 pub struct Replays {
     paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
     simulators: RwLock<BTreeMap<SimulatorKey, Option<Arc<Simulator>>>>,
+    /// Micro-batches in flight at the peaks of ranks.
+    pub(crate) peaks: Peaks,
     /// Operations of the simulators that are kept.
     operations: AtomicUsize,
     /// Held while a large simulator is made, so that one at a time asks for memory.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::cost::costs::Costs;
 use crate::cost::counts::PerKind;
-use crate::cost::counts::{StageCounts, peaks_by_chunk};
+use crate::cost::counts::StageCounts;
 use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
 use crate::split::layers as split;
@@ -131,7 +131,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
     let (pp, m, width) = (plan.layout.pp, costs.micro_batches(plan), counts.choices.len());
     let scaled = |layers: &[f64], times: f64| -> PerKind { layers.iter().map(|count| count * times).collect() };
     let held = |layers: &[f64]| -> PerKind { layers.iter().map(|count| f64::from(u8::from(*count > 0.0))).collect() };
-    if !peaks_by_chunk(plan.schedule, pp) {
+    if !plan.schedule.peaks_by_chunk(pp) {
         let of_rank = |(rank, layers): (u32, &PerKind)| {
             let in_flight = in_flight(plan.schedule, rank, pp, m);
             let stages = has_layers(layers) * f64::from(plan.schedule.virtual_stages()) * in_flight;

@@ -1,20 +1,19 @@
-//! Moments at which ranks have the most micro-batches in flight, computed once for all plans of a problem.
+//! Moments at which ranks have the most micro-batches in flight, computed once for all plans of one schedule.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use smallvec::SmallVec;
 
-use super::counts::peaks_by_chunk;
-use crate::schedule::Schedule;
-use crate::schedule::closed::in_flight;
-use crate::schedule::in_flight::peak_moments_of;
-use crate::schedule::ops::runs;
+use super::Schedule;
+use super::closed::in_flight;
+use super::in_flight::peak_moments_of;
+use super::ops::runs;
 use crate::units::Bytes;
 
 /// Peak of one rank: micro-batches in flight of each of its virtual stages.
 #[derive(Debug)]
-pub(super) struct Peak {
+pub(crate) struct Peak {
     schedule: Schedule,
     pp: u32,
     rank: u32,
@@ -89,7 +88,7 @@ impl Peak {
 
 /// Peaks of every rank, by schedule, ranks and micro-batches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Peaks(Arc<RwLock<Known>>);
+pub(crate) struct Peaks(Arc<RwLock<Known>>);
 
 type Known = BTreeMap<(Schedule, u32, u64), Arc<[Peak]>>;
 
@@ -108,7 +107,7 @@ impl Peaks {
 
 /// Micro-batches that fill a pipeline as well as more do: its warm-up and one round behind it take fewer than 4·p.
 fn saturated(schedule: Schedule, pp: u32, micro_batches: f64) -> f64 {
-    if peaks_by_chunk(schedule, pp) && micro_batches.fract() == 0.0 {
+    if schedule.peaks_by_chunk(pp) && micro_batches.fract() == 0.0 {
         micro_batches.min(f64::from(4 * pp))
     } else {
         micro_batches
