@@ -75,21 +75,20 @@ impl Constant {
         }
     }
 
-    /// Section, entry and path of the key.
-    pub(super) fn parts(&self) -> Result<(EntryKind, &str, Vec<String>), String> {
+    /// Section, entry, and keys below it, of the key.
+    pub(super) fn parts(&self) -> Result<(EntryKind, &str, &str), &'static str> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
         let kind = match section {
             "gpu" => EntryKind::Gpu,
             "stack" => EntryKind::Stack,
             "transport" => EntryKind::Transport,
-            _ => return Err("must start with `gpu.`, `stack.` or `transport.`".into()),
+            _ => return Err("must start with `gpu.`, `stack.` or `transport.`"),
         };
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
-        let path: Vec<String> = keys.split('.').map(ToOwned::to_owned).collect();
-        if entry.is_empty() || path.iter().any(String::is_empty) {
-            return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`".into());
+        if entry.is_empty() || keys.split('.').any(str::is_empty) {
+            return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`");
         }
-        Ok((kind, entry, path))
+        Ok((kind, entry, keys))
     }
 
     /// Whether the constant applies to an entry.
@@ -99,8 +98,9 @@ impl Constant {
 
     /// Overrides the value in the text of an entry.
     pub(super) fn place(&self, table: &mut Table) -> Result<(), CatalogError> {
-        let placed = self.parts().and_then(|(_, _, path)| place(table, &path, self.value.clone(), &self.source));
-        placed.map_err(|why| self.error(why))
+        let (_, _, keys) = self.parts().map_err(|why| self.error(why))?;
+        let path: Vec<String> = keys.split('.').map(ToOwned::to_owned).collect();
+        place(table, &path, self.value.clone(), &self.source).map_err(|why| self.error(why))
     }
 
     pub(super) fn error(&self, why: impl Into<String>) -> CatalogError {

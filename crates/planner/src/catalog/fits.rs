@@ -70,7 +70,7 @@ impl Fit {
 /// The key names no entry of the catalogue, or contains a `*`.
 pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
-    let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
+    let (kind, name, keys) = constant.parts().map_err(|why| constant.error(why))?;
     let list = match kind {
         EntryKind::Gpu => GPUS,
         EntryKind::Transport => TRANSPORTS,
@@ -82,8 +82,8 @@ pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogErr
         fitted.place(&mut table)?;
     }
     let mut at = Some(Value::Table(table));
-    for key in path {
-        at = at.and_then(|value| value.get(&key).cloned());
+    for key in keys.split('.') {
+        at = at.and_then(|value| value.get(key).cloned());
     }
     Ok(match at {
         Some(Value::Table(sourced)) => sourced.get("value").cloned(),
