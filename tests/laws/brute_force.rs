@@ -112,7 +112,7 @@ fn every_plan(space: &Space) -> Vec<Plan> {
         for layout in space.layouts(&shape) {
             for (schedule, split) in space.pipelines(layout.pp) {
                 for &recompute in &*space.recomputes(layout.pp, schedule) {
-                    for activations in space.offloaded_activations(layout.pp, recompute) {
+                    for &activations in &*space.offloaded_activations(layout.pp, recompute) {
                         let offload = Offload { activations, ..Offload::NONE };
                         let plan = Plan { layout, schedule, split: split.clone(), recompute, offload, ..shape.clone() };
                         plans.extend(space.shardings(&layout).iter().map(|sharding| sharding.on(&plan)));

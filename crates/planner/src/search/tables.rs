@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::cache::{CostCache, FeedingKey};
 use super::menus::{Menu, Menus, PlanMenu};
-use crate::space::{Rejection, Space, legal};
+use crate::space::{Rejection, Space, legal, on_grid};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
@@ -35,16 +35,17 @@ impl Shapes {
         let mixes = space.mixes();
         let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
         let mut plans: Vec<(FeedingKey, Plan)> = Vec::new();
+        let mut grids: BTreeMap<u32, Vec<(u32, u32, Dispatcher)>> = BTreeMap::new();
         let mut shapes = Vec::new();
         for (index, mix) in mixes.iter().enumerate() {
-            for plan in space.grids(mix) {
-                let Layout { tp, ep, etp, .. } = plan.layout;
-                let key = (tp, plan.sequence_parallel, plan.tokens(seq_len).to_bits(), ep, etp, plan.dispatcher);
+            let tp = mix.layout.tp;
+            for &(ep, etp, dispatcher) in &*grids.entry(tp).or_insert_with(|| space.grids(tp)) {
+                let key = (tp, mix.sequence_parallel, mix.tokens(seq_len).to_bits(), ep, etp, dispatcher);
                 let feeding = *keys.entry(key).or_insert_with(|| {
-                    plans.push((key, plan.clone()));
+                    plans.push((key, on_grid(mix, (ep, etp, dispatcher))));
                     plans.len() as u32 - 1
                 });
-                shapes.push((index as u32, feeding, ep, etp, plan.dispatcher));
+                shapes.push((index as u32, feeding, ep, etp, dispatcher));
             }
         }
         let feedings = plans.par_iter().map(|(key, plan)| parts.feeding(costs, *key, plan)).collect();
@@ -59,8 +60,7 @@ impl Shapes {
     pub fn at(&self, index: usize) -> (Plan, &Mixing, &Feeding) {
         let (mix, feeding, ep, etp, dispatcher) = self.all[index];
         let (plan, mixing) = &self.mixes[mix as usize];
-        let layout = Layout { ep, etp, ..plan.layout };
-        (Plan { layout, dispatcher, ..plan.clone() }, mixing, &self.feedings[feeding as usize])
+        (on_grid(plan, (ep, etp, dispatcher)), mixing, &self.feedings[feeding as usize])
     }
 }
 
@@ -210,7 +210,7 @@ impl<'t> Tables<'t> {
     fn recomputes_of(&self, pp: u32, schedule: Schedule) -> Arc<[Recomputes]> {
         let of = |&recompute: &Recompute| {
             let known = self.recomputes.iter().position(|known| *known == alike(recompute));
-            let mut shares = self.space.offloaded_activations(pp, recompute);
+            let mut shares = self.space.offloaded_activations(pp, recompute).to_vec();
             shares.sort_by(f64::total_cmp);
             Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
         };

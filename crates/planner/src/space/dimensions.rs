@@ -181,7 +181,7 @@ impl Space<'_> {
     ///
     /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation;
     /// [maxtext] `minimal_offloaded`: all outputs of matmuls, or none.
-    pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Vec<f64> {
+    pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Arc<[f64]> {
         let can = match self.family() {
             Family::Megatron => pp == 1 && recompute == Recompute::None,
             Family::Fsdp | Family::Internal => true,
@@ -196,7 +196,9 @@ impl Space<'_> {
             | Family::Internevo
             | Family::Jax => false,
         };
-        self.shares("offload-activations", can)
+        let shares =
+            self.activation_shares[usize::from(can)].get_or_init(|| self.shares("offload-activations", can).into());
+        Arc::clone(shares)
     }
 
     /// Largest share of optimizer states that a plan may offload to the host.

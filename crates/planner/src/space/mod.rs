@@ -16,6 +16,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::Dispatcher;
 
 pub use floor::{least_memory, least_states, too_few_gpus};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
@@ -110,12 +111,19 @@ pub fn divisors(n: u32) -> Vec<u32> {
 /// costs.
 pub type PlanShape = Plan;
 
+/// Shape of a mix on an expert grid: ep, etp and dispatcher.
+pub(crate) fn on_grid(mix: &Plan, (ep, etp, dispatcher): (u32, u32, Dispatcher)) -> PlanShape {
+    Plan { layout: Layout { ep, etp, ..mix.layout }, dispatcher, ..mix.clone() }
+}
+
 /// Space of the plans of one problem under restrictions.
 #[derive(Clone, Debug)]
 pub struct Space<'a> {
     costs: &'a Costs<'a>,
     restrictions: &'a Restrictions,
-    /// Shares of optimizer states on the host where the framework has no such offload, and where it has.
+    /// Shares of activations on the host where the framework has no such offload, and where it has.
+    activation_shares: [OnceLock<Arc<[f64]>>; 2],
+    /// Shares of optimizer states on the host, likewise.
     optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
     /// Those that the requested framework can express, by ZeRO stage, without and with a pipeline.
     expressible_shares: [[OnceLock<Arc<[f64]>>; 2]; 4],
@@ -126,10 +134,10 @@ pub struct Space<'a> {
 impl<'a> Space<'a> {
     /// Creates the space of a problem under restrictions.
     pub fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
-        let optimizer_shares = [const { OnceLock::new() }; 2];
+        let [activation_shares, optimizer_shares] = [const { [const { OnceLock::new() }; 2] }; 2];
         let expressible_shares = [const { [const { OnceLock::new() }; 2] }; 4];
         let recomputes = vec![OnceLock::new(); costs.problem.model().layers() as usize + 1];
-        Self { costs, restrictions, optimizer_shares, expressible_shares, recomputes }
+        Self { costs, restrictions, activation_shares, optimizer_shares, expressible_shares, recomputes }
     }
 
     /// Values that plans of the space must or must not have.
@@ -146,16 +154,18 @@ impl<'a> Space<'a> {
     pub fn size(&self) -> u64 {
         let mut of_layout: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
         let mut of_pp: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut size = 0;
-        for mix in self.mixes() {
-            let grids = self.grids(&mix).len() as u64;
-            for layout in self.layouts(&mix) {
+        let mut below = |mix: &Plan| {
+            let below_layout = |layout: Layout| {
                 let (pp, key) = (layout.pp, (layout.pp, layout.dp, layout.dense_replicas()));
                 let pipelines = *of_pp.entry(pp).or_insert_with(|| self.count_above_sharding(pp));
-                size += grids * pipelines * *of_layout.entry(key).or_insert_with(|| self.count_shardings(&layout));
-            }
-        }
-        size
+                pipelines * *of_layout.entry(key).or_insert_with(|| self.count_shardings(&layout))
+            };
+            self.grids(mix.layout.tp).len() as u64 * self.layouts(mix).into_iter().map(below_layout).sum::<u64>()
+        };
+        // Grids and layouts read no more of a mix.
+        let mut of_mix: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let key = |mix: &Plan| (mix.layout.tp, mix.layout.cp, if self.allows_idle() { mix.micro_batch } else { 0 });
+        self.mixes().iter().map(|mix| *of_mix.entry(key(mix)).or_insert_with(|| below(mix))).sum()
     }
 
     /// Number of combinations of schedule, split, recomputation and offloaded activations on `pp` ranks.
@@ -199,30 +209,30 @@ impl<'a> Space<'a> {
         mixes
     }
 
-    /// Expert grids of a mix: ep, etp and dispatcher.
-    pub(crate) fn grids(&self, mix: &Plan) -> Vec<PlanShape> {
+    /// Expert grids of a tensor-parallel degree: ep, etp and dispatcher.
+    pub(crate) fn grids(&self, tp: u32) -> Vec<(u32, u32, Dispatcher)> {
         let problem = self.costs.problem;
-        let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
+        let gpus = u64::from(problem.cluster().gpus);
         let (expert_sizes, expert_tps) = match problem.model().experts() {
             0 => (vec![1], vec![1]),
             experts => (divisors(experts), divisors(tp)),
         };
         let (alone, spread) = (self.dispatchers(1), self.dispatchers(2));
-        let mut shapes = Vec::new();
+        let mut grids = Vec::new();
         for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
             let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
             if allowed && u64::from(ep) * u64::from(etp) <= gpus {
-                let layout = Layout { ep, etp, ..mix.layout };
                 let dispatchers = if ep == 1 { &alone } else { &spread };
-                shapes.extend(dispatchers.iter().map(|&dispatcher| Plan { layout, dispatcher, ..mix.clone() }));
+                grids.extend(dispatchers.iter().map(|&dispatcher| (ep, etp, dispatcher)));
             }
         }
-        shapes
+        grids
     }
 
     /// All shapes of the space, in a fixed order.
     pub fn shapes(&self) -> Vec<PlanShape> {
-        self.mixes().iter().flat_map(|mix| self.grids(mix)).collect()
+        let of_mix = |mix: Plan| self.grids(mix.layout.tp).into_iter().map(move |grid| on_grid(&mix, grid));
+        self.mixes().into_iter().flat_map(of_mix).collect()
     }
 
     /// Largest context-parallel degree that leaves a block of queries in each of a rank's two chunks.
