@@ -12,7 +12,7 @@ use super::own_runs::measured_runs;
 use super::plan::PlanOptions;
 use super::search::Found;
 use super::subject::Subject;
-use crate::report::json::{self, Priced};
+use crate::report::json::{self, AnswerDocument, Priced};
 use crate::report::{placed, pools_document};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
@@ -61,6 +61,16 @@ impl PlanQuestion {
     ///
     /// The question is invalid, or its framework cannot train the model.
     pub fn answer(&self, control: &Control) -> Result<Noted<String>, QuestionError> {
+        let Noted { value: document, notes } = self.document(control)?;
+        Ok(Noted { value: document.text()?, notes })
+    }
+
+    /// As [`PlanQuestion::answer`], before it is text.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlanQuestion::answer`].
+    pub fn document(&self, control: &Control) -> Result<Noted<AnswerDocument>, QuestionError> {
         let framework = self.plans.framework.as_deref().and_then(frameworks::named);
         let (question, risk) = self.problem.split_risk()?;
         let Noted { value: subject, mut notes } = question.subject(framework)?;
@@ -70,7 +80,7 @@ impl PlanQuestion {
                 let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
                 let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions }, control);
                 let arguments = self.problem.resolved_over_pools(&pooled, framework);
-                pools_document::json(&pooled, &answer)?.with_arguments(&arguments)?.text()?
+                pools_document::json(&pooled, &answer)?.with_arguments(&arguments)?
             }
             Subject::Cluster(problem) => {
                 let obstacle = framework.and_then(|known| known.limits.problem_obstacles(&problem).into_iter().next());
@@ -138,11 +148,11 @@ impl PlanAnswer {
     /// # Errors
     ///
     /// A value has no JSON form.
-    pub fn document(&self, question: &PlanQuestion) -> serde_json::Result<String> {
+    pub fn document(&self, question: &PlanQuestion) -> serde_json::Result<AnswerDocument> {
         let Self { problem, found, refined, .. } = self;
         if self.is_empty() {
             let answer = json::Answer { refined, ..json::Answer::default() };
-            return json::ranking(problem, &found.ranking, &answer)?.text();
+            return json::ranking(problem, &found.ranking, &answer);
         }
         let bills =
             self.economy.as_ref().map_or_else(|| Ok(Vec::new()), |known| known.bills(problem, &found.ranking))?;
@@ -150,8 +160,8 @@ impl PlanAnswer {
         let arguments = question.problem.resolved(problem, self.framework);
         let document = json::ranking(problem, &found.ranking, &answer)?.with_arguments(&arguments)?;
         let document = question.plans.place.json(problem, &self.placed, document)?;
-        let Some((optimum, changes)) = &self.changed else { return document.text() };
+        let Some((optimum, changes)) = &self.changed else { return Ok(document) };
         let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
-        document.with("sensitivity_of", &Priced::new(problem, optimum))?.with("sensitivity", &told)?.text()
+        document.with("sensitivity_of", &Priced::new(problem, optimum))?.with("sensitivity", &told)
     }
 }

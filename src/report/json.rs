@@ -251,6 +251,11 @@ impl AnswerDocument {
         self.with("arguments", arguments)
     }
 
+    /// The document as a value.
+    pub fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+
     /// Text with a final line break.
     ///
     /// # Errors

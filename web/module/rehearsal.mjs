@@ -24,7 +24,7 @@ export function rehearse(ask) {
     const answer = (request) => {
         try {
             const reply = ask(request);
-            return reply.document === undefined ? reply : JSON.parse(reply.document);
+            return typeof reply.document === "string" ? JSON.parse(reply.document) : reply.document ?? reply;
         } catch (why) {
             if (why instanceof WebAssembly.RuntimeError) throw why;
             return { plans: [] }; // what the engine refuses, it refuses in the first part

@@ -46,10 +46,9 @@ export function useAnswers(question: Question): Answers {
         const asked = planQuestion(question);
         background.giveUp();
         search
-            .ask<Noted>({ ask: "live", question: asked, winners: winners.current })
-            .then(({ document, notes, examples }) => {
+            .ask<Noted<Partial<PlanDocument>>>({ ask: "live", question: asked, winners: winners.current })
+            .then(({ document: told, notes, examples }) => {
                 if (!current) return;
-                const told = JSON.parse(document) as Partial<PlanDocument>;
                 if (!isOfOneKind(told)) throw new Refused("pools of different GPUs: `meshwright plan` answers them; the page shows one kind of GPU");
                 const plans = told.plans.map((plan) => plan.plan);
                 const fastest = told.recommended?.fastest?.plan;
@@ -163,9 +162,9 @@ export function sized(question: Question, sizes: number[], told: (found: Sized) 
     const run = async () => {
         let winners: string[] = [];
         for (const gpus of sizes) {
-            const { document } = await changes.ask<Noted>({ ask: "live", question: planQuestion({ ...question, gpus }), winners });
+            const { document } = await changes.ask<Noted<PlanDocument>>({ ask: "live", question: planQuestion({ ...question, gpus }), winners });
             if (!current) return;
-            const { plans, recommended, bills } = JSON.parse(document) as PlanDocument;
+            const { plans, recommended, bills } = document;
             const at = (recommended?.rank ?? 1) - 1;
             winners = [...new Set([...plans.map((plan) => plan.plan), ...winners])].slice(0, 16);
             told({ gpus, plan: plans[at] ?? null, bill: bills?.[at] ?? null });

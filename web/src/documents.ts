@@ -92,8 +92,8 @@ export interface Kernels {
 /** Reply to `picture`: `explanation` is the text of a document. */
 export interface Picture { explanation: string; timeline: Timeline | null; groups: Network; kernels: Kernels }
 
-/** Reply to `plan` and `live`; where no plan runs, `live` tells a rejected plan of each rule, as `rule: reason`. */
-export interface Noted { document: string; notes: string[]; examples: string[] }
+/** Reply to `plan`, whose document is text, and to `live`; where no plan runs, `live` tells a rejected plan of each rule, as `rule: reason`. */
+export interface Noted<Document = string> { document: Document; notes: string[]; examples: string[] }
 
 export interface ModelEntry {
     name: string; title: string; parameters: number; active: number; layers: number; hidden: number; seq_len: number; experts: number;

@@ -33,7 +33,7 @@ const moved = {};
 function answer() {
     const told = modules.map((module) => {
         const before = process.cpuUsage();
-        const document = JSON.parse(module.ask({ ask: "live", question: question(moved), winners: module.winners }).document);
+        const document = module.ask({ ask: "live", question: question(moved), winners: module.winners }).document;
         const { user, system } = process.cpuUsage(before);
         module.took.push((user + system) / 1000);
         module.winners = [...new Set([...document.plans.map(({ plan }) => plan), ...module.winners])].slice(0, 16);

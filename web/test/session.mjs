@@ -31,7 +31,7 @@ const COUNTS = ["evaluated", "rejected", "certificate"];
 
 function told(ask, question, winners) {
     try {
-        const document = JSON.parse(ask({ ask: "live", question, winners }).document);
+        const document = ask({ ask: "live", question, winners }).document;
         const found = (document.plans ?? []).map(({ plan }) => plan);
         return { found, text: JSON.stringify(document, (key, value) => (COUNTS.includes(key) ? undefined : value)) };
     } catch (why) {

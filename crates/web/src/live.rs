@@ -14,6 +14,7 @@ use meshwright::question::{
 };
 use meshwright::search::{Replays, SearchOptions};
 use meshwright::space::parse_plan;
+use serde_json::Value;
 
 /// Most answers that are kept.
 const MOST_KEPT: usize = 16;
@@ -69,10 +70,7 @@ fn candidates(winners: &[String], problem: &Problem) -> Vec<Plan> {
 /// # Errors
 ///
 /// As [`PlanQuestion::answer`].
-pub fn answer(
-    question: &PlanQuestion,
-    winners: &[String],
-) -> Result<(String, Vec<String>, Vec<String>), QuestionError> {
+pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(Value, Vec<String>, Vec<String>), QuestionError> {
     let plans = &question.plans;
     let bare = PlanQuestion {
         plans: PlanOptions {
@@ -88,8 +86,8 @@ pub fn answer(
     let (Subject::Cluster(problem), notes, true) =
         split(unlimited.subject(None)?, by_time && plans.framework.is_none())
     else {
-        let Noted { value, notes } = bare.answer(&|_, _| ControlFlow::Continue(()))?;
-        return Ok((value, notes, Vec::new()));
+        let Noted { value: document, notes } = bare.document(&|_, _| ControlFlow::Continue(()))?;
+        return Ok((document.into_value(), notes, Vec::new()));
     };
     let problem = *problem;
     let (launcher, note) = plans.default_launcher(&problem);
@@ -108,7 +106,7 @@ pub fn answer(
     if answer.found.ranking.evaluations.is_empty() {
         examples.extend(answer.found.ranking.rejections.iter().map(|rule| [rule.rule, &rule.example].join(": ")));
     }
-    Ok((answer.document(&bare)?, notes.into_iter().chain(note).collect(), examples))
+    Ok((answer.document(&bare)?.into_value(), notes.into_iter().chain(note).collect(), examples))
 }
 
 fn split(noted: Noted<Subject>, searched_here: bool) -> (Subject, Vec<String>, bool) {
@@ -120,12 +118,11 @@ mod tests {
     use super::*;
 
     /// Documents of several questions in turn, each with the winners of those before, but for the counts of the certificate.
-    fn session(questions: &[PlanQuestion]) -> Vec<serde_json::Value> {
+    fn session(questions: &[PlanQuestion]) -> Vec<Value> {
         let mut winners: Vec<String> = Vec::new();
         let mut documents = Vec::new();
         for question in questions {
-            let (text, ..) = answer(question, &winners).unwrap();
-            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let (mut document, ..) = answer(question, &winners).unwrap();
             let plans = document["plans"].as_array().unwrap().iter();
             winners.extend(plans.map(|plan| plan["plan"].as_str().unwrap().to_owned()));
             for counts in ["evaluated", "rejected", "certificate"] {

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::own_runs::{self, LogsQuestion, TimedQuestion};
 use crate::{catalogue, launch, live, network, picture, roofline};
@@ -27,7 +27,7 @@ pub enum PageRequest {
         /// Question as the command line reads it.
         question: PlanQuestion,
     },
-    /// Plans of `plan` without refined stages and host orders: while a control moves.
+    /// Plans of `plan` without refined stages and host orders, while a control moves. The document is an object, not text.
     Live {
         /// Question as the command line reads it.
         question: PlanQuestion,
@@ -75,21 +75,19 @@ pub enum PageRequest {
     },
 }
 
-#[derive(Serialize)]
-struct Noted {
-    document: Value,
-    notes: Vec<String>,
-    examples: Vec<String>,
-}
-
 type Reply = Result<Value, Box<dyn Error>>;
 
 /// Reply to a request in JSON: `{"ok": …}` or `{"error": "…"}`.
 pub fn reply(request: &[u8]) -> String {
     match serde_json::from_slice::<PageRequest>(request).map_err(Box::from).and_then(|request| request.answer()) {
-        Ok(value) => json!({ "ok": value }).to_string(),
-        Err(error) => json!({ "error": error.to_string() }).to_string(),
+        Ok(value) => object([("ok", value)]).to_string(),
+        Err(error) => object([("error", error.to_string().into())]).to_string(),
     }
+}
+
+/// Object of these entries. `json!` copies every value that it is given.
+fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    Value::Object(entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
 }
 
 impl PageRequest {
@@ -98,11 +96,11 @@ impl PageRequest {
             Self::Catalogue {} => catalogue::catalogue(),
             Self::Plan { question } => {
                 let answer = question.answer(&|_, _| ControlFlow::Continue(()))?;
-                noted(answer.value.into(), answer.notes, Vec::new())
+                Ok(noted(answer.value.into(), answer.notes, Vec::new()))
             }
             Self::Live { question, winners } => {
                 let (document, notes, examples) = live::answer(question, winners)?;
-                noted(document.into(), notes, examples)
+                Ok(noted(document, notes, examples))
             }
             Self::Picture { problem, plan } => {
                 let (problem, plan) = subject(problem, plan)?;
@@ -125,8 +123,8 @@ impl PageRequest {
     }
 }
 
-fn noted(document: Value, notes: Vec<String>, examples: Vec<String>) -> Reply {
-    Ok(serde_json::to_value(Noted { document, notes, examples })?)
+fn noted(document: Value, notes: Vec<String>, examples: Vec<String>) -> Value {
+    object([("document", document), ("notes", notes.into()), ("examples", examples.into())])
 }
 
 /// Problem of one kind of GPU, and a plan on it.

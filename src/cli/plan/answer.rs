@@ -18,7 +18,7 @@ const MOST_SENTENCES: usize = 6;
 /// The answer in the format that the arguments name.
 pub fn text(args: &Args, question: &PlanQuestion, answer: &PlanAnswer) -> Result<String> {
     match args.format {
-        OutputFormat::Json => Ok(answer.document(question)?),
+        OutputFormat::Json => Ok(answer.document(question)?.text()?),
         OutputFormat::Csv => {
             let rows = answer.found.ranking.evaluations.iter();
             let rows = rows.map(|evaluation| serde_json::to_value(Priced::new(&answer.problem, evaluation)));

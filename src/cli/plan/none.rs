@@ -15,7 +15,7 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     let PlanAnswer { problem, found, refined, .. } = answer;
     let (ranking, fix) = (&found.ranking, &question.plans.fix);
     if format == OutputFormat::Json {
-        output::print(&answer.document(question)?)?;
+        output::print(&answer.document(question)?.text()?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
     if ranking.rejections.is_empty() {
