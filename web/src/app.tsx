@@ -1,6 +1,6 @@
 /** The page: a question on the left, its answer on the right. */
 
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 
 import { Answer } from "./answer";
 import { useAnswers } from "./answers";
@@ -38,7 +38,7 @@ export function App() {
     const { answered, error, busy } = useAnswers(question);
 
     // Files of a user's own stay to be chosen: a cluster that is dropped after a model takes nothing from it.
-    const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: { ...before.texts, ...part.texts } })), []);
+    const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: part.texts ? { ...before.texts, ...part.texts } : before.texts })), []);
 
     useEffect(() => {
         const follow = () => {
@@ -67,6 +67,12 @@ export function App() {
         return () => clearTimeout(timer);
     }, [question, tab, linked]);
 
+    // Views are those of an answer: a question that has none yet changes nothing in them.
+    const views = useMemo(
+        () => answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} tab={tab} setTab={setTab} />,
+        [answered, shown, recommended, error, panels.logs, tab],
+    );
+
     return (
         <Drop change={change} show={show}>
             <a class="skip" href="#answer">Skip to the answer</a>
@@ -83,7 +89,7 @@ export function App() {
                     {panels.runs && <Validation file={panels.runs} close={() => show({ runs: null })} />}
                     {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={gpuOf(question)} close={() => show({ logs: [] })} />}
                     <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
-                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} tab={tab} setTab={setTab} />}
+                    {views}
                     <footer class="foot">
                         <p>
                             Predictions of an analytic model, with intervals that hold nine of ten published runs. The same question on a

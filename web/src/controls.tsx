@@ -1,7 +1,7 @@
 /** The question: model, cluster, workload, and what plans may use. */
 
 import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useMemo } from "preact/hooks";
 
 import type { Change } from "./app";
 import type { Catalogue, Problem } from "./documents";
@@ -25,15 +25,18 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
     const gpus = question.gpus ?? problem?.gpus ?? cluster?.gpus ?? 8;
     const batch = question.batch ?? problem?.global_batch ?? 128;
     const seq = question.seq ?? problem?.seq_len ?? model?.seq_len ?? 8192;
+    // The same lists while a slider moves, whose hundreds of entries are then not compared.
+    const models = useMemo(() => entries(catalogue.models, question.model, question.texts), [catalogue, question.model, question.texts]);
+    const clusters = useMemo(() => entries(catalogue.clusters, question.cluster, question.texts), [catalogue, question.cluster, question.texts]);
     return (
         <form class="controls" aria-label="Question" onSubmit={(event) => event.preventDefault()}>
             <details open={matchMedia("(min-width: 900px)").matches}>
                 <summary>Question</summary>
                 <Choice label="Model" value={question.model} change={(name) => change({ model: name, seq: null })}
-                    options={entries(catalogue.models.map(({ name, title }): [string, string] => [name, title]), question.model, question.texts)}
+                    options={models}
                     hint={model && `${count(model.parameters)} parameters${model.active < model.parameters ? `, ${count(model.active)} active` : ""} · ${model.layers} layers`} />
                 <Choice label="Cluster" value={question.cluster} change={(name) => change({ cluster: name, gpus: null, nic: null, hbm: null })}
-                    options={entries(catalogue.clusters.map(({ name, title }): [string, string] => [name, title]), question.cluster, question.texts)}
+                    options={clusters}
                     hint={cluster && `${whole(cluster.gpus)} × ${cluster.gpu} · ${cluster.domain} per scale-up domain`} />
                 <label class="file">
                     <span>Own files: drop a <code>config.json</code>, a model or cluster as TOML, a launch script to check, training logs or a CSV of runs anywhere, or</span>
@@ -117,20 +120,21 @@ function multiples(node: number, most: number): number[] {
     return [...found].sort((a, b) => a - b);
 }
 
-function entries(all: [string, string][], current: string, texts: Record<string, string>): [string, string][] {
-    const own = [current, ...Object.keys(texts)].filter((name, at, names) => names.indexOf(name) === at && !all.some(([entry]) => entry === name));
-    return [...own.map((name): [string, string] => [name, name]), ...all];
+function entries(all: { name: string; title: string }[], current: string, texts: Record<string, string>): [string, string][] {
+    const own = [current, ...Object.keys(texts)].filter((name, at, names) => names.indexOf(name) === at && !all.some((entry) => entry.name === name));
+    return [...own.map((name): [string, string] => [name, name]), ...all.map(({ name, title }): [string, string] => [name, title])];
 }
 
 interface ChoiceProps { label: string; value: string; change(value: string): void; options: [string, string][]; hint?: ComponentChildren }
 
 function Choice({ label, value, change, options, hint }: ChoiceProps) {
     const id = useId();
+    const shown = useMemo(() => options.map(([name, title]) => <option key={name} value={name} selected={name === value}>{title}</option>), [options, value]);
     return (
         <div class="field">
             <label for={id}>{label}</label>
             <select id={id} value={value} onChange={(event) => change(event.currentTarget.value)}>
-                {options.map(([name, title]) => <option key={name} value={name} selected={name === value}>{title}</option>)}
+                {shown}
             </select>
             {hint && <small>{hint}</small>}
         </div>
