@@ -1,5 +1,7 @@
 //! Memory of the ranks of a pipeline beside their states, ready for shardings.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use super::block::{Layers, ROUNDING};
@@ -89,7 +91,7 @@ impl RankMemory {
     /// Ranks of a class that may need the most.
     #[inline]
     fn ranks(&self, class: usize, is_by_moment: bool) -> &[Held] {
-        if is_by_moment { &self.by_moment[class] } else { &self.together[class..=class] }
+        if is_by_moment { &self.by_moment[class] } else { slice::from_ref(&self.together[class]) }
     }
 
     /// Memory of a rank with these states, and which it is.
