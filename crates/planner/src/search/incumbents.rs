@@ -1,6 +1,9 @@
 //! Incumbents: the best plans so far, and the cutoff that a lower bound must stay under.
 
+use std::sync::Arc;
+
 use super::options::{Goal, Objective, SearchOptions};
+use super::pareto::ParetoFront;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
@@ -88,12 +91,21 @@ pub(super) struct Incumbents {
     by_layout: Vec<Candidate>,
     /// Cutoff: objective of the last incumbent that is wanted, or the ceiling while there are fewer than `top`.
     last: f64,
-    front: Vec<Candidate>,
+    /// Pareto front at the start of the batch, which all its workers read.
+    known_front: Arc<ParetoFront<Candidate>>,
+    /// Plans found since that it does not dominate, nor they each other.
+    front: ParetoFront<Candidate>,
 }
 
 impl Incumbents {
     pub fn new(wanted: SearchTarget) -> Self {
-        Self { wanted, by_layout: Vec::new(), last: wanted.ceiling, front: Vec::new() }
+        Self {
+            wanted,
+            by_layout: Vec::new(),
+            last: wanted.ceiling,
+            known_front: Arc::default(),
+            front: ParetoFront::default(),
+        }
     }
 
     /// Copy with the incumbents of a batch's start, which a worker improves independently.
@@ -113,8 +125,7 @@ impl Incumbents {
     /// Whether no plan of this layout with at least the time and memory of `bound` can enter the answer.
     pub fn is_hopeless(&self, layout: &Layout, bound: Price) -> bool {
         let Some(objective) = self.objective() else {
-            let gpus = layout.world_size();
-            return self.front.iter().any(|known| beats(known, bound, gpus));
+            return self.is_dominated(bound, layout.world_size());
         };
         let least = objective.of(bound, layout.world_size());
         least > self.last || self.of_layout(layout).is_some_and(|known| least > measure(known, objective))
@@ -154,7 +165,7 @@ impl Incumbents {
         let fewest = self.wanted.fewest;
         match self.objective() {
             Some(objective) => objective.of(bound, fewest) > self.last,
-            None => self.front.iter().any(|known| beats(known, bound, fewest)),
+            None => self.is_dominated(bound, fewest),
         }
     }
 
@@ -177,25 +188,26 @@ impl Incumbents {
         self.by_layout.retain(|known| measure(known, objective) <= last);
     }
 
-    fn offer_to_front(&mut self, candidate: Candidate) {
-        let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
-        if self.front.iter().any(|known| beats(known, price, gpus)) {
-            return;
-        }
-        if let Some(known) = self.front.iter_mut().find(|known| is_same(known, &candidate)) {
-            if candidate.place < known.place {
-                *known = candidate;
-            }
-            return;
-        }
-        self.front.retain(|known| !beats(&candidate, known.price, known.plan.layout.world_size()));
-        self.front.push(candidate);
+    /// Whether a plan of the Pareto front dominates all plans with at least this time and memory on these GPUs.
+    fn is_dominated(&self, bound: Price, gpus: u32) -> bool {
+        self.known_front.dominates(bound, gpus) || self.front.dominates(bound, gpus)
     }
 
+    fn offer_to_front(&mut self, candidate: Candidate) {
+        let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
+        if !self.known_front.dominates(price, gpus) {
+            add(&mut self.front, candidate);
+        }
+    }
+
+    /// These incumbents with those that workers have found since they were copied.
     pub fn merge(mut self, other: Self) -> Self {
-        for candidate in other.by_layout.into_iter().chain(other.front) {
+        for candidate in other.by_layout {
             self.offer(candidate.plan, candidate.price, candidate.place);
         }
+        drop(other.known_front);
+        let found = std::mem::take(&mut self.front).into_values().chain(other.front.into_values());
+        found.for_each(|candidate| add(Arc::make_mut(&mut self.known_front), candidate));
         self
     }
 
@@ -203,7 +215,9 @@ impl Incumbents {
     pub fn into_plans(self) -> Vec<Plan> {
         let objective = self.objective().unwrap_or_default();
         let most = self.wanted.most();
-        let mut all: Vec<Candidate> = self.by_layout.into_iter().chain(self.front).collect();
+        let mut front = Arc::unwrap_or_clone(self.known_front);
+        self.front.into_values().for_each(|candidate| add(&mut front, candidate));
+        let mut all: Vec<Candidate> = self.by_layout.into_iter().chain(front.into_values()).collect();
         all.sort_by(|a, b| {
             let by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));
             measure(a, objective)
@@ -227,15 +241,8 @@ fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
     by_price.unwrap_or_else(|| a.place.cmp(&b.place)).is_lt()
 }
 
-/// Whether `known` Pareto-dominates: no worse in time, memory and GPUs, and better in at least one.
-fn beats(known: &Candidate, price: Price, gpus: u32) -> bool {
-    let mine = known.plan.layout.world_size();
-    known.price.time <= price.time
-        && known.price.memory <= price.memory
-        && mine <= gpus
-        && (known.price.time < price.time || known.price.memory < price.memory || mine < gpus)
-}
-
-fn is_same(a: &Candidate, b: &Candidate) -> bool {
-    a.price == b.price && a.plan.layout.world_size() == b.plan.layout.world_size()
+/// Adds a plan to a front. Of two with the same time, memory and GPUs, the earlier in the order of the space is kept.
+fn add(front: &mut ParetoFront<Candidate>, candidate: Candidate) {
+    let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
+    front.add(candidate, price, gpus, |a, b| a.place < b.place);
 }

@@ -31,6 +31,7 @@ mod neighbours;
 mod on_host;
 mod open;
 mod options;
+mod pareto;
 mod pipelines;
 mod ranking;
 mod state;

@@ -1,0 +1,150 @@
+//! Pareto front of step time, memory and GPUs in use, as far as it is known.
+//!
+//! ```text
+//! staircase of N GPUs: the front of time and memory of all plans on N GPUs or fewer
+//! ```
+//!
+//! Whether a plan is dominated is then one binary search in the staircase of its GPUs, however many plans the front has.
+
+use meshwright_engine::cost::incremental::Price;
+
+/// Pareto front of values, each with a price and a number of GPUs.
+#[derive(Clone, Debug)]
+pub(super) struct ParetoFront<T> {
+    /// In the order in which they came; some are dominated by later ones.
+    values: Vec<T>,
+    /// By ascending number of GPUs.
+    staircases: Vec<Staircase>,
+}
+
+/// Front of time and memory of all values on so many GPUs or fewer.
+#[derive(Clone, Debug)]
+struct Staircase {
+    gpus: u32,
+    /// By ascending time and descending memory.
+    steps: Vec<Step>,
+}
+
+/// One value on a staircase.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    price: Price,
+    gpus: u32,
+    /// Index among the values.
+    value: usize,
+}
+
+impl<T> Default for ParetoFront<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), staircases: Vec::new() }
+    }
+}
+
+impl<T> ParetoFront<T> {
+    /// Whether a value is no worse in time, memory and GPUs, and better in at least one.
+    pub fn dominates(&self, price: Price, gpus: u32) -> bool {
+        let staircase = self.staircases.partition_point(|staircase| staircase.gpus <= gpus).checked_sub(1);
+        staircase.and_then(|at| self.staircases[at].lightest(price)).is_some_and(|step| {
+            let Price { time, memory } = step.price;
+            memory < price.memory || memory == price.memory && (time < price.time || step.gpus < gpus)
+        })
+    }
+
+    /// Adds a value that none dominates. Of two with the same price and GPUs, the one that `is_earlier` is kept.
+    pub fn add(&mut self, value: T, price: Price, gpus: u32, is_earlier: impl Fn(&T, &T) -> bool) {
+        if self.dominates(price, gpus) {
+            return;
+        }
+        let at = self.staircases.partition_point(|staircase| staircase.gpus < gpus);
+        if self.staircases.get(at).is_none_or(|staircase| staircase.gpus != gpus) {
+            let steps = if at > 0 { self.staircases[at - 1].steps.clone() } else { Vec::new() };
+            self.staircases.insert(at, Staircase { gpus, steps });
+        }
+        if let Some(equal) = self.staircases[at].lightest(price).filter(|step| step.price == price && step.gpus == gpus)
+        {
+            let known = &mut self.values[equal.value];
+            if is_earlier(&value, known) {
+                *known = value;
+            }
+            return;
+        }
+        let step = Step { price, gpus, value: self.values.len() };
+        self.values.push(value);
+        self.staircases[at..].iter_mut().for_each(|staircase| staircase.add(step));
+    }
+
+    /// The values that no other dominates.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        let mut values: Vec<Option<T>> = self.values.into_iter().map(Some).collect();
+        let own = |staircase: Staircase| staircase.steps.into_iter().filter(move |step| step.gpus == staircase.gpus);
+        self.staircases.into_iter().flat_map(own).filter_map(move |step| values[step.value].take())
+    }
+}
+
+impl Staircase {
+    /// Step of least memory among those that take no longer.
+    fn lightest(&self, price: Price) -> Option<&Step> {
+        let later = self.steps.partition_point(|step| step.price.time <= price.time);
+        later.checked_sub(1).map(|at| &self.steps[at])
+    }
+
+    /// Adds a step, unless another is better, and drops those that are no better.
+    fn add(&mut self, step: Step) {
+        let Price { time, memory } = step.price;
+        let is_better = |known: &Step| known.price.memory <= memory && known.price != step.price;
+        if self.lightest(step.price).is_some_and(is_better) {
+            return;
+        }
+        let from = self.steps.partition_point(|known| known.price.time < time);
+        let dropped = self.steps[from..].partition_point(|known| known.price.memory >= memory);
+        self.steps.splice(from..from + dropped, [step]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meshwright_engine::units::{Bytes, Seconds};
+
+    type Point = (u8, u8, u8);
+
+    /// Whether `a` is no worse than `b` in any of three figures, and better in one.
+    fn dominates(a: Point, b: Point) -> bool {
+        a.0 <= b.0 && a.1 <= b.1 && a.2 <= b.2 && a != b
+    }
+
+    fn price((time, memory, _): Point) -> Price {
+        Price { time: Seconds::new(f64::from(time)), memory: Bytes::new(f64::from(memory)) }
+    }
+
+    /// Points of three figures below 6, the same from the same seed.
+    fn drawn(seed: u64, count: usize) -> Vec<Point> {
+        let mut state = seed;
+        let mut figure = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % 6) as u8
+        };
+        (0..count).map(|_| (figure(), figure(), figure())).collect()
+    }
+
+    #[test]
+    fn the_front_is_what_a_plain_comparison_leaves() {
+        for seed in 0..400 {
+            let points = drawn(seed, seed as usize % 40);
+            let mut front = ParetoFront::default();
+            for (place, &point) in points.iter().enumerate().rev() {
+                front.add((place, point), price(point), u32::from(point.2), |a, b| a.0 < b.0);
+            }
+            for any in itertools::iproduct!(0..6, 0..6, 0..6) {
+                let plain = points.iter().any(|known| dominates(*known, any));
+                assert_eq!(front.dominates(price(any), u32::from(any.2)), plain, "{any:?} of {points:?}");
+            }
+            let is_first = |&(place, point): &(usize, Point)| !points[..place].contains(&point);
+            let is_left = |(_, point): &(usize, Point)| !points.iter().any(|known| dominates(*known, *point));
+            let plain: Vec<_> = points.iter().copied().enumerate().filter(is_first).filter(is_left).collect();
+            let mut found: Vec<_> = front.into_values().collect();
+            found.sort_unstable();
+            assert_eq!(found, plain);
+        }
+    }
+}
