@@ -213,6 +213,18 @@ fn the_search_finds_what_a_plain_loop_finds_in_other_problems() {
     as_by_hand(1_000_001);
 }
 
+/// Under ZeRO 3 the optimizer may fit on the device only where more of the activations are on the host, so more may be faster.
+#[test]
+fn and_where_offloaded_activations_make_room_for_the_optimizer() {
+    let spec = spec("deepseek-v2", "dgx-h100-64", "torchtitan-2024", 12, 4096).gpus(12).set("model.layers=d*1 m*3");
+    let mut restrictions = Restrictions::default();
+    let fixed = "pp=2 tp=1 mbs=1 ep=1..2 cp=1..2 zero=3 order=tp-cp-ep-dp-pp split=even offload-optimizer=0,0.5 \
+                 offload-activations=0,1 recompute=none,full,act,first-1 schedule=interleaved,zb-h1,dualpipe";
+    fixed.split_whitespace().for_each(|item| restrictions.fix(item).unwrap());
+    let (evaluations, _) = searched_both_ways(&spec, &restrictions);
+    assert!(!evaluations.is_empty());
+}
+
 /// Bounds leave out offload that hosts have no room for before it is priced.
 #[test]
 fn and_where_hosts_have_little_memory() {

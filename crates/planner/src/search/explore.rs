@@ -205,7 +205,8 @@ impl Explorer<'_> {
             }
             let fit = Fit { beside: &memory, budget };
             let fits = |menu: &Menu| menu.any_gathered_fits(self.costs, &plan, &fit, &|_| false);
-            let slow_gathered = gathered.is_none() || menu.is_some_and(|menu| !fits(menu));
+            let none_fits = menu.is_some_and(|menu| !fits(menu));
+            let slow_gathered = gathered.is_none() || none_fits;
             if let Some(menu) = menu.filter(|_| slow_gathered) {
                 let too_slow = found.best.too_slow(&plan.layout);
                 let is_slow = |edges: Seconds| too_slow(*least + edges);
@@ -215,19 +216,23 @@ impl Explorer<'_> {
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
-            let edges = || menu.and_then(|menu| menu.edges_within(&menu.sharded, self.costs, &plan, &fit));
-            let gathered = || {
-                slow_gathered || {
-                    let least = pipeline.least_gathered_time(self.costs);
-                    found.is_hopeless(&plan.layout, least)
-                        || found.is_hopeless(&plan.layout, least + edges().unwrap_or_default())
-                }
-            };
-            let is_slow = slow && (!engines.gathered || gathered());
-            if is_slow || !self.loaded((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found) {
+            let least_gathered = gathered.filter(|_| slow).map(|_| pipeline.least_gathered_time(self.costs));
+            let is_late =
+                |ends: Seconds| least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least + ends));
+            if slow && is_late(Seconds::ZERO) {
                 // Offloading more, or recomputing one more layer, is no faster.
-                let more = shares.len() - fewer - usize::from(!is_slow);
-                found.counts.flow += shardings * more as u64;
+                found.counts.flow += shardings * (shares.len() - fewer) as u64;
+                return fewer == 0;
+            }
+            // What makes them fit may take too long, which says nothing of plans that keep less.
+            let edges = || menu.and_then(|menu| menu.edges_within(&menu.sharded, self.costs, &plan, &fit));
+            if slow && (none_fits || is_late(edges().unwrap_or_default())) {
+                found.counts.flow += shardings;
+                continue;
+            }
+            let is_open = self.loaded((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found);
+            if !is_open && !none_fits {
+                found.counts.flow += shardings * (shares.len() - fewer - 1) as u64;
                 return fewer == 0;
             }
         }
