@@ -2,7 +2,8 @@
 
 use super::bounded::BoundedPipe;
 use super::explorer::Explorer;
-use super::pipelines::{Recomputed, SplitFloor};
+use super::pipelines::SplitFloor;
+use super::recomputed::Recomputed;
 use super::tables::Recomputes;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::UnsharedMemory;

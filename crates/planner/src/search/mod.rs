@@ -34,6 +34,7 @@ mod options;
 mod pareto;
 mod pipelines;
 mod ranking;
+mod recomputed;
 mod state;
 mod stop;
 mod tables;

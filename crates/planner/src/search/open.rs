@@ -4,7 +4,7 @@ use super::bounded::BoundedPipe;
 use super::certificate::Counts;
 use super::explorer::Explorer;
 use super::frontier::Ready;
-use super::pipelines::Recomputed;
+use super::recomputed::Recomputed;
 use super::state::SearchState;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{Feeding, Mixing};

@@ -9,72 +9,18 @@ use smallvec::SmallVec;
 
 use super::bounded::{BoundedLayout, BoundedPipe, LeastEnds, ShapeBound};
 use super::certificate::Counts;
-use super::groups::Groups;
 use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
+use super::recomputed::Recomputed;
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, layer_bound,
-    least_time_of_flow,
+    Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, layer_bound, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
-
-/// Layers of one shape under each recomputation, computed on first use.
-pub(super) struct Recomputed<'r> {
-    costs: &'r Costs<'r>,
-    shape: &'r Plan,
-    block: Block,
-    known: Vec<(Recompute, OnceCell<Layers>)>,
-    /// Layers that the head weighs in a pipeline under each recomputation.
-    heads: Vec<OnceCell<f64>>,
-    /// The least and the most of those.
-    range_of_heads: OnceCell<(f64, f64)>,
-    floor: OnceCell<Layers>,
-    groups: OnceCell<Groups>,
-}
-
-impl<'r> Recomputed<'r> {
-    pub fn new(costs: &'r Costs<'r>, tables: &Tables, shape: &'r Plan, (mixing, feeding): (&Mixing, &Feeding)) -> Self {
-        let known: Vec<_> = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
-        let heads = vec![OnceCell::new(); known.len()];
-        let block = Block::new(costs, shape, mixing, feeding);
-        let (range_of_heads, floor, groups) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { costs, shape, block, known, heads, range_of_heads, floor, groups }
-    }
-
-    /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
-    pub fn floor(&self) -> &Layers {
-        self.floor.get_or_init(|| self.at(0).floor())
-    }
-
-    /// Groups of recomputations that take about as long.
-    pub fn groups(&self) -> &Groups {
-        let priced = || (0..self.known.len()).map(|place| (self.known[place].0, self.at(place)));
-        self.groups.get_or_init(|| Groups::new(priced()))
-    }
-
-    pub fn at(&self, place: usize) -> &Layers {
-        let (recompute, cell) = &self.known[place];
-        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
-    }
-
-    /// Layers that the head weighs in a pipeline.
-    pub fn head(&self, place: usize) -> f64 {
-        let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
-        *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
-    }
-
-    /// The least and the most layers that the head weighs in a pipeline under any recomputation.
-    fn range_of_heads(&self) -> (f64, f64) {
-        let wider = |(least, most): (f64, f64), head: f64| (least.min(head), most.max(head));
-        let heads = || (0..self.known.len()).map(|place| self.head(place));
-        *self.range_of_heads.get_or_init(|| heads().fold((f64::INFINITY, 0.0), wider))
-    }
-}
 
 /// Classes of the ranks of a pipeline with each split, and their menus.
 pub(super) type Splits<'p> = SmallVec<[(&'p Stages, Arc<PlanMenu>); 2]>;
