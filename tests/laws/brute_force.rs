@@ -225,6 +225,16 @@ fn and_where_offloaded_activations_make_room_for_the_optimizer() {
     assert!(!evaluations.is_empty());
 }
 
+/// Under ZeRO 3 in a pipeline half the head counts, which is much of the step of a model of five layers.
+#[test]
+fn and_where_the_head_weighs_as_much_as_layers() {
+    let spec = spec("qwen2.5-7b", "h200-ethernet-512", "torchtitan-2024", 6, 4096).gpus(2).set("model.layers=d*5");
+    let mut restrictions = Restrictions::default();
+    restrictions.fix("tp=1").unwrap();
+    let (evaluations, _) = searched_both_ways(&spec, &restrictions);
+    assert!(!evaluations.is_empty());
+}
+
 /// Bounds leave out offload that hosts have no room for before it is priced.
 #[test]
 fn and_where_hosts_have_little_memory() {

@@ -123,8 +123,8 @@ fn bounds_never_exceed_the_played_time() {
         let bound = loaded.bound(costs, &sharding, Seconds::ZERO);
         let played = costs.evaluate_simulated(plan);
         let time = played.step.total();
-        let least =
-            layer_bound(costs, plan, (&mixing, &feeding), (costs.problem.cluster().gpus, costs.problem.cluster().gpus));
+        let (gpus, may_gather) = (costs.problem.cluster().gpus, plan.layout.pp > 1 && plan.zero == ZeroStage::Three);
+        let least = layer_bound(costs, plan, (&mixing, &feeding), (gpus, gpus), may_gather);
         let at_most = |bound: f64, what: &str| {
             assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
         };

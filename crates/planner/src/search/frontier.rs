@@ -61,12 +61,13 @@ impl Frontier {
     pub fn new(pipelines: &Pipelines, shapes: &Shapes, goal: Goal) -> Self {
         let (costs, by_memory) = (pipelines.costs, goal == Goal::Best(Objective::Memory));
         let gpus = costs.problem.cluster().gpus;
+        let may_gather = pipelines.tables.engines(2).gathered;
         let fewest = if pipelines.space.allows_idle() { 1 } else { gpus };
         let mut by_layers: Vec<(Price, usize, u32)> = (0..shapes.len())
             .into_par_iter()
             .map(|index| {
                 let (plan, mixing, feeding) = shapes.at(index);
-                let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest));
+                let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest), may_gather);
                 (Price { time, memory: Bytes::ZERO }, index, 0)
             })
             .collect();

@@ -142,7 +142,8 @@ impl<'e> Pipelines<'e> {
                 continue;
             }
             let gpus = layout.world_size();
-            let time = layer_bound(self.costs, &plan, parts, (gpus, gpus));
+            let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
+            let time = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
             place += pipes.pipelines.len() as u32;

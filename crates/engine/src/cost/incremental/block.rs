@@ -17,8 +17,10 @@ use crate::units::{Bytes, Seconds};
 pub struct Mixing {
     layers: Vec<LayerCost>,
     ends: Ends,
-    /// All layers and the head, for one micro-batch.
+    /// All layers, for one micro-batch.
     busy: Seconds,
+    /// The head, likewise.
+    head: Seconds,
 }
 
 /// The feed-forward part of every kind of layer: tp, sp, tokens, ep, etp, dispatcher.
@@ -41,7 +43,7 @@ impl Mixing {
         let ends = costs.ends(plan);
         let halved = if costs.is_lora() { 0.5 } else { 1.0 };
         let head = ends.head.forward + ends.head_comm.forward + (ends.head.backward + ends.head_comm.backward) * halved;
-        Self { busy: busy(costs, &layers) + head, layers, ends }
+        Self { busy: busy(costs, &layers), head, layers, ends }
     }
 }
 
@@ -82,17 +84,20 @@ fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
 /// ```
 ///
 /// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly. Host
-/// floors and traffic that may run beside compute are left out; `J` is that of `fewest` GPUs.
+/// floors and traffic that may run beside compute are left out; `J` is that of `fewest` GPUs. If plans `may_gather` their weights in a
+/// pipeline, half the head counts, as in their price (specification §5.4).
 pub fn layer_bound(
     costs: &Costs,
     plan: &Plan,
     (mixing, feeding): (&Mixing, &Feeding),
     (gpus, fewest): (u32, u32),
+    may_gather: bool,
 ) -> Seconds {
     let groups = f64::from(gpus) / f64::from(plan.layout.tp * plan.layout.cp);
     let micro_batches = f64::from(costs.problem.workload().global_batch) / f64::from(plan.micro_batch);
     let slow_down = 1.0 + costs.slow_down(fewest);
-    (mixing.busy + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
+    let head = if may_gather { mixing.head * 0.5 } else { mixing.head };
+    (mixing.busy + head + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
 /// Factor on lower bounds for rounding. Sums in another order differ in the last digits, and a simulated step is the sum of
