@@ -2,8 +2,8 @@
 
 use crate::random::{Numbers, for_wide_plans, specs};
 use meshwright::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, layer_bound,
-    least_flow_of_passes, least_states, least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, fullest_rank_bound,
+    layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -129,6 +129,8 @@ fn bounds_never_exceed_the_played_time() {
             assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
         };
         at_most(least.get(), "layer bound");
+        let copies = plan.schedule.weight_copies();
+        at_most(fullest_rank_bound(costs, plan, (&mixing, &feeding), copies).get(), "bound of the fullest rank");
         at_most(bound.get(), "bound");
         if plan.zero == ZeroStage::Three {
             at_most(loaded.pipeline.least_gathered_time(costs).get(), "flow bound of gathered weights");

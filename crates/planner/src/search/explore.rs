@@ -54,10 +54,21 @@ impl Explorer<'_> {
         let BoundedPipe { ref plan, lightest, at, pipe, stages, ends: at_ends, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
-        let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
         let splits = self.pipelines.splits(bounded, layers);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
             self.pipelines.reject_states(bounded, layers, (splits, states), &mut found.counts);
+            return;
+        }
+        let floors = self.pipelines.floors(bounded, layers, splits);
+        if let Some(reason) = self.pipelines.too_large(&floors) {
+            found.counts.reject(&reason, all);
+            return;
+        }
+        let needed = floors.iter().map(|floor| floor.needed).reduce(Bytes::min).unwrap_or_default();
+        let hopeless =
+            |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
+        if hopeless(bounded.bound, found) {
+            found.counts.flow += all;
             return;
         }
         let bare = layers.at(at);
@@ -69,17 +80,6 @@ impl Explorer<'_> {
         let replicated = pipeline.least_time(Seconds::ZERO) + at_ends.replicated;
         let slow = !engines.replicated || hopeless(replicated, found);
         if slow && slow_gathered {
-            found.counts.flow += all;
-            return;
-        }
-        let floors = self.pipelines.floors(bounded, layers, splits);
-        if let Some(reason) = self.pipelines.too_large(&floors) {
-            found.counts.reject(&reason, all);
-            return;
-        }
-        let time = gathered.map_or(replicated, |gathered| gathered.min(replicated));
-        let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time, memory });
-        if floors.iter().all(|floor| is_hopeless(floor.needed)) {
             found.counts.flow += all;
             return;
         }

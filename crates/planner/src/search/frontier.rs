@@ -102,10 +102,11 @@ impl Frontier {
             let from = self.bounded;
             self.bounded = (from + AT_ONCE).min(self.by_layers.len());
             let has_example = found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
+            let best = &found.best;
             let bound = |&(least, index, rank): &(Price, usize, u32)| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
-                let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example), &mut counts);
+                let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example, best), &mut counts);
                 let ready = bound.map(|ShapeBound { bound: time, memory, most, layouts, first, left }| {
                     let bound = Price { time, memory: memory.max(least.memory) };
                     Ready { bound, key: self.key(bound), rank, index, most, layouts, first, left }

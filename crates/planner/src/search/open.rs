@@ -26,7 +26,7 @@ impl Explorer<'_> {
         for (at, layout) in layouts.iter().enumerate() {
             // What is illegal or too large of the layouts that were bounded with the shape was counted then.
             let is_counted = at < ready.layouts;
-            if !is_counted && found.best.is_hopeless(&layout.plan.layout, layout.bound) {
+            if found.best.is_hopeless(&layout.plan.layout, layout.bound) {
                 continue;
             }
             let mut counts = Counts::default();

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::bounded::{BoundedLayout, BoundedPipe, LeastEnds, ShapeBound};
 use super::certificate::Counts;
+use super::incumbents::Incumbents;
 use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
 use super::recomputed::Recomputed;
@@ -17,7 +18,8 @@ use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, layer_bound, least_time_of_flow,
+    Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound, layer_bound,
+    least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -143,7 +145,8 @@ impl<'e> Pipelines<'e> {
             }
             let gpus = layout.world_size();
             let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
-            let time = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
+            let of_all = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
+            let time = of_all.max(fullest_rank_bound(self.costs, &plan, parts, pipes.copies));
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
             place += pipes.pipelines.len() as u32;
@@ -303,14 +306,14 @@ impl<'e> Pipelines<'e> {
 
     /// Lower bound of a shape: that of its first pipeline whose states fit, and no less than `least`. Counts the illegal
     /// pipelines and those before the first; `None` if there is no other. `has_example` = an example of a plan that exceeds the
-    /// memory is known: then layouts whose states alone do are only counted.
+    /// memory is known: then layouts whose states alone do are only counted. Layouts that cannot enter the answer are left out.
     ///
     /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
     pub fn bound(
         &self,
         shape: &Plan,
         parts: (&Mixing, &Feeding),
-        (least, has_example): (Seconds, bool),
+        (least, has_example, best): (Seconds, bool, &Incumbents),
         counts: &mut Counts,
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
@@ -322,10 +325,13 @@ impl<'e> Pipelines<'e> {
             while let Some(next) = layouts.get(bounded)
                 && open.peek().is_none_or(|first: &BoundedPipe| first.bound >= next.bound.time)
             {
+                bounded += 1;
+                if best.is_hopeless(&next.plan.layout, next.bound) {
+                    continue;
+                }
                 let (pipelines, left_out) = self.of_layout(next, &layers, most, counts);
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
                 open.extend(pipelines);
-                bounded += 1;
             }
             let first = open.pop()?;
             let splits = self.splits(&first, &layers);

@@ -67,6 +67,8 @@ impl Shapes {
 /// Pipelines of one pipeline-parallel size.
 pub(super) struct Pipes {
     pub pipelines: Vec<Pipe>,
+    /// Most copies of the weights that one keeps.
+    pub copies: u32,
     /// Number of plans below them for each sharding.
     pub below: u64,
     /// Which are legal, by the bits of the number of micro-batches.
@@ -202,7 +204,9 @@ impl<'t> Tables<'t> {
                 })
             };
             let pipelines: Vec<Pipe> = self.space.schedules(pp).into_iter().flat_map(of_schedule).collect();
-            Pipes { below: pipelines.iter().map(|pipe| pipe.below).sum(), pipelines, legal: RwLock::default() }
+            let copies = pipelines.iter().map(|pipe| pipe.plan.schedule.weight_copies()).max().unwrap_or(1);
+            let below = pipelines.iter().map(|pipe| pipe.below).sum();
+            Pipes { below, copies, pipelines, legal: RwLock::default() }
         })
     }
 

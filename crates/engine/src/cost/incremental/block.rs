@@ -17,9 +17,11 @@ use crate::units::{Bytes, Seconds};
 pub struct Mixing {
     layers: Vec<LayerCost>,
     ends: Ends,
-    /// All layers, for one micro-batch.
+    /// One layer of each kind, for one micro-batch.
+    busy_of_kinds: Vec<Seconds>,
+    /// All layers.
     busy: Seconds,
-    /// The head, likewise.
+    /// The head.
     head: Seconds,
 }
 
@@ -27,6 +29,9 @@ pub struct Mixing {
 #[derive(Clone, Debug)]
 pub struct Feeding {
     layers: Vec<LayerCost>,
+    /// One layer of each kind, for one micro-batch.
+    busy_of_kinds: Vec<Seconds>,
+    /// All layers.
     busy: Seconds,
 }
 
@@ -43,7 +48,8 @@ impl Mixing {
         let ends = costs.ends(plan);
         let halved = if costs.is_lora() { 0.5 } else { 1.0 };
         let head = ends.head.forward + ends.head_comm.forward + (ends.head.backward + ends.head_comm.backward) * halved;
-        Self { busy: busy(costs, &layers), head, layers, ends }
+        let busy_of_kinds = busy_of_kinds(costs, &layers);
+        Self { busy: of_all_layers(costs, &busy_of_kinds), busy_of_kinds, head, layers, ends }
     }
 }
 
@@ -51,7 +57,8 @@ impl Feeding {
     /// Prices the part.
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
         let layers = each_kind(costs, |kind| costs.feeding(kind, plan));
-        Self { busy: busy(costs, &layers), layers }
+        let busy_of_kinds = busy_of_kinds(costs, &layers);
+        Self { busy: of_all_layers(costs, &busy_of_kinds), busy_of_kinds, layers }
     }
 }
 
@@ -59,21 +66,22 @@ fn each_kind(costs: &Costs, price: impl Fn(usize) -> LayerCost) -> Vec<LayerCost
     (0..costs.problem.model().kinds.len()).map(price).collect()
 }
 
-/// Lower bound on the time of one micro-batch in a part of all layers: without the host floor and without overlapped
+/// Lower bound on the time of one micro-batch in a part of one layer of each kind: without the host floor and without overlapped
 /// traffic.
-fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
+fn busy_of_kinds(costs: &Costs, layers: &[LayerCost]) -> Vec<Seconds> {
     let beside = costs.device.stack.overlap.ep > 0.0;
     let wgrad = if costs.is_lora() { 0.0 } else { 1.0 };
-    costs
-        .kind_counts()
-        .iter()
-        .zip(layers)
-        .map(|(&count, cost)| {
-            let exchange = if beside { Seconds::ZERO } else { cost.ep.sum() };
-            let kernels = cost.forward + cost.dgrad + cost.wgrad * wgrad;
-            (kernels + cost.tp.sum() + cost.cp.sum() + exchange) * f64::from(count)
-        })
-        .sum()
+    let of_layer = |cost: &LayerCost| {
+        let exchange = if beside { Seconds::ZERO } else { cost.ep.sum() };
+        let kernels = cost.forward + cost.dgrad + cost.wgrad * wgrad;
+        kernels + cost.tp.sum() + cost.cp.sum() + exchange
+    };
+    layers.iter().map(of_layer).collect()
+}
+
+/// Time of all layers, by that of one of each kind.
+fn of_all_layers(costs: &Costs, of_kinds: &[Seconds]) -> Seconds {
+    costs.kind_counts().iter().zip(of_kinds).map(|(&count, &time)| time * f64::from(count)).sum()
 }
 
 /// Lower bound on the step time of plans with these layers on `fewest` to `gpus` GPUs, over all pipelines, replicas, shardings and
@@ -98,6 +106,26 @@ pub fn layer_bound(
     let slow_down = 1.0 + costs.slow_down(fewest);
     let head = if may_gather { mixing.head * 0.5 } else { mixing.head };
     (mixing.busy + head + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
+}
+
+/// Lower bound on the step time of plans with these layers and a plan's pp and dp, over all schedules that keep at most `copies` copies
+/// of the weights, splits, shardings and recomputations: that of the rank with the most layers.
+///
+/// ```text
+/// T ≥ (1 + J)·m·max over kinds k of  ⌈c·n_k/p⌉/c·t_k      n_k layers take t_k or longer, F + B; c copies
+/// ```
+///
+/// A rank works on 1/c of the micro-batches in each of its c stages, which hold whole layers: of the n_k layers some rank has no fewer
+/// than the mean, rounded up. Host floors and traffic that may run beside compute are left out.
+pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, (mixing, feeding): (&Mixing, &Feeding), copies: u32) -> Seconds {
+    let times = || mixing.busy_of_kinds.iter().zip(&feeding.busy_of_kinds).map(|(mixing, feeding)| *mixing + *feeding);
+    let of_kind = |least: Seconds| {
+        let as_long = costs.kind_counts().iter().zip(times()).filter(|(_, time)| *time >= least);
+        let layers: u32 = as_long.map(|(count, _)| count).sum();
+        least * (f64::from((copies * layers).div_ceil(plan.layout.pp)) / f64::from(copies))
+    };
+    let longest = times().map(of_kind).fold(Seconds::ZERO, Seconds::max);
+    longest * (costs.micro_batches(plan) * (1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING)
 }
 
 /// Factor on lower bounds for rounding. Sums in another order differ in the last digits, and a simulated step is the sum of
