@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::study::TuneError;
 
-/// TrialStatus of a trial.
+/// Status of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialStatus {
@@ -53,7 +53,7 @@ pub struct Trial {
     pub id: Option<String>,
     /// Plan as text.
     pub plan: String,
-    /// TrialStatus.
+    /// Status.
     #[serde(default)]
     pub status: TrialStatus,
     /// Median step time in seconds.

@@ -1,6 +1,6 @@
 //! Words of doc comments and names of types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{all_sources, files};
 
@@ -44,6 +44,11 @@ fn public_type(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     let rest = ["struct ", "enum ", "type ", "trait "].iter().find_map(|word| rest.strip_prefix(word))?;
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+}
+
+/// Whether a name is of several words, such as `PlanQuestion`.
+fn is_compound(name: &str) -> bool {
+    name.chars().any(char::is_lowercase) && name.chars().filter(|letter| letter.is_uppercase()).count() > 1
 }
 
 /// Docstrings of Python and doc comments of TypeScript: number of the first line, and the line's text.
@@ -99,6 +104,23 @@ fn doc_comments_use_the_fields_words() {
                     "{path}:{line}: `{banned}` is not a word of the field"
                 );
             }
+        }
+    }
+}
+
+/// A type's name in place of the noun is what a renaming leaves behind.
+#[test]
+fn doc_comments_begin_with_words() {
+    let sources = all_sources();
+    let names: BTreeSet<&str> =
+        sources.iter().flat_map(|(_, text)| text.lines().filter_map(|line| public_type(line.trim()))).collect();
+    for (path, text) in &sources {
+        for (line, words, _) in doc_comments(text) {
+            let first = words.split([' ', '.', ',', ':']).next().unwrap_or_default();
+            assert!(
+                !is_compound(first) || !names.contains(first),
+                "{path}:{line}: `{first}` says no more than its code"
+            );
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct UnknownRelease {
     pub known: &'static [&'static str],
 }
 
-/// SettingsReader of a framework's settings.
+/// Reader of a framework's settings.
 pub struct SettingsReader {
     /// Name of this kind of file on the command line.
     pub kind: &'static str,

@@ -17,7 +17,7 @@ enum Content {
     Style(&'static str),
 }
 
-/// HtmlElement with its attributes and content.
+/// HTML element with its attributes and content.
 #[derive(Clone, Debug)]
 pub struct HtmlElement {
     name: &'static str,
@@ -25,12 +25,12 @@ pub struct HtmlElement {
     content: Vec<Content>,
 }
 
-/// HtmlElement without attributes and content.
+/// HTML element without attributes and content.
 pub const fn element(name: &'static str) -> HtmlElement {
     HtmlElement { name, attributes: Vec::new(), content: Vec::new() }
 }
 
-/// HtmlElement that holds a text.
+/// HTML element that holds a text.
 pub fn worded(name: &'static str, text: impl Into<String>) -> HtmlElement {
     element(name).text(text)
 }

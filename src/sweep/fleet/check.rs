@@ -7,7 +7,7 @@ use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;
 
-/// DayLimits of power and racks on one day.
+/// Limits of power and racks on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DayLimits {
     /// Most power at the wall, in megawatts.

@@ -34,7 +34,7 @@ pub enum PriceLevel {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// PurchaseKind of purchase: rented or owned.
+    /// Kind of purchase: rented or owned.
     pub kind: PurchaseKind,
     /// Price level of the rent.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Terms {
     pub source: String,
 }
 
-/// PurchaseKind of purchase.
+/// Kind of purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PurchaseKind {

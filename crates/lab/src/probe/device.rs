@@ -39,7 +39,7 @@ pub struct Port {
     pub layer: String,
 }
 
-/// HostDescription as its files describe it.
+/// Host as its files describe it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostDescription {
     /// GPUs by their PCI address.

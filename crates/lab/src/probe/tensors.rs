@@ -9,7 +9,7 @@ use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, QkNo
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
-/// NamedTensor with a name and a size.
+/// Tensor with a name and a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTensor {
     /// Name of the tensor.

@@ -13,7 +13,7 @@ pub const FEWEST: usize = 8;
 /// Trials of a replay.
 pub const MOST: usize = 8;
 
-/// MeasuredChoice among layouts: model, GPUs and batch are given, and every layout was tried.
+/// Choice among layouts: model, GPUs and batch are given, and every layout was tried.
 #[derive(Clone, Debug)]
 pub struct MeasuredChoice<'a> {
     /// Problem of the layouts.
@@ -39,7 +39,7 @@ pub fn choices(plans: &[TimedPlan]) -> Vec<MeasuredChoice<'_>> {
     choices.filter(|choice| choice.plans.iter().filter(|plan| plan.measured.is_some()).count() >= FEWEST).collect()
 }
 
-/// TrialRule of choosing trials.
+/// Rule by which trials are chosen.
 #[derive(Clone, Copy, Debug)]
 pub enum TrialRule<'a> {
     /// Expected improvement under the discrepancy model.

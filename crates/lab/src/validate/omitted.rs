@@ -12,7 +12,7 @@ use crate::runs::PredictionStatus;
 pub struct Unpredicted {
     /// Reason, as text.
     pub reason: String,
-    /// PredictionStatus: too little information (`unsupported`), or a contradiction (`invalid`).
+    /// Status: too little information (`unsupported`), or a contradiction (`invalid`).
     pub status: PredictionStatus,
     /// Number of runs.
     pub runs: usize,

@@ -52,7 +52,7 @@ const LEAST_FASTER: f64 = 0.001;
 /// Relative difference between prices of one plan whose sums are grouped in another way, at the most.
 const ROUNDING: f64 = 1e-9;
 
-/// SearchLimits that a recommendation keeps if any plan does.
+/// Limits that a recommendation keeps if any plan does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prudence {
     /// Largest accepted probability of running out of memory.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// EntryKind of catalogue entry.
+/// Kind of catalogue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// GPU or other accelerator.
@@ -44,7 +44,7 @@ pub enum CatalogError {
         did_you_mean(nearest.as_deref()), names.join(", ")
     )]
     Unknown {
-        /// EntryKind of entry that was requested.
+        /// Kind of the entry that was requested.
         kind: EntryKind,
         /// Name that was requested.
         name: String,

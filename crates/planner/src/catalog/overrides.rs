@@ -19,7 +19,7 @@ pub const SET_SOURCE: &str = "set-on-the-command-line";
 pub struct Setting {
     /// The item as written.
     pub item: String,
-    /// EntryKind of entry that it changes.
+    /// Kind of the entry that it changes.
     pub kind: EntryKind,
     /// Keys below the section.
     pub path: Vec<String>,

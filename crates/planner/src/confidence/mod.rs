@@ -28,7 +28,7 @@ pub fn table() -> &'static Table {
 /// Share of the memory above which a run counts as near its limit, where allocators start to fragment.
 const NEAR_LIMIT: f64 = 0.9;
 
-/// RunClass of a plan, which selects the published errors that apply.
+/// Class of a plan, which selects the published errors that apply.
 pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClass {
     let gpu = &problem.cluster().gpu;
     RunClass {
@@ -57,7 +57,7 @@ pub struct Confidence {
     pub peak: (Bytes, Bytes),
     /// Probability that the plan runs out of memory.
     pub oom_probability: f64,
-    /// RunClass whose errors the intervals use.
+    /// Class of runs whose errors the intervals use.
     pub class: RunClass,
     /// Number of published runs behind the interval of the step time.
     pub runs: u32,

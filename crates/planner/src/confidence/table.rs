@@ -11,7 +11,7 @@ pub const LEVELS: [f64; 21] = [
 /// Quantile levels of the ends of the 90 % interval.
 const ENDS: (f64, f64) = (0.05, 0.95);
 
-/// RunClass of run: properties on which the size of the prediction error depends.
+/// Class of a run: the properties on which the size of the prediction error depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunClass {
@@ -165,7 +165,7 @@ pub struct Apart {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfClass {
-    /// RunClass of the runs.
+    /// Class of the runs.
     pub class: RunClass,
     /// Quantiles of step times.
     pub time: Quantiles,

@@ -85,7 +85,7 @@ pub fn search_with(
     search_from(costs, options, wanted, &[], &CostCache::default(), control)
 }
 
-/// SearchLimits of one search for the fastest plans.
+/// Limits of one search for the fastest plans.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
     /// Memory that a plan may need on each device.

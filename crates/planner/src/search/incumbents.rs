@@ -9,7 +9,7 @@ use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// SearchLimits of the plans that an answer has beyond those that it must name.
+/// Limits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TieLimits {
     /// Number of plans at most, those that must be named among them.

@@ -127,7 +127,7 @@ pub struct ChangedOptimum {
     pub slower: Option<f64>,
 }
 
-/// ChangedOptimum of a hardware figure of the cluster.
+/// Change of a hardware figure of the cluster.
 type Tweak = fn(&mut Cluster);
 
 /// Degrees that the restrictions leave free: key, current value and candidate values in ascending order.

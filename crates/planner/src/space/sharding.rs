@@ -18,7 +18,7 @@ pub struct ShardingChoice {
 }
 
 impl ShardingChoice {
-    /// ShardingChoice of a plan; a shard group of all replicas is normalised to `None`.
+    /// Sharding of a plan; a shard group of all replicas is normalised to `None`.
     pub fn of(plan: &Plan) -> Self {
         let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
         let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());

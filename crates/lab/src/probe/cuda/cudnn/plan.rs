@@ -15,16 +15,16 @@ use crate::probe::source::ProbeError;
 /// Alignment of every tensor in bytes, which the driver's allocations satisfy.
 const ALIGNED: i64 = 16;
 
-/// PlanDevice that a plan is for.
+/// Device that a plan is for.
 pub enum PlanDevice {
-    /// PlanDevice of this handle.
+    /// Device of this handle.
     Here(sys::cudnnHandle_t),
-    /// PlanDevice described by its properties; it need not be present.
+    /// Device described by its properties; it need not be present.
     Described(Descriptor),
 }
 
 impl PlanDevice {
-    /// PlanDevice from properties in the library's JSON form, from cuDNN 9.8 on.
+    /// Device from properties in the library's JSON form, from cuDNN 9.8 on.
     pub fn described(properties: &str) -> Result<Self, ProbeError> {
         let made = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, properties.as_bytes())?;
