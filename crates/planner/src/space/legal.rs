@@ -112,9 +112,9 @@ pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 
 /// Checks schedule, split and number of micro-batches of the pipeline.
 ///
-/// Source: [megatron-lm] `schedules.py`: interleaving wants whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
-/// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a layer, so that 126 layers lie on
-/// 16 × 8 chunks (§4.3).
+/// Source: [megatron-lm] `schedules.py`: interleaving needs whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
+/// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a
+/// layer, so that 126 layers lie on 16 × 8 chunks (§4.3).
 pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let (pp, schedule) = (plan.layout.pp, plan.schedule);
     let virtual_stages = schedule.virtual_stages();
