@@ -41,7 +41,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// PciAddress of the device of a context.
+    /// Reads the address of a context's device.
     pub fn of(context: &CudaContext) -> Result<Self, DriverError> {
         Ok(Self {
             domain: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
