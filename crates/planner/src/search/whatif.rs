@@ -9,6 +9,7 @@ use super::incumbents::SearchTarget;
 use super::options::{Control, Goal, SearchOptions};
 use super::ranking::Ranking;
 use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::incremental::ROUNDING;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
 
@@ -53,7 +54,10 @@ impl<'c> WhatIfs<'c> {
 
     /// Finds the fastest plans under these options that take at most `ceiling`.
     pub fn fastest_within(&self, options: &SearchOptions, ceiling: Seconds) -> Ranking {
-        self.ask_within(options, Goal::Fastest, ceiling.get())
+        // The search adds in another order than the final price, which may round off the other way.
+        let mut ranking = self.ask_within(options, Goal::Fastest, ceiling.get() / ROUNDING);
+        ranking.evaluations.retain(|evaluation| evaluation.step.total() <= ceiling);
+        ranking
     }
 
     fn ask_within(&self, options: &SearchOptions, goal: Goal, ceiling: f64) -> Ranking {
