@@ -11,14 +11,15 @@ use super::explorer::Explorer;
 use super::frontier::{Frontier, Ready};
 use super::incumbents::{Incumbents, SearchTarget, TieLimits, UNPLACED};
 use super::options::{Goal, Objective, SearchOptions};
+use super::pareto::ParetoFront;
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
 use crate::space::{Space, check, check_with_idle, least_states};
-use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
+use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::replays::Replays;
@@ -162,6 +163,20 @@ impl<'c> LimitedSearches<'c> {
     }
 }
 
+fn price_of(evaluation: &Evaluation) -> Price {
+    Price { time: evaluation.step.total(), memory: evaluation.footprint.device() }
+}
+
+/// Leaves out what another dominates by its final price: the search's own may round off otherwise, where two plans take equally long.
+fn leave_out_dominated(evaluations: &mut Vec<Evaluation>) {
+    let gpus = |of: &Evaluation| of.plan.layout.world_size();
+    let mut front = ParetoFront::default();
+    for of in &*evaluations {
+        front.add((), price_of(of), gpus(of), |(), ()| false);
+    }
+    evaluations.retain(|of| !front.dominates(price_of(of), gpus(of)));
+}
+
 /// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
 /// changes the answer: a seed counts only if it lies in the space and runs. Plans with an objective above `ceiling` are
 /// excluded.
@@ -178,8 +193,7 @@ pub(super) fn search_from(
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
-            let evaluation = costs.evaluate_simulated(plan);
-            let price = Price { time: evaluation.step.total(), memory: evaluation.footprint.device() };
+            let price = price_of(&costs.evaluate_simulated(plan));
             if price.memory.get() <= wanted.budget {
                 known.offer(plan.clone(), price, UNPLACED);
             }
@@ -188,7 +202,10 @@ pub(super) fn search_from(
     let (found, proof) = run(costs, &space, known, parts, control);
     let SearchState { best, counts, paths: _ } = found;
     let size = space.size();
-    let evaluations = best.into_plans().par_iter().map(|plan| costs.evaluate_simulated(plan)).collect();
+    let mut evaluations = best.into_plans().par_iter().map(|plan| costs.evaluate_simulated(plan)).collect();
+    if wanted.goal == Goal::Pareto {
+        leave_out_dominated(&mut evaluations);
+    }
     let certificate = Certificate::new(size, &counts, proof);
     Ranking {
         evaluations,
