@@ -16,7 +16,8 @@ impl Costs<'_> {
     pub(super) fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let model = self.problem.model();
         let residuals = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
-        let (norms, eager) = if self.norms_are_eager() { (0.0, layer.norms) } else { (f64::from(layer.norms), 0) };
+        let of_layer = f64::from(layer.norms);
+        let (norms, eager) = if self.norms_are_eager() { (0.0, of_layer) } else { (of_layer, 0.0) };
         let mask = f64::from(u8::from(model.dropout));
         let engine = self.device.stack.transformer_engine;
         let residual_forward = traffic::RESIDUAL.0 + if engine { 0.0 } else { mask };
@@ -29,9 +30,8 @@ impl Costs<'_> {
         cost.forward += cost.norms;
         cost.dgrad +=
             self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
-        if eager > 0 {
-            let calls = f64::from(eager);
-            let (forward, backward) = self.by_operators(&traffic::EAGER_NORM, calls * elements, calls);
+        if eager > 0.0 {
+            let (forward, backward) = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
             cost.norms += forward;
             cost.forward += forward;
             cost.dgrad += backward;

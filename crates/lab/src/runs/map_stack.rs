@@ -144,7 +144,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
     let framework = text(row.framework.as_ref());
     let is_recipe = ["NeMo", "Megatron-Bridge"].iter().any(|name| framework.contains(name));
     let dedup = match text(row.dispatcher.as_ref()) {
-        "" => !drops && (is_recipe && text(row.gpu.as_ref()) != "H100" || noted(&["deepep", "hybridep"])),
+        "" => !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"])),
         dispatcher => dispatcher == "deepep" || dispatcher == "hybridep",
     };
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
