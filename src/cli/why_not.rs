@@ -4,8 +4,10 @@ use anyhow::{Result, anyhow};
 
 use super::effort::EffortLimits;
 use super::output;
-use crate::report::{Sheet, compare, explain};
+use crate::report::compare::{self, Remark};
+use crate::report::{Sheet, explain};
 use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::Plan;
 use meshwright_frameworks as frameworks;
 use meshwright_planner::search::{Goal, SearchOptions, nearest_feasible, search_with};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
@@ -18,12 +20,17 @@ pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortL
     }
     let rejections = check(costs, &plan);
     if rejections.is_empty() {
-        return Ok(vec![compare::against_winner(winner, &costs.evaluate_simulated(&plan), other, &[])]);
+        return Ok(vec![compare::against_winner(
+            winner,
+            &costs.evaluate_simulated(&plan),
+            other,
+            &refused(costs, &plan),
+        )]);
     }
     let mut sheets = vec![explain::reasons(&rejections)];
     if let Some(near) = nearest_feasible(costs, &plan, &|_, _| effort.control()) {
         output::talk(&format!("--why-not: {other} does not run; the nearest feasible plan is compared"));
-        sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &[]));
+        sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &Remark::None));
     }
     Ok(sheets)
 }
@@ -57,9 +64,17 @@ fn completed(costs: &Costs, text: &str, effort: &EffortLimits) -> Option<Evaluat
     ranking.evaluations.into_iter().next()
 }
 
+/// The remark on a legal plan that the framework of the stack cannot express.
+fn refused(costs: &Costs, plan: &Plan) -> Remark {
+    let limits = frameworks::of_stack(costs.problem).map(|framework| framework.limits);
+    let obstacle = limits.and_then(|limits| Some((limits, limits.plan_obstacle(costs.problem, plan)?)));
+    obstacle.map_or(Remark::None, |(limits, obstacle)| Remark::Refused(format!("{limits} cannot run {obstacle}")))
+}
+
 /// Settings of a plan that a text leaves open.
-fn filled(best: &Evaluation, text: &str) -> Vec<String> {
+fn filled(best: &Evaluation, text: &str) -> Remark {
     let plan = best.plan.to_string();
     let open = |setting: &&str| !settings(text).any(|named| key(named) == key(setting));
-    settings(&plan).filter(open).map(ToOwned::to_owned).collect()
+    let filled: Vec<String> = settings(&plan).filter(open).map(ToOwned::to_owned).collect();
+    if filled.is_empty() { Remark::None } else { Remark::Filled(filled) }
 }

@@ -145,7 +145,7 @@ pub fn framework(name: &str) -> Result<&'static Framework, QuestionError> {
 ///
 /// The reason why no stages fit, or why the framework cannot express them.
 fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined, QuestionError> {
-    if !limits.names_stages {
+    if !(limits.names_stages)(costs.problem) {
         return Err(QuestionError::refused(format!(
             "{limits} cannot assign layers to individual stages\n\nhint: leave out --refine"
         )));
@@ -160,7 +160,7 @@ fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined, Q
     let options = Options { offloads: vec![plan.offload], ..Options::default() };
     let free = refine(costs, plan, &options);
     if let Ok(refined) = &free
-        && limits.stages_obstacle(&refined.staged).is_none()
+        && limits.stages_obstacle(costs.problem, &refined.staged).is_none()
     {
         return free.map_err(|why| QuestionError::refused(why.to_string()));
     }

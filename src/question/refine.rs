@@ -41,7 +41,7 @@ impl RefineOptions {
     ) -> Vec<RefinedEntry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
         let limits = restrictions.limits();
-        if self.no_refine || most == 0 || limits.is_some_and(|limits| !limits.names_stages) {
+        if self.no_refine || most == 0 || limits.is_some_and(|limits| !(limits.names_stages)(problem)) {
             return Vec::new();
         }
         let recompute = limits.is_none() && !restrictions.mentions("recompute");

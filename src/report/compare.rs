@@ -5,15 +5,28 @@ use meshwright_engine::cost::Evaluation;
 use meshwright_engine::units::percent;
 use meshwright_planner::search::ChangedOptimum;
 
+/// Remark on a plan beside its price.
+pub enum Remark {
+    /// Nothing.
+    None,
+    /// Settings that were chosen to complete what the user named; there is at least one.
+    Filled(Vec<String>),
+    /// The framework and the property of the plan that it cannot express.
+    Refused(String),
+}
+
 /// Table of a plan against the winner, term by term, the largest differences first. `asked` is what the user named of it,
-/// `filled` the settings that were chosen to complete it.
-pub fn against_winner(winner: &Evaluation, other: &Evaluation, asked: &str, filled: &[String]) -> Sheet {
+/// `remark` the reason why it is not launched or the settings that complete it, if any.
+pub fn against_winner(winner: &Evaluation, other: &Evaluation, asked: &str, remark: &Remark) -> Sheet {
     let slower = other.step.total() / winner.step.total() - 1.0;
-    let at_best = if filled.is_empty() { "" } else { " at best" };
-    let mut title = format!("Why not {asked}: it takes {}{at_best} ({:+.1} %)", other.step.total(), slower * 100.0);
-    if !filled.is_empty() {
-        title = format!("{title}, completed by {}", filled.join(" "));
-    }
+    let (total, percent_slower) = (other.step.total(), format!("({:+.1} %)", slower * 100.0));
+    let title = match remark {
+        Remark::None => format!("Why not {asked}: it takes {total} {percent_slower}"),
+        Remark::Filled(settings) => {
+            format!("Why not {asked}: it takes {total} at best {percent_slower}, completed by {}", settings.join(" "))
+        }
+        Remark::Refused(why) => format!("Why not {asked}: {why}; it would take {total} {percent_slower}"),
+    };
     let mut sheet = Sheet::new(title, &["term", "this plan", "winner", "difference", "share of the winner's step"]);
     let mut terms: Vec<_> = other.step.terms().into_iter().zip(winner.step.terms()).collect();
     terms.sort_by(|a, b| (b.0.1.get() - b.1.1.get()).total_cmp(&(a.0.1.get() - a.1.1.get())));

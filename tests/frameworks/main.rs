@@ -25,5 +25,6 @@ mod import_swift;
 mod import_torchtitan;
 mod lint;
 mod lint_devices;
+mod releases;
 mod run_python;
 mod sbatch;

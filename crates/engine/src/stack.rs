@@ -11,11 +11,13 @@ use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
+mod core_release;
 mod gather;
 mod memory;
 mod quirks;
 mod ranges;
 
+pub use core_release::CoreRelease;
 pub use gather::TpGather;
 pub use memory::MemoryUse;
 pub use quirks::Quirks;
@@ -135,6 +137,8 @@ pub struct Stack {
     pub family: Family,
     /// Release or period of the profile.
     pub release: String,
+    /// Newest Megatron core that it stands for, whose features bound its plans; the newest of all if not stated.
+    pub megatron_core: Option<CoreRelease>,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,

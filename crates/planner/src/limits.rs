@@ -26,8 +26,8 @@ pub struct Limits {
     /// Values of a plan's keys that it can express, as `--fix` writes them, of a dense model or of one with experts; keys of
     /// which it can express every value are left out.
     pub values: fn(dense: bool) -> &'static [&'static str],
-    /// Whether its files list the layers of each pipeline stage.
-    pub names_stages: bool,
+    /// Whether its files list the layers of each pipeline stage on a problem's stack.
+    pub names_stages: fn(&Problem) -> bool,
     /// The split of a model's layers over `pp` stages that the framework computes itself and no file changes; none where
     /// plans choose the split.
     pub own_split: Option<fn(&Model, u32) -> Option<LayerSplit>>,
@@ -143,9 +143,9 @@ impl Limits {
     }
 
     /// The obstacle of stages that were chosen one by one.
-    pub fn stages_obstacle(&self, staged: &StagedPlan) -> Option<Obstacle> {
+    pub fn stages_obstacle(&self, problem: &Problem, staged: &StagedPlan) -> Option<Obstacle> {
         let plan = &staged.plan;
-        if !self.names_stages {
+        if !(self.names_stages)(problem) {
             let why = "its files do not say which layers a stage holds";
             return Obstacle::of_plan(format!("stages {}", staged.megatron_layout()), why, plan.clone());
         }

@@ -8,6 +8,7 @@ use crate::question::{PlanAnswer, PlanQuestion, counts};
 use crate::report::plans;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
+use meshwright_planner::limits::Limits;
 use meshwright_planner::space::{check, parse_plan};
 
 /// Reports the rules that reject all plans, and the nearest plan.
@@ -20,12 +21,12 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
     if ranking.rejections.is_empty() {
         output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
-        let reasons = nearest_to_fixed(problem, fix);
-        if !reasons.is_empty() {
-            output::talk(&format!("--fix {}: {}", fix.join(" --fix "), reasons.join("; ")));
-        }
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
+    }
+    let reasons = nearest_to_fixed(problem, fix, answer.options.restrictions.limits());
+    if !reasons.is_empty() {
+        output::talk(&format!("--fix {}: {}", fix.join(" --fix "), reasons.join("; ")));
     }
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
@@ -37,10 +38,15 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     Ok(Outcome::NoPlan)
 }
 
-/// Reasons why the simplest plan with the fixed values does not run; empty if the values are ranges or lists.
-fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
-    match parse_plan(&fix.join(" "), problem) {
-        Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
-        Err(_) => Vec::new(),
+/// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework; empty if nothing is fixed,
+/// or to ranges or lists.
+fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>) -> Vec<String> {
+    let Ok(plan) = parse_plan(&fix.join(" "), problem) else { return Vec::new() };
+    if fix.is_empty() {
+        return Vec::new();
     }
+    let rejections = check(&Costs::new(problem), &plan).into_iter().map(|why| why.to_string());
+    let obstacle =
+        limits.and_then(|limits| Some(format!("{limits} cannot run {}", limits.plan_obstacle(problem, &plan)?)));
+    rejections.chain(obstacle).collect()
 }

@@ -15,7 +15,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Fsdp,
     also: &[],
     values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather,p2p", "recompute=none,full", "zero=0,3"],
-    names_stages: false, // it has no pipeline
+    names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
     shape: &[context_kind, rules::no_sequence_parallel, rules::no_experts, rules::recompute_all_or_none],

@@ -18,7 +18,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Fsdp,
     also: hugging_face::ALSO,
     values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather", "recompute=none,full"],
-    names_stages: false, // it has no pipeline
+    names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem,
     shape: &[

@@ -19,7 +19,7 @@ pub const LIMITS: Limits = Limits {
     values: |_| {
         &["sp=off", "cp-kind=a2a", "etp=1", "dispatcher=alltoall", "recompute=none,full", "order=tp-cp-ep-dp-pp"]
     },
-    names_stages: false, // `PipelineModule` is cut by the model's code
+    names_stages: |_| false, // `PipelineModule` is cut by the model's code
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
     shape: &[

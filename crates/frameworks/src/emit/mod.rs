@@ -60,7 +60,7 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     let possible = of_problem.is_empty();
     let of_recipe = (framework.recipe_obstacle)(request);
     let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead.clone()).unwrap_or_else(|| plan.clone());
-    let of_stages = request.staged.and_then(|staged| limits.stages_obstacle(staged));
+    let of_stages = request.staged.and_then(|staged| limits.stages_obstacle(problem, staged));
     let obstacles: Vec<Obstacle> =
         of_problem.into_iter().chain(limits.plan_obstacles(problem, plan)).chain(of_recipe).chain(of_stages).collect();
     if !obstacles.is_empty() {

@@ -23,7 +23,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::MegatronDeepspeed,
     also: &[],
     values: |_| &["cp=1", "ep=1", "etp=1", "recompute=none,full", "order=tp-cp-ep-dp-pp"],
-    names_stages: false, // `pipe_partition_method` is a rule, not a list
+    names_stages: |_| false, // `pipe_partition_method` is a rule, not a list
     own_split: Some(own_split),
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[no_context, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],

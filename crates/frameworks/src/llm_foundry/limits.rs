@@ -20,7 +20,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Fsdp,
     also: &[],
     values: |_| &["tp=1", "cp=1", "pp=1", "etp=1", "sp=off", "dispatcher=alltoall", "recompute=none,full", "zero=0,3"],
-    names_stages: false, // it has no pipeline
+    names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[

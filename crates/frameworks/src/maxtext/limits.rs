@@ -20,7 +20,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Jax,
     also: &[],
     values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "zero=0,3", "dispatcher=alltoall"],
-    names_stages: false,
+    names_stages: |_| false,
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, rules::all_to_all_only, rules::key_value_heads, rules::no_expert_tensor, remat_policy],

@@ -3,6 +3,7 @@
 
 use super::hybrid::{self, Hybrid};
 use super::offload;
+use super::release;
 use crate::details::{self, unsayable};
 use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
@@ -25,13 +26,13 @@ pub const LIMITS: Limits = Limits {
     family: Family::Megatron,
     also: &[],
     values: |dense| if dense { &["recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"] } else { &[] },
-    names_stages: true, // `--pipeline-model-parallel-layout`
+    names_stages: release::lists_stages, // `--pipeline-model-parallel-layout`
     own_split: None,
     problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),
-    shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute],
-    plan: &[schedule, prediction_stage, offload::activations],
-    optimizer_on_host: &[offload::optimizer],
-    sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
+    shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute, release::shape],
+    plan: &[schedule, prediction_stage, offload::activations, release::plan],
+    optimizer_on_host: &[offload::optimizer, release::on_host],
+    sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
 };
 
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.

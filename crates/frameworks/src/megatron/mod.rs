@@ -6,6 +6,7 @@ pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;
 mod offload;
+pub(crate) mod release;
 
 use crate::framework::{Framework, SettingsReader};
 

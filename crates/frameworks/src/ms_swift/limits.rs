@@ -6,6 +6,7 @@
 use super::trainer::limits as trainer;
 use crate::megatron::hybrid::is_hybrid;
 use crate::megatron::limits::LIMITS as MEGATRON;
+use crate::megatron::release;
 use crate::rules::{self, FusedExchange, bytes_are};
 use meshwright_engine::plan::{CpKind, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -19,8 +20,8 @@ pub const LIMITS: Limits = Limits {
     title: "ms-swift",
     family: Family::Megatron,
     also: &[Family::Deepspeed, Family::Fsdp],
-    values: MEGATRON.values, // of which those of its `Trainer` are a part
-    names_stages: true,      // `pipeline_model_parallel_layout`
+    values: MEGATRON.values,             // of which those of its `Trainer` are a part
+    names_stages: release::lists_stages, // `pipeline_model_parallel_layout`
     own_split: None,
     problem,
     shape: &[shape],

@@ -20,7 +20,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Nanotron,
     also: &[],
     values: |_| &["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"],
-    names_stages: false, // it cuts by its own costs
+    names_stages: |_| false, // it cuts by its own costs
     own_split: Some(nanotron::own_split),
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],

@@ -32,7 +32,7 @@ pub const LIMITS: Limits = Limits {
             "order=tp-cp-ep-dp-pp",
         ]
     },
-    names_stages: true, // `split_points`
+    names_stages: |_| true, // `split_points`
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[

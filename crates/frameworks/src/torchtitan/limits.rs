@@ -19,7 +19,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Torchtitan,
     also: &[],
     values: |_| &["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"],
-    names_stages: true, // `module_fqns_per_model_part`
+    names_stages: |_| true, // `module_fqns_per_model_part`
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
     shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],

@@ -1,0 +1,187 @@
+//! Limits by release: features of a plan that the Megatron core of the stack does not have yet.
+//!
+//! Source: [megatron-lm] the first tag whose `arguments.py`, `transformer_config.py` or `parallel_state.py` has the option.
+//! Megatron-LM before core: [narayanan21] for 0.0, [korthikanti22] for 0.1.
+
+use crate::rules::without_context;
+use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::{CoreRelease, Dispatcher};
+use meshwright_planner::limits::Obstacle;
+
+/// A feature of plans.
+struct Feature {
+    /// The first release that has it, by its number.
+    first: u32,
+    /// Name in prose.
+    name: &'static str,
+    /// Where a plan uses it: its key with the value, and the nearest plan without it.
+    used: fn(&Problem, &Plan) -> Option<(String, Plan)>,
+}
+
+const SHAPE: &[Feature] = &[
+    Feature { first: 1, name: "sequence parallelism", used: sequence_parallel },
+    Feature { first: 1, name: "recomputation of attention's core", used: recomputed_core },
+    Feature { first: 4, name: "context parallelism", used: context },
+    Feature { first: 4, name: "expert parallelism", used: experts },
+    Feature { first: 10, name: "another tensor parallelism of experts", used: expert_tensor },
+    Feature { first: 10, name: "`--cp-comm-type`", used: context_kind },
+    Feature { first: 12, name: "`--recompute-modules`", used: modules },
+    Feature { first: 12, name: "DeepEP", used: fused_exchange },
+];
+
+const PLAN: &[Feature] = &[
+    Feature { first: 5, name: "`cpu_offloading`", used: activations_on_host },
+    Feature { first: 9, name: "other layers on the first and the last rank", used: ends },
+    Feature { first: LISTED_STAGES, name: "`--pipeline-model-parallel-layout`", used: stages },
+];
+
+const ON_HOST: &[Feature] = &[Feature { first: 12, name: "`--optimizer-cpu-offload`", used: optimizer_on_host }];
+
+const SHARDING: &[Feature] = &[
+    Feature { first: 1, name: "the distributed optimizer", used: distributed_optimizer },
+    Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", used: data_outermost },
+    Feature { first: 10, name: "`--num-distributed-optimizer-instances`", used: optimizer_instances },
+    Feature { first: 12, name: "Megatron-FSDP", used: fsdp },
+];
+
+/// Release that first lists the layers of stages.
+const LISTED_STAGES: u32 = 13;
+
+/// Whether the stack's release lists the layers of stages.
+pub(crate) fn lists_stages(problem: &Problem) -> bool {
+    lacks(problem, LISTED_STAGES).is_none()
+}
+
+/// On tensor, context and expert parallelism and on recomputation.
+pub(super) fn shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    obstacle(SHAPE, problem, plan)
+}
+
+/// On the whole plan.
+pub(super) fn plan(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    obstacle(PLAN, problem, plan)
+}
+
+/// On optimizer states on the host.
+pub(super) fn on_host(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    obstacle(ON_HOST, problem, plan)
+}
+
+/// On sharding and rank order.
+pub(super) fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    obstacle(SHARDING, problem, plan)
+}
+
+/// The stack's release, where it is before the first that has a feature.
+fn lacks(problem: &Problem, first: u32) -> Option<CoreRelease> {
+    problem.stack().megatron_core.filter(|release| *release < CoreRelease::new(first))
+}
+
+fn obstacle(features: &[Feature], problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    features.iter().find_map(|feature| {
+        let release = lacks(problem, feature.first)?;
+        let (what, near) = (feature.used)(problem, plan)?;
+        let first = CoreRelease::new(feature.first);
+        let why = format!("{} came with Megatron core {first}; {} has {release}", feature.name, problem.stack().name);
+        Obstacle::of_plan(what, why, near)
+    })
+}
+
+fn sequence_parallel(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let used = plan.layout.tp > 1 && plan.sequence_parallel;
+    used.then(|| ("sp=on".into(), Plan { sequence_parallel: false, ..plan.clone() }))
+}
+
+/// Modules that a plan recomputes.
+const fn recomputed(plan: &Plan) -> Option<Modules> {
+    match plan.recompute {
+        Recompute::Selective(modules) => Some(modules),
+        Recompute::None | Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Full => {
+            None
+        }
+    }
+}
+
+fn recomputed_core(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let what = format!("recompute={}", plan.recompute);
+    recomputed(plan).map(|_| (what, Plan { recompute: Recompute::Full, ..plan.clone() }))
+}
+
+fn modules(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let core = Modules { core_attn: true, ..Modules::default() };
+    let near = || Plan { recompute: Recompute::Selective(core), ..plan.clone() };
+    recomputed(plan).filter(|modules| *modules != core).map(|_| (format!("recompute={}", plan.recompute), near()))
+}
+
+fn context(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let cp = plan.layout.cp;
+    (cp > 1).then(|| (format!("cp={cp}"), without_context(plan)))
+}
+
+fn context_kind(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let used = plan.layout.cp > 1 && plan.cp_kind != CpKind::Ring;
+    used.then(|| (format!("cp-kind={}", plan.cp_kind), Plan { cp_kind: CpKind::Ring, ..plan.clone() }))
+}
+
+fn experts(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let ep = plan.layout.ep;
+    (ep > 1).then(|| (format!("ep={ep}"), Plan { layout: Layout { ep: 1, ..plan.layout }, ..plan.clone() }))
+}
+
+fn expert_tensor(problem: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let Layout { tp, etp, .. } = plan.layout;
+    let used = problem.model().is_moe() && etp != tp;
+    used.then(|| (format!("etp={etp}"), Plan { layout: Layout { etp: tp, ..plan.layout }, ..plan.clone() }))
+}
+
+fn fused_exchange(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let used = plan.layout.ep * plan.layout.etp > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    used.then(|| ("dispatcher=deepep".into(), Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }))
+}
+
+fn activations_on_host(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let share = plan.offload.activations;
+    let near = || Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
+    (share > 0.0).then(|| (format!("offload-activations={share}"), near()))
+}
+
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let share = plan.offload.optimizer;
+    let near = || Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+    (share > 0.0).then(|| (format!("offload-optimizer={share}"), near()))
+}
+
+fn evenly(plan: &Plan) -> (String, Plan) {
+    (format!("split={}", plan.split), Plan { split: LayerSplit::Even, ..plan.clone() })
+}
+
+fn ends(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    (plan.layout.pp > 1 && matches!(plan.split, LayerSplit::Ends { .. })).then(|| evenly(plan))
+}
+
+fn stages(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let listed = matches!(plan.split, LayerSplit::Stages(_) | LayerSplit::CostBalanced);
+    (plan.layout.pp > 1 && listed).then(|| evenly(plan))
+}
+
+fn distributed_optimizer(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let near = || Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..plan.clone() };
+    (plan.zero >= ZeroStage::One).then(|| (format!("zero={}", u8::from(plan.zero)), near()))
+}
+
+fn data_outermost(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let used = plan.layout.pp > 1 && plan.layout.dp > 1 && plan.order == RankOrder::DataOutermost;
+    used.then(|| (format!("order={}", plan.order), Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }))
+}
+
+fn optimizer_instances(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
+    Some((format!("shard={group}"), Plan { shard_group: None, ..plan.clone() }))
+}
+
+fn fsdp(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+    let near = || Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..plan.clone() };
+    (plan.zero >= ZeroStage::Two).then(|| (format!("zero={}", u8::from(plan.zero)), near()))
+}
