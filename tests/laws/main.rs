@@ -13,6 +13,7 @@ mod narrow;
 mod one_price;
 mod origins;
 mod policies;
+mod routing;
 mod staged;
 mod trust;
 mod worked;

@@ -151,14 +151,14 @@ impl Costs<'_> {
         if self.device.stack.memory.keeps_activated_gate && gates > 1.0 { 2.0 } else { 0.0 }
     }
 
-    /// Of a mixture of experts, T received token copies:
+    /// Of a mixture of experts, T token copies that the busiest rank receives:
     ///
     /// ```text
     /// T·(ε·h + 2·G·f_e/t_e + ε·f_e/t_e + 2h) + n·shared MLP + 8·n·E/t          specification §6.3
     /// ```
     fn moe_activations(&self, moe: &Moe, plan: &Plan, recomputed: Modules) -> Bytes {
         let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
-        let received = self.owned_tokens(plan) * f64::from(moe.top_k);
+        let received = self.most_received(moe, plan);
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
         let activated = if recomputed.act { 0.0 } else { (self.input_bytes() + self.gate_bytes(gates)) * width };
         let memory = &self.device.stack.memory;

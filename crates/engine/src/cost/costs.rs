@@ -6,8 +6,8 @@ use super::flows::Flows;
 use super::straggler;
 use crate::collective::{Fabric, Observer, Seats};
 use crate::kernel::{Device, Meter};
-use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
+use crate::model::{Ffn, Moe};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::schedule::peaks::Peaks;
@@ -132,6 +132,16 @@ impl<'a> Costs<'a> {
     pub fn owned_tokens(&self, plan: &Plan) -> f64 {
         let (tp, expert_tp) = (plan.layout.tp, plan.layout.etp);
         if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }
+    }
+
+    /// Load of the busiest rank of an expert group relative to the mean, ξ of specification §2.8; 1 where every rank has all experts.
+    pub(super) fn imbalance(&self, plan: &Plan) -> f64 {
+        if plan.layout.ep > 1 { self.problem.workload().imbalance } else { 1.0 }
+    }
+
+    /// Copies of tokens that the busiest rank of an expert group receives.
+    pub(super) fn most_received(&self, moe: &Moe, plan: &Plan) -> f64 {
+        self.owned_tokens(plan) * f64::from(moe.top_k) * self.imbalance(plan)
     }
 
     /// Whether the base is frozen.

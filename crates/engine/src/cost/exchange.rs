@@ -275,7 +275,7 @@ impl Costs<'_> {
         } else {
             Seconds::ZERO
         };
-        let both = (across + weights + within) * self.problem.workload().imbalance;
+        let both = (across + weights + within) * self.imbalance(plan);
         Pair { forward: both, backward: both }
     }
 }

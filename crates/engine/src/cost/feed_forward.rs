@@ -68,7 +68,7 @@ impl Costs<'_> {
         let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
         let owned = self.owned_tokens(plan);
         let received = owned * f64::from(moe.top_k);
-        let per_expert = received / local * self.problem.workload().imbalance;
+        let per_expert = self.most_received(moe, plan) / local;
         let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
         let before = cost.all();
         cost.add(self.device.expert_linear(per_expert, hidden, gates * width, local, self.device.format));

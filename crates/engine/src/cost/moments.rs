@@ -264,7 +264,7 @@ impl Costs<'_> {
             Ffn::Moe(moe) => {
                 let width = f64::from(moe.intermediate) / f64::from(plan.layout.etp);
                 let experts = f64::from(moe.experts) / f64::from(plan.layout.ep);
-                (self.owned_tokens(plan) * f64::from(moe.top_k) * width, experts * width)
+                (self.most_received(moe, plan) * width, experts * width)
             }
             Ffn::None => (0.0, 0.0),
         }

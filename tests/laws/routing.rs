@@ -1,0 +1,31 @@
+//! Routing that is not balanced: the busiest rank of an expert group takes longer and holds more; without expert groups nobody does.
+
+use crate::random::spec;
+use meshwright::cost::Costs;
+use meshwright::problem::Problem;
+use meshwright::space::parse_plan;
+
+/// Step time in seconds and peak memory in GiB under an imbalance.
+fn price(imbalance: f64, plan: &str) -> (f64, f64) {
+    let balanced = spec("qwen3-30b-a3b", "dgx-h100-64", "nemo-25", 128, 4096).problem();
+    let workload = meshwright::workload::Workload { imbalance, ..balanced.workload().clone() };
+    let (model, cluster, stack) = (balanced.model().clone(), balanced.cluster().clone(), balanced.stack().clone());
+    let problem = Problem::new(model, cluster, workload, stack, balanced.hbm_profile()).unwrap();
+    let evaluation = Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap());
+    (evaluation.step.total().get(), evaluation.footprint.device().as_gib())
+}
+
+#[test]
+fn the_busiest_rank_takes_longer_and_holds_more() {
+    let plan = "ep=8 dp=64 zero=1 dispatcher=alltoall";
+    let (balanced, real) = (price(1.0, plan), price(1.6, plan));
+    // Experts and their exchange are most of a step and of its activations, but not all.
+    assert!(real.0 > 1.1 * balanced.0 && real.0 < 1.6 * balanced.0, "{balanced:?} {real:?}");
+    assert!(real.1 > 1.02 * balanced.1 && real.1 < 1.6 * balanced.1, "{balanced:?} {real:?}");
+}
+
+#[test]
+fn a_rank_with_all_experts_has_all_their_tokens() {
+    let plan = "ep=1 dp=64 zero=3";
+    assert_eq!(price(1.0, plan), price(1.6, plan));
+}
