@@ -99,6 +99,8 @@ pub struct QuestionOptions {
     #[cfg_attr(feature = "cli", arg(long))]
     pub lora: bool,
     /// Tokens of the busiest expert rank relative to the mean.
+    ///
+    /// 1 is balanced routing. Real routing took 1.05 on Mixtral 8x22B and 1.5 to 1.7 on Qwen3-235B, both with 8 ranks in an expert group.
     #[cfg_attr(feature = "cli", arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true))]
     pub imbalance: f64,
     /// Constants to predict with.

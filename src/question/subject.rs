@@ -163,6 +163,9 @@ impl QuestionOptions {
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }
+        if model.is_moe() && self.imbalance <= 1.0 {
+            assumed.push("--imbalance 1 (balanced routing; real routing has taken 4 to 24 % longer)".into());
+        }
         let workload = Workload {
             global_batch,
             seq_len,
