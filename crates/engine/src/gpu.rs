@@ -143,17 +143,13 @@ pub(crate) const IDLE_POWER: f64 = 0.12;
 impl Gpu {
     /// Bandwidth of copies while all GPUs of a node copy: measured, or the link's bandwidth times what eight GPUs on PCIe 5 reach
     /// of theirs.
-    pub(crate) fn host_copies(&self) -> HostCopies {
-        let of = |(out, back): (f64, f64)| Copies {
-            out: self.host_link.value * (out / shares::LINK),
-            back: self.host_link.value * (back / shares::LINK),
-        };
-        let derived = || HostCopies {
-            one_way: of(shares::ONE_WAY),
-            both_ways: of(shares::BOTH_WAYS),
-            source: self.host_link.source.clone(),
-        };
-        self.copies.clone().unwrap_or_else(derived)
+    pub(crate) fn host_copies(&self, both_ways: bool) -> Copies {
+        if let Some(measured) = &self.copies {
+            return if both_ways { measured.both_ways } else { measured.one_way };
+        }
+        let (out, back) = if both_ways { shares::BOTH_WAYS } else { shares::ONE_WAY };
+        let share = |of_link: f64| self.host_link.value * (of_link / shares::LINK);
+        Copies { out: share(out), back: share(back) }
     }
 
     /// Basis of a figure.

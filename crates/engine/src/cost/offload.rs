@@ -19,8 +19,7 @@ impl Costs<'_> {
     /// Bandwidth of copies of one GPU while all GPUs of its node copy: one way at a time without a pipeline, where forward and
     /// backward passes alternate with one, both ways at once.
     pub(super) fn copies(&self, plan: &Plan) -> Copies {
-        let link = self.device.gpu.host_copies();
-        if plan.layout.pp > 1 { link.both_ways } else { link.one_way }
+        self.device.gpu.host_copies(plan.layout.pp > 1)
     }
 
     /// Adds what a layer waits for its activations on their way to the host and back.
@@ -72,7 +71,7 @@ impl Costs<'_> {
         };
         let recipe = &self.problem.workload().recipe;
         let moved = Bytes::new(shard * (recipe.gradient + recipe.weight));
-        let copied = moved / self.device.gpu.host_copies().one_way.out;
+        let copied = moved / self.device.gpu.host_copies(false).out;
         (self.device.stack.host_update * (shard / speed)).max(copied)
     }
 }
