@@ -59,7 +59,7 @@ impl StageCounts {
             let rest = &self.chunks[at as usize * width..];
             let mut layers = PerKind::from_slice(rest.get(..width)?);
             let alike = if let [one] = layers[..] {
-                rest.iter().take_while(|count| count.total_cmp(&one).is_eq()).count()
+                rest.iter().take_while(|count| count.to_bits() == one.to_bits()).count()
             } else {
                 rest.chunks(width).take_while(|row| **row == layers[..]).count()
             };
@@ -91,15 +91,18 @@ impl StageCounts {
 }
 
 /// A value of each place that follows from its layers; neighbours with the same layers have it computed once.
-pub(super) fn by_layers<'c, T: Clone>(
+pub(super) fn by_layers<'c, T: Copy>(
     places: impl Iterator<Item = &'c [f64]>,
     value: impl Fn(&'c [f64]) -> T,
 ) -> Vec<T> {
     let mut all: Vec<T> = Vec::with_capacity(places.size_hint().0);
     let mut before: Option<&[f64]> = None;
     for layers in places {
-        let known = all.last().filter(|_| before == Some(layers)).cloned();
-        all.push(known.unwrap_or_else(|| value(layers)));
+        if before == Some(layers) {
+            all.extend_from_within(all.len() - 1..);
+        } else {
+            all.push(value(layers));
+        }
         before = Some(layers);
     }
     all

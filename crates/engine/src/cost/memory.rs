@@ -94,11 +94,11 @@ impl Costs<'_> {
     ) -> Vec<Footprint> {
         let bytes = self.layer_bytes(plan, &counts.choices);
         let activations = self.peak_activations(plan, counts, &bytes.kept);
-        let largest = |of_choice: &[Bytes]| self.largest_layer(plan, counts, of_choice);
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
-        let (timing, layer) = (self.timing(plan), largest(&bytes.kept));
+        let (timing, on_ranks) = (self.timing(plan), counts.all_on_ranks(plan));
+        let largest = |rank: usize, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
         let ends = [false, true].map(|is_last| self.end_bytes(is_last, timing, plan));
-        let backward = largest(if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward });
+        let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
         let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
         let of_rank = |rank: u32| {
@@ -106,8 +106,9 @@ impl Costs<'_> {
             let held = self.with_spare(parameters[at], counts, at, plan);
             let states = self.states(&held, &plan.offloading(offload(at)));
             let loss = ends[usize::from(is_last(rank))];
-            let own = Temporary { loss, backward: backward[at], ..Temporary::default() };
-            let needs = Needs { activations: activations[at], layer: layer[at], temporary: own.plus(unsharded) };
+            let own = Temporary { loss, backward: largest(at, backward), ..Temporary::default() };
+            let layer = largest(at, &bytes.kept);
+            let needs = Needs { activations: activations[at], layer, temporary: own.plus(unsharded) };
             Footprint::of_rank(rank, (reserve, timing), states, &needs, caches)
         };
         (0..plan.layout.pp).map(of_rank).collect()
@@ -158,12 +159,14 @@ impl Costs<'_> {
                 .flat_map(|chunk| plan.schedule.holders(chunk, pp))
                 .for_each(|rank| mixed[rank as usize] = true);
         }
-        let of_chunk = |chunk: u32| runs[runs.partition_point(|(chunks, _)| chunks.end <= chunk)].1;
+        let mut of_chunks = Vec::with_capacity((pp * plan.schedule.virtual_stages()) as usize);
+        runs.iter().for_each(|(chunks, bytes)| of_chunks.resize(chunks.end as usize, *bytes));
         let of_rank = |(peak, rank): (&Peak, u32)| {
             if !mixed[rank as usize] {
                 return usual * peak.most;
             }
-            let own: SmallVec<[Bytes; 16]> = plan.schedule.held(rank, pp).map(of_chunk).collect();
+            let own: SmallVec<[Bytes; 16]> =
+                plan.schedule.held(rank, pp).map(|chunk| of_chunks[chunk as usize]).collect();
             peak.bytes(&own)
         };
         self.peaks.of(plan.schedule, pp, micro_batches).iter().zip(0..).map(of_rank).collect()
@@ -189,24 +192,17 @@ impl Costs<'_> {
         }
     }
 
-    /// Most bytes of a layer of each rank, given those of one layer of each choice; where splits are not known, of the model's.
-    fn largest_layer(&self, plan: &Plan, counts: &StageCounts, of_choice: &[Bytes]) -> Vec<Bytes> {
-        let pp = plan.layout.pp;
-        if of_choice.iter().all(|bytes| *bytes == Bytes::ZERO) {
-            return vec![Bytes::ZERO; pp as usize];
-        }
-        let largest = |all: &mut dyn Iterator<Item = Bytes>| all.fold(Bytes::ZERO, Bytes::max);
+    /// Most bytes of a layer of a rank, given those of one layer of each choice; where splits are not known, of the model's.
+    fn largest_layer(&self, plan: &Plan, on_ranks: &[PerKind], rank: usize, of_choice: &[Bytes]) -> Bytes {
         if self.splits_unknown {
-            return vec![largest(&mut of_choice.iter().copied()); pp as usize];
+            return of_choice.iter().copied().fold(Bytes::ZERO, Bytes::max);
         }
         let here = |layers: &PerKind| {
-            largest(&mut layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0).map(|(_, bytes)| *bytes))
+            let held = layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0);
+            held.fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes))
         };
-        let all: Vec<Bytes> = counts.all_on_ranks(plan).iter().map(here).collect();
-        if plan.schedule.distinct_ranks(pp) == pp {
-            return all;
-        }
-        all.iter().zip(all.iter().rev()).map(|(own, other)| own.max(*other)).collect()
+        let (own, pp) = (here(&on_ranks[rank]), plan.layout.pp);
+        if plan.schedule.distinct_ranks(pp) == pp { own } else { own.max(here(&on_ranks[pp as usize - 1 - rank])) }
     }
 
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward

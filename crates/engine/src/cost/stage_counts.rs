@@ -1,5 +1,7 @@
 //! Stages of a plan, as layers counted on each rank and virtual stage.
 
+use smallvec::smallvec;
+
 use super::costs::Costs;
 use super::counts::{Choices, LayerChoice, PerKind, StageCounts};
 use super::stage::ShapeCost;
@@ -99,7 +101,7 @@ impl Costs<'_> {
             let both = |(all, first): (u32, u32)| [f64::from(all - first), f64::from(first)].into_iter().collect();
             return all.zip(on_ranks(most)).map(both).collect();
         }
-        all.map(|layers| PerKind::from_elem(f64::from(layers), 1)).collect()
+        all.map(|layers| smallvec![f64::from(layers)]).collect()
     }
 
     /// Layers of each choice at each of `places`; `layers` = of each virtual stage, `place` = where each is.

@@ -30,8 +30,11 @@ impl Costs<'_> {
 
     /// Layers that a rank holds less than the mean L/p, where splits are not known.
     fn spare(&self, counts: &StageCounts, rank: usize) -> f64 {
+        if !self.splits_unknown {
+            return 0.0;
+        }
         let mean = f64::from(self.problem.model().layers()) / counts.ranks.len() as f64;
-        if self.splits_unknown { (mean - counts.ranks[rank].iter().sum::<f64>()).max(0.0) } else { 0.0 }
+        (mean - counts.ranks[rank].iter().sum::<f64>()).max(0.0)
     }
 
     /// Layers of each kind among `layers` layers of the mean composition of the model.
