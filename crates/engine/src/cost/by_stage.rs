@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts};
+use super::counts::{LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::Footprint;
 use super::incremental::Pairs;
@@ -226,7 +226,8 @@ impl<'a> Stager<'a> {
     pub(super) fn ranks(&self, staged: &StagedPlan) -> (StageCounts, Ranks) {
         let counts = self.costs.staged_counts(staged);
         let offload = |rank: usize| staged.offload[rank];
-        let ranks = self.costs.ranks(&self.plan, &self.shape, &counts, Method::Simulated, offload);
+        let classes = each_rank(self.plan.layout.pp);
+        let ranks = self.costs.ranks(&self.plan, &self.shape, (&counts, classes), Method::Simulated, offload);
         (counts, ranks)
     }
 

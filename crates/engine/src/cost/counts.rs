@@ -24,6 +24,19 @@ pub(super) struct LayerChoice {
 /// Choices of a plan; few have more than its kinds of layer.
 pub(super) type Choices = SmallVec<[LayerChoice; 4]>;
 
+/// Neighbouring pipeline ranks that hold the same, each such range as one class.
+pub(super) type Classes = SmallVec<[Range<u32>; 8]>;
+
+/// Classes of one rank each.
+pub(super) fn each_rank(pp: u32) -> Classes {
+    (0..pp).map(|rank| rank..rank + 1).collect()
+}
+
+/// Index of the class of a rank.
+pub(super) fn class_of(classes: &[Range<u32>], rank: u32) -> usize {
+    classes.partition_point(|class| class.end <= rank)
+}
+
 /// Layers of each choice on each virtual stage and on each rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StageCounts {
@@ -50,6 +63,29 @@ impl StageCounts {
         Cow::Owned(ranks)
     }
 
+    /// Classes of neighbouring ranks with the same layers. An end of the model and multi-token prediction set a rank apart.
+    pub fn classes(&self, plan: &Plan) -> Classes {
+        let pp = plan.layout.pp;
+        let last = pp * plan.schedule.virtual_stages() - 1;
+        let apart = [0, last, self.mtp_chunk].map(|chunk| plan.schedule.rank_of(chunk, pp));
+        let layers = |rank: u32| &self.ranks[rank as usize];
+        let mut classes = Classes::new();
+        for rank in 0..pp {
+            let is_alike =
+                |first: u32| !apart.contains(&rank) && !apart.contains(&first) && layers(first) == layers(rank);
+            match classes.last_mut().filter(|class| is_alike(class.start)) {
+                Some(class) => class.end += 1,
+                None => classes.push(rank..rank + 1),
+            }
+        }
+        classes
+    }
+
+    /// Layers of each class of ranks, without multi-token prediction that the counts leave out.
+    pub fn of_classes<'c>(&'c self, classes: &'c [Range<u32>]) -> impl Iterator<Item = &'c [f64]> {
+        classes.iter().map(|class| &self.ranks[class.start as usize][..])
+    }
+
     /// Runs of neighbouring virtual stages with the same layers of each choice, those of multi-token prediction among them.
     pub fn runs(&self) -> impl Iterator<Item = (Range<u32>, PerKind)> {
         let width = self.choices.len();
@@ -59,7 +95,7 @@ impl StageCounts {
             let rest = &self.chunks[at as usize * width..];
             let mut layers = PerKind::from_slice(rest.get(..width)?);
             let alike = if let [one] = layers[..] {
-                rest.iter().take_while(|count| count.to_bits() == one.to_bits()).count()
+                rest.iter().position(|count| count.to_bits() != one.to_bits()).unwrap_or(rest.len())
             } else {
                 rest.chunks(width).take_while(|row| **row == layers[..]).count()
             };

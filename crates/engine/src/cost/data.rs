@@ -1,9 +1,11 @@
 //! Data parallelism: exchange of gradients and parameters between replicas, and the parameters of each rank.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{StageCounts, by_layers};
+use super::counts::{StageCounts, by_layers, class_of, each_rank};
 use super::groups;
 use super::stage::Work;
 use crate::collective::Group;
@@ -121,16 +123,21 @@ const PARTS: f64 = 3.0;
 impl Costs<'_> {
     /// Parameters of each pipeline rank of a plan.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
-        self.parameters_of(plan, &self.stage_counts(plan, None, false))
+        self.parameters_of(plan, &self.stage_counts(plan, None, false), &each_rank(plan.layout.pp))
     }
 
-    /// Parameters of each pipeline rank where its layers are counted: those layers, the embedding on the first, the head on the
+    /// Parameters of a rank of each class where its layers are counted: those layers, the embedding on the first, the head on the
     /// last, and multi-token prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both;
     /// the two copies count in the bytes.
     ///
     /// Tensor-parallel parameters are divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
-    pub(super) fn parameters_of(&self, plan: &Plan, counts: &StageCounts) -> Vec<RankParameters> {
+    pub(super) fn parameters_of(
+        &self,
+        plan: &Plan,
+        counts: &StageCounts,
+        classes: &[Range<u32>],
+    ) -> Vec<RankParameters> {
         let (model, pp) = (self.problem.model(), plan.layout.pp);
         let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
         let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len()).map(of_kind).collect();
@@ -138,11 +145,11 @@ impl Costs<'_> {
             let layers = counts.by_kind(layers, kinds.len());
             kinds.iter().zip(layers).fold(RankParameters::default(), |sum, (one, times)| sum.plus(one, times))
         };
-        let mut ranks: Vec<RankParameters> = by_layers(counts.ranks.iter().map(|layers| &layers[..]), of_rank);
+        let mut held = by_layers(counts.of_classes(classes), of_rank);
         let last = pp * plan.schedule.virtual_stages() - 1;
         let mut at = |chunk: u32, of: &RankParameters, times: f64| {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk, pp) as usize];
-            *rank = rank.plus(of, times);
+            let class = &mut held[class_of(classes, plan.schedule.rank_of(chunk, pp))];
+            *class = class.plus(of, times);
         };
         let (table, head) = self.table_parameters(plan);
         at(0, &table, 1.0);
@@ -152,7 +159,7 @@ impl Costs<'_> {
             let layer = counts.mtp_choice.map_or_else(RankParameters::default, |_| of_kind(model.last_kind()));
             at(counts.mtp_chunk, &layer.plus(&self.mtp_parameters(plan), 1.0), depth);
         }
-        mirrored(plan, ranks)
+        mirrored(plan, held)
     }
 
     /// Parameters of the embedding table with learned positions, and of the table of the head, which is one with it where both

@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, PerKind, StageCounts};
+use super::counts::{LayerChoice, PerKind, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
@@ -13,7 +13,6 @@ use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
-use crate::schedule::peaks::Peak;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
@@ -76,11 +75,13 @@ impl Costs<'_> {
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let counts = if self.splits_unknown { self.even_counts(plan) } else { self.stage_counts(plan, None, false) };
-        let parameters = self.parameters_of(plan, &counts);
-        self.footprints_of(plan, &counts, &parameters, |_| plan.offload)
+        let classes = each_rank(plan.layout.pp);
+        let parameters = self.parameters_of(plan, &counts, &classes);
+        self.footprints_of(plan, &counts, (&classes, &parameters), |_| plan.offload)
     }
 
-    /// Memory of every rank where its layers are counted; `offload` = what each rank leaves on the host.
+    /// Memory of the rank of each class that needs the most, where their layers are counted; `offload` = what a rank leaves on
+    /// the host.
     ///
     /// ```text
     /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and what lies beside the tensors
@@ -89,11 +90,11 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         counts: &StageCounts,
-        parameters: &[RankParameters],
+        (classes, parameters): (&[Range<u32>], &[RankParameters]),
         offload: impl Fn(usize) -> Offload,
     ) -> Vec<Footprint> {
         let bytes = self.layer_bytes(plan, &counts.choices);
-        let activations = self.peak_activations(plan, counts, &bytes.kept);
+        let activations = self.peak_activations(plan, counts, classes, &bytes.kept);
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
         let (timing, on_ranks) = (self.timing(plan), counts.all_on_ranks(plan));
         let largest = |rank: usize, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
@@ -101,17 +102,17 @@ impl Costs<'_> {
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
         let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
-        let of_rank = |rank: u32| {
+        let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
             let at = rank as usize;
-            let held = self.with_spare(parameters[at], counts, at, plan);
+            let held = self.with_spare(*held, counts, at, plan);
             let states = self.states(&held, &plan.offloading(offload(at)));
             let loss = ends[usize::from(is_last(rank))];
             let own = Temporary { loss, backward: largest(at, backward), ..Temporary::default() };
             let layer = largest(at, &bytes.kept);
-            let needs = Needs { activations: activations[at], layer, temporary: own.plus(unsharded) };
+            let needs = Needs { activations, layer, temporary: own.plus(unsharded) };
             Footprint::of_rank(rank, (reserve, timing), states, &needs, caches)
         };
-        (0..plan.layout.pp).map(of_rank).collect()
+        parameters.iter().zip(activations).map(of_rank).collect()
     }
 
     /// Bytes of one layer of each choice.
@@ -133,8 +134,20 @@ impl Costs<'_> {
         }
     }
 
-    /// Activations of each rank at the moment when they are the most (§6.5); `kept` = of one layer of each choice.
-    fn peak_activations(&self, plan: &Plan, counts: &StageCounts, kept: &[Bytes]) -> Vec<Bytes> {
+    /// Rank of each class with the most activations, and those at the moment when they are the most (§6.5); `kept` = of one
+    /// layer of each choice.
+    fn peak_activations(
+        &self,
+        plan: &Plan,
+        counts: &StageCounts,
+        classes: &[Range<u32>],
+        kept: &[Bytes],
+    ) -> Vec<(u32, Bytes)> {
+        let fuller = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
+        let most = |class: &Range<u32>, of_rank: &dyn Fn(u32) -> Bytes| {
+            let all = class.clone().map(|rank| (rank, of_rank(rank)));
+            all.reduce(fuller).expect("a class has a rank")
+        };
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
@@ -143,10 +156,12 @@ impl Costs<'_> {
             let ranks = self.resident_layers(plan, counts);
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
             let stages = f64::from(plan.schedule.virtual_stages());
-            let bytes = |(rank, layers): (usize, &PerKind)| {
-                of(layers) + self.spare_activations(counts, rank, kept) - freed(layers, stages)
+            let of_class = |class: &Range<u32>| {
+                let (first, layers) = (class.start as usize, &ranks[class.start as usize]);
+                let bytes = of(layers) + self.spare_activations(counts, first, kept) - freed(layers, stages);
+                most(class, &|rank| bytes * in_flight(rank))
             };
-            return ranks.iter().enumerate().map(bytes).zip(0..).map(|(sum, rank)| sum * in_flight(rank)).collect();
+            return classes.iter().map(of_class).collect();
         }
         let bytes = |(chunks, layers): (Range<u32>, PerKind)| (chunks, of(&layers) - freed(&layers, 1.0));
         let runs: SmallVec<[(Range<u32>, Bytes); 4]> = counts.runs().map(bytes).collect();
@@ -161,7 +176,9 @@ impl Costs<'_> {
         }
         let mut of_chunks = Vec::with_capacity((pp * plan.schedule.virtual_stages()) as usize);
         runs.iter().for_each(|(chunks, bytes)| of_chunks.resize(chunks.end as usize, *bytes));
-        let of_rank = |(peak, rank): (&Peak, u32)| {
+        let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
+        let of_rank = |rank: u32| {
+            let peak = &peaks[rank as usize];
             if !mixed[rank as usize] {
                 return usual * peak.most;
             }
@@ -169,7 +186,7 @@ impl Costs<'_> {
                 plan.schedule.held(rank, pp).map(|chunk| of_chunks[chunk as usize]).collect();
             peak.bytes(&own)
         };
-        self.peaks.of(plan.schedule, pp, micro_batches).iter().zip(0..).map(of_rank).collect()
+        classes.iter().map(|class| most(class, &of_rank)).collect()
     }
 
     /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::counts::StageCounts;
+use super::counts::{Classes, StageCounts, each_rank};
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
 use super::fsdp::{Around, GatheredLayers};
@@ -27,16 +27,18 @@ pub enum Method {
     Simulated,
 }
 
-/// Works and parameters of ranks, and the works of their virtual stages.
+/// Works, parameters and memory of classes of ranks, and the works of their virtual stages.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
-    /// Work of each rank, all its virtual stages together.
+    /// Ranks of each class.
+    pub classes: Classes,
+    /// Work of a rank of each class, all its virtual stages together.
     pub works: Vec<Work>,
     /// Work of each virtual stage; empty if not requested.
     pub chunks: Vec<Work>,
-    /// Parameters of each rank.
+    /// Parameters of a rank of each class.
     pub parameters: Vec<RankParameters>,
-    /// Memory of each rank.
+    /// Memory of the rank of each class that needs the most.
     pub footprints: Vec<Footprint>,
 }
 
@@ -63,7 +65,10 @@ impl Costs<'_> {
     pub fn price(&self, plan: &Plan, shape: &ShapeCost, method: Method) -> Evaluation {
         let counts = self.stage_counts(plan, Some(shape), method == Method::Simulated);
         let offload = |_| plan.offload;
-        let ranks = self.ranks(plan, shape, &counts, method, offload);
+        // The two stages of a rank in a bidirectional pipeline are those of two ranks.
+        let is_apart = self.splits_unknown || plan.schedule.is_bidirectional();
+        let classes = if is_apart { each_rank(plan.layout.pp) } else { counts.classes(plan) };
+        let ranks = self.ranks(plan, shape, (&counts, classes), method, offload);
         let simulate = |times: &[StageTime]| match method {
             Method::ClosedForm => None,
             Method::Simulated => self.simulated_flow(plan, times),
@@ -72,19 +77,19 @@ impl Costs<'_> {
         Evaluation { plan: plan.clone(), step, footprint: fullest(ranks.footprints) }
     }
 
-    /// Work, parameters and memory of each rank whose layers are counted; `offload` = what each leaves on the host.
+    /// Work, parameters and memory of each class of ranks whose layers are counted; `offload` = what a rank leaves on the host.
     pub(super) fn ranks(
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        counts: &StageCounts,
+        (counts, classes): (&StageCounts, Classes),
         method: Method,
         offload: impl Fn(usize) -> Offload,
     ) -> Ranks {
         let (mut works, mut chunks) = (Vec::new(), Vec::new());
         if plan.zero != ZeroStage::Three {
             let of_choice = self.works(plan, shape, &counts.choices);
-            works = self.works_of_ranks(plan, shape, counts, &of_choice);
+            works = self.works_of_ranks(plan, shape, (counts, &of_choice), &classes);
             self.expose_by_rank(&mut works);
             if method == Method::Simulated {
                 chunks = self.works_of_chunks(plan, shape, counts, &of_choice);
@@ -97,9 +102,9 @@ impl Costs<'_> {
         } else {
             counts
         };
-        let parameters = self.parameters_of(plan, resident);
-        let footprints = self.footprints_of(plan, resident, &parameters, offload);
-        Ranks { works, chunks, parameters, footprints }
+        let parameters = self.parameters_of(plan, resident, &classes);
+        let footprints = self.footprints_of(plan, resident, (&classes, &parameters), offload);
+        Ranks { classes, works, chunks, parameters, footprints }
     }
 
     /// Step time; `simulate` = how long the schedule takes on stages of these times, where it can be simulated.
@@ -113,7 +118,8 @@ impl Costs<'_> {
     ) -> StepTime {
         let heaviest = heaviest(&ranks.parameters);
         let updating = self.updating(&ranks.parameters, &heaviest);
-        let update = self.longest_update(plan, updating.iter().enumerate().map(|(rank, held)| (held, offload(rank))));
+        let offloads = ranks.classes.iter().map(|class| offload(class.start as usize));
+        let update = self.longest_update(plan, updating.iter().zip(offloads));
         let sends = self.exposed_stage_sends(plan);
         if plan.zero == ZeroStage::Three {
             let works: Vec<Work> = counts
@@ -129,7 +135,8 @@ impl Costs<'_> {
             let around = Around { ends: shape.ends, sends, slow_down: self.slow_down(plan.layout.world_size()) };
             return self.sharded_step(plan, &layers, &self.sharded(plan, &heaviest, update), &around);
         }
-        let closed = self.flow(plan, ranks.works.iter().map(|work| (work, 1.0)));
+        let numbers = ranks.classes.iter().map(|class| class.len() as f64);
+        let closed = self.flow(plan, ranks.works.iter().zip(numbers));
         let flow = self.simulated(plan, ranks, closed, simulate).unwrap_or(closed);
         self.flow_step(plan, &flow, sends, &self.edges(plan, &heaviest, update))
     }

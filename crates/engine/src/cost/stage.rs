@@ -1,11 +1,12 @@
 //! Work of each pipeline rank and virtual stage on one micro-batch.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts, by_layers};
+use super::counts::{LayerChoice, StageCounts, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
@@ -262,7 +263,8 @@ impl Costs<'_> {
     /// Work of each pipeline rank: that of its virtual stages.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), false);
-        self.works_of_ranks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
+        let works = self.works(plan, shape, &counts.choices);
+        self.works_of_ranks(plan, shape, (&counts, &works), &each_rank(plan.layout.pp))
     }
 
     /// Work of each virtual stage, where its layers are counted and `works` are those of one layer of each choice.
@@ -273,7 +275,7 @@ impl Costs<'_> {
         counts: &StageCounts,
         works: &[Work],
     ) -> Vec<Work> {
-        self.works_at(plan, shape, (counts, works), counts.chunks(), |chunk| chunk)
+        self.works_at(plan, shape, (counts, works), (counts.chunks(), 1.0), |chunk| chunk as usize)
     }
 
     /// Time of each virtual stage of a schedule of one direction: that of [`Self::works_of_chunks`], computed once for
@@ -314,31 +316,32 @@ impl Costs<'_> {
         times
     }
 
-    /// Work of each rank, likewise.
+    /// Work of a rank of each class, likewise.
     pub(super) fn works_of_ranks(
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        counts: &StageCounts,
-        works: &[Work],
+        (counts, works): (&StageCounts, &[Work]),
+        classes: &[Range<u32>],
     ) -> Vec<Work> {
-        let places = counts.ranks.iter().map(|counts| &counts[..]);
-        self.works_at(plan, shape, (counts, works), places, |chunk| plan.schedule.rank_of(chunk, plan.layout.pp))
+        let places = (counts.of_classes(classes), f64::from(plan.schedule.virtual_stages()));
+        let place = |chunk| class_of(classes, plan.schedule.rank_of(chunk, plan.layout.pp));
+        self.works_at(plan, shape, (counts, works), places, place)
     }
 
-    /// Work at each of `places`, by the layers of each choice there; `place` = where a virtual stage is.
+    /// Work at each of `places`, by the layers of each choice there, and with so many virtual stages each; `place` = where a
+    /// virtual stage is.
     fn works_at<'c>(
         &self,
         plan: &Plan,
         shape: &ShapeCost,
         (counts, works): (&StageCounts, &[Work]),
-        places: impl Iterator<Item = &'c [f64]>,
-        place: impl Fn(u32) -> u32,
+        (places, chunks_each): (impl Iterator<Item = &'c [f64]>, f64),
+        place: impl Fn(u32) -> usize,
     ) -> Vec<Work> {
         let mut all: Vec<Work> = by_layers(places, |layers| work_of_layers(works, layers));
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        let chunks_each = f64::from(chunks / all.len() as u32);
-        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
+        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk)].add(work, times);
         at(0, &embedding(&shape.ends), 1.0);
         at(chunks - 1, &loss(&shape.ends), 1.0 + f64::from(counts.mtp));
         if let Some(choice) = counts.mtp_choice {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::block::ROUNDING;
 use super::stages::Stages;
 use crate::cost::costs::Costs;
+use crate::cost::counts::each_rank;
 use crate::cost::data::{Exchange, RankParameters, heaviest};
 use crate::cost::fsdp::Sharded;
 use crate::cost::moments::Temporary;
@@ -123,7 +124,7 @@ pub struct Parameters {
 impl Parameters {
     /// Of the ranks of a plan's pipeline: tp, ep, etp, pp, schedule.
     pub fn new(costs: &Costs, plan: &Plan, stages: &Stages) -> Self {
-        let all = costs.parameters_of(plan, &stages.counts);
+        let all = costs.parameters_of(plan, &stages.counts, &each_rank(plan.layout.pp));
         let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
         let gathered = [true, false].map(|reshard_after_forward| {
             let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..plan.clone() };

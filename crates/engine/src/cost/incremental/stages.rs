@@ -7,8 +7,7 @@ use std::sync::{Arc, RwLock};
 use smallvec::SmallVec;
 
 use crate::cost::costs::Costs;
-use crate::cost::counts::PerKind;
-use crate::cost::counts::StageCounts;
+use crate::cost::counts::{PerKind, StageCounts, each_rank};
 use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
 use crate::split::layers as split;
@@ -207,7 +206,7 @@ fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
 fn holds(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Hold> {
     let pp = plan.layout.pp;
     let last = pp * plan.schedule.virtual_stages() - 1;
-    let parameters = costs.parameters_of(plan, counts);
+    let parameters = costs.parameters_of(plan, counts, &each_rank(pp));
     let mut holds: Vec<Hold> = Vec::new();
     for rank in 0..pp {
         let is_last = plan.schedule.holders(last, pp).any(|holder| holder == rank);
