@@ -182,8 +182,7 @@ impl Costs<'_> {
             if !mixed[rank as usize] {
                 return usual * peak.most;
             }
-            let own: SmallVec<[Bytes; 16]> =
-                plan.schedule.held(rank, pp).map(|chunk| of_chunks[chunk as usize]).collect();
+            let own: Vec<Bytes> = plan.schedule.held(rank, pp).map(|chunk| of_chunks[chunk as usize]).collect();
             peak.bytes(&own)
         };
         classes.iter().map(|class| most(class, &of_rank)).collect()

@@ -30,13 +30,25 @@ struct Moments {
     each: Vec<Vec<f64>>,
     /// Micro-batches of all virtual stages at each moment.
     totals: Vec<f64>,
-    /// Micro-batches of each virtual stage, by moment.
-    of_chunks: Vec<Vec<f64>>,
+    /// Of each virtual stage.
+    of_chunks: Vec<OfChunk>,
+}
+
+/// Micro-batches of one virtual stage at each moment, the fewest and the most.
+#[derive(Debug)]
+struct OfChunk {
+    by_moment: Vec<f64>,
+    fewest: f64,
+    most: f64,
 }
 
 impl Moments {
     fn new(each: Vec<Vec<f64>>) -> Self {
-        let of_chunk = |chunk: usize| each.iter().map(|moment| moment[chunk]).collect();
+        let of_chunk = |chunk: usize| {
+            let by_moment: Vec<f64> = each.iter().map(|moment| moment[chunk]).collect();
+            let fewest = by_moment.iter().copied().fold(f64::INFINITY, f64::min);
+            OfChunk { fewest, most: by_moment.iter().copied().fold(0.0, f64::max), by_moment }
+        };
         Self {
             totals: each.iter().map(|moment| moment.iter().sum()).collect(),
             of_chunks: (0..each.first().map_or(0, Vec::len)).map(of_chunk).collect(),
@@ -69,7 +81,7 @@ impl Peak {
     }
 
     /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch. Most stages have
-    /// the same: the difference of the others is added.
+    /// the same: the difference of the others is added. A moment at which each of those is at its extreme has the most.
     pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
         let usual = chunks[chunks.len() / 2];
         if chunks.iter().all(|bytes| *bytes == usual) {
@@ -77,12 +89,19 @@ impl Peak {
         }
         let Moments { totals, of_chunks, .. } = self.known();
         let others = chunks.iter().zip(of_chunks).filter(|(bytes, _)| **bytes != usual);
-        let others: SmallVec<[(Bytes, &[f64]); 4]> =
-            others.map(|(bytes, column)| (*bytes - usual, &column[..])).collect();
-        let sum = |(moment, &n): (usize, &f64)| {
-            others.iter().fold(usual * n, |sum, (bytes, column)| sum + *bytes * column[moment])
+        let others: SmallVec<[(Bytes, &OfChunk); 4]> = others.map(|(bytes, chunk)| (*bytes - usual, chunk)).collect();
+        let sum = |total: f64, micro_batches: &dyn Fn(Bytes, &OfChunk) -> f64| {
+            others.iter().fold(usual * total, |sum, (bytes, chunk)| sum + *bytes * micro_batches(*bytes, chunk))
         };
-        totals.iter().enumerate().map(sum).fold(Bytes::ZERO, Bytes::max)
+        let bound = sum(self.most, &|bytes, chunk| if bytes > Bytes::ZERO { chunk.most } else { chunk.fewest });
+        let mut most = Bytes::ZERO;
+        for (moment, &total) in totals.iter().enumerate() {
+            most = most.max(sum(total, &|_, chunk| chunk.by_moment[moment]));
+            if most >= bound {
+                break;
+            }
+        }
+        most
     }
 }
 
