@@ -285,25 +285,26 @@ impl Costs<'_> {
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. ZeRO 2 reduces whenever the backward passes of a virtual stage end ([`Windows::run`]), all but the
+    /// nb = layers of a rank. Of the plan's sharding nothing is read. ZeRO 2 reduces whenever the backward passes of a virtual stage end ([`Windows::run`]), all but the
     /// last time behind the next ones. Source: specification §5.2 with version 1.1.
     pub(super) fn exposed_exchange(
         &self,
         plan: &Plan,
+        zero: ZeroStage,
         exchange: Exchange,
         windows: &Windows,
         micro_batches: f64,
     ) -> Seconds {
         let stack = self.device.stack;
         let Exchange { reduce, gather } = exchange;
-        let overlaps = stack.overlap.dp && (plan.zero == ZeroStage::Zero || stack.overlap.dp_sharded);
+        let overlaps = stack.overlap.dp && (zero == ZeroStage::Zero || stack.overlap.dp_sharded);
         let exposed = if overlaps {
             let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
             let sigma = self.device.gpu.contention.value;
             let edge = |time: Seconds, window: Seconds| {
                 time / buckets + (time * (1.0 + 0.5 * sigma) - window).or_zero() + time.min(window) * sigma
             };
-            let early = if plan.zero == ZeroStage::Two && micro_batches > 1.0 {
+            let early = if zero == ZeroStage::Two && micro_batches > 1.0 {
                 let window = windows.micro_backward * windows.run;
                 let each = (reduce * (1.0 + 0.5 * sigma) - window).or_zero() + reduce.min(window) * sigma;
                 each * (micro_batches / windows.run - 1.0)
@@ -312,10 +313,10 @@ impl Costs<'_> {
             };
             edge(reduce, windows.backward) + edge(gather, windows.forward) + early
         } else {
-            let times = if plan.zero == ZeroStage::Two { (micro_batches / windows.run).max(1.0) } else { 1.0 };
+            let times = if zero == ZeroStage::Two { (micro_batches / windows.run).max(1.0) } else { 1.0 };
             reduce * times + gather
         };
-        if stack.quirks.sync_every_micro_batch && plan.zero == ZeroStage::Zero && plan.layout.pp > 1 {
+        if stack.quirks.sync_every_micro_batch && zero == ZeroStage::Zero && plan.layout.pp > 1 {
             return exposed * micro_batches.max(1.0);
         }
         exposed

@@ -7,7 +7,7 @@ use super::overlap::overlap;
 use super::stage::Work;
 use super::step::StepTime;
 use crate::gpu::Collective;
-use crate::plan::Plan;
+use crate::plan::{Plan, ZeroStage};
 use crate::schedule::closed::{RankSummary, RankTime, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
 
@@ -120,23 +120,29 @@ impl Costs<'_> {
 
     /// Lower bound on the exposed edges of a step, with infinite windows. A longer window never exposes more, for contention
     /// (σ < 1) costs less than it hides.
-    pub(super) fn least_edges(&self, plan: &Plan, edges: &Edges) -> Seconds {
+    pub(super) fn least_edges(&self, plan: &Plan, zero: ZeroStage, edges: &Edges) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);
         let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0 };
-        self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update + edges.host
+        self.exposed_exchange(plan, zero, edges.exchange, &windows, 1.0) + edges.tied + edges.update + edges.host
     }
 
-    /// A flow, its sends and its edges as one step.
+    /// A flow, its sends and its edges under `zero` as one step. Of the plan's sharding nothing is read.
     ///
     /// ```text
     /// T_pipe = m·M + bubble + sends          T_step = T_pipe·(1 + J) + T_dp,exposed + T_opt + T_offload
     /// ```
     ///
     /// Source: specification §4.6.
-    pub(super) fn flow_step(&self, plan: &Plan, flow: &Flow, sends: Seconds, edges: &Edges) -> StepTime {
+    pub(super) fn flow_step(
+        &self,
+        plan: &Plan,
+        zero: ZeroStage,
+        flow: &Flow,
+        (sends, edges): (Seconds, &Edges),
+    ) -> StepTime {
         let Flow { busy, windows, micro_batches, slow_down } = flow;
         let Edges { exchange, tied, update, host } = *edges;
-        let replicas = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
+        let replicas = self.exposed_exchange(plan, zero, exchange, windows, *micro_batches) + tied;
         StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, (update, host))
     }
 

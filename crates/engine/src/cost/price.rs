@@ -138,7 +138,7 @@ impl Costs<'_> {
         let numbers = ranks.classes.iter().map(|class| class.len() as f64);
         let closed = self.flow(plan, ranks.works.iter().zip(numbers));
         let flow = self.simulated(plan, ranks, closed, simulate).unwrap_or(closed);
-        self.flow_step(plan, &flow, sends, &self.edges(plan, &heaviest, update))
+        self.flow_step(plan, plan.zero, &flow, (sends, &self.edges(plan, &heaviest, update)))
     }
 
     /// Exposed exchange between replicas, and the update on the device and on the host, of these ranks under ZeRO 0 to 2.
@@ -154,7 +154,7 @@ impl Costs<'_> {
         let update = self.longest_update(plan, held);
         let edges = self.edges(plan, &heaviest(parameters), update);
         let windows = self.dp_windows(plan, works.iter(), m);
-        (self.exposed_exchange(plan, edges.exchange, &windows, m) + edges.tied, update)
+        (self.exposed_exchange(plan, plan.zero, edges.exchange, &windows, m) + edges.tied, update)
     }
 
     /// A closed flow with the busy time and the bubble that the simulated schedule has.

@@ -188,7 +188,6 @@ impl<'l> Loaded<'l> {
 
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
         let Pipeline { plan, flow, .. } = &self.pipeline;
-        let plan = sharding.of(plan);
         let sends = self.pipeline.sends[usize::from(sharding.order == ORDERS[1])];
         let step = match &sharding.engine {
             Engine::Replicated(edges) => {
@@ -196,10 +195,11 @@ impl<'l> Loaded<'l> {
                 if let Some(bubble) = bubble {
                     flow.busy.pipeline_bubble = bubble;
                 }
-                costs.flow_step(&plan, &flow, sends, edges)
+                costs.flow_step(plan, sharding.zero, &flow, (sends, edges))
             }
             Engine::Sharded(sharded) => {
-                costs.sharded_step(&plan, self.pipeline.gathered(costs), sharded, &self.pipeline.around(sends))
+                let (plan, layers) = (sharding.of(plan), self.pipeline.gathered(costs));
+                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends))
             }
         };
         step.total()

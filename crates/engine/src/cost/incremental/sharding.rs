@@ -332,7 +332,7 @@ impl Sharding {
     /// Time at the ends of a step that no flow can hide.
     pub fn least_time(&self, costs: &Costs, plan: &Plan) -> Seconds {
         match &self.engine {
-            Engine::Replicated(edges) => costs.least_edges(&self.of(plan), edges) * ROUNDING,
+            Engine::Replicated(edges) => costs.least_edges(plan, self.zero, edges) * ROUNDING,
             Engine::Sharded(sharded) => sharded.update + sharded.host,
         }
     }
