@@ -79,8 +79,7 @@ impl Fabric<'_> {
         if group.ranks <= 1 || what.tokens <= 0.0 {
             return Seconds::ZERO;
         }
-        let parts = self.in_parts(Collective::AllToAll, group).map(|(part, group)| part.dispatch_on(what, group));
-        let time = parts.reduce(Seconds::min).unwrap_or_default();
+        let time = self.least_in_parts(Collective::AllToAll, group, |part, group| part.dispatch_on(what, group));
         self.told(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
     }
 

@@ -65,26 +65,32 @@ impl<'a> Fabric<'a> {
         self.domain
     }
 
-    /// Fabrics whose domains are parts of this one's: itself, its halves and every power of two above the largest measured
-    /// group. A group may exchange within parts and then between them as if those were joined by the network alone, so no group
-    /// takes longer on a larger domain.
-    pub(super) fn in_parts(&self, op: Collective, group: Group) -> impl Iterator<Item = (Self, Group)> {
+    /// Least time of a group over fabrics whose domains are parts of this one's: itself, its halves and every power of two above
+    /// the largest measured group. A group may exchange within parts and then between them as if those were joined by the
+    /// network alone, so no group takes longer on a larger domain.
+    pub(super) fn least_in_parts(
+        &self,
+        op: Collective,
+        group: Group,
+        time: impl Fn(&Self, Group) -> Seconds,
+    ) -> Seconds {
         let whole = self.seats.is_some()
             && self.inside_domain(group) == group.ranks
             && self.cluster.scale_up.topology == Topology::Switch;
         // Inside a domain it does not matter where seated ranks sit.
         let group = if whole { Group { ranks: group.ranks, stride: 1 } } else { group };
-        let seats = if whole { None } else { self.seats };
+        let fabric = Self { seats: if whole { None } else { self.seats }, ..*self };
+        let on_whole = time(&fabric, group);
         let measured = self.cluster.gpu.collectives[&op].last().map_or(1, |curve| curve.ranks);
         let is_small = group.ranks * group.stride <= measured;
-        let splits = !is_small && seats.is_none() && self.cluster.scale_up.topology == Topology::Switch;
-        let least = if splits { measured.min(self.domain) } else { self.domain };
-        let halves = std::iter::successors(Some(self.domain), |size| Some(size / 2));
-        let powers = std::iter::successors(Some(least.next_power_of_two()), |size| Some(size * 2));
-        let sizes = halves.take_while(move |size| *size >= least);
-        let domain = self.domain;
-        let powers = powers.take_while(move |size| *size < domain);
-        sizes.chain(powers).map(move |domain| (Self { seats, domain, ..*self }, group))
+        let splits = !is_small && fabric.seats.is_none() && self.cluster.scale_up.topology == Topology::Switch;
+        if !splits || measured >= self.domain {
+            return on_whole;
+        }
+        let halves = std::iter::successors(Some(self.domain / 2), |size| Some(size / 2));
+        let powers = std::iter::successors(Some(measured.next_power_of_two()), |size| Some(size * 2));
+        let sizes = halves.take_while(|size| *size >= measured).chain(powers.take_while(|size| *size < self.domain));
+        sizes.map(|domain| time(&Self { domain, ..fabric }, group)).fold(on_whole, Seconds::min)
     }
 
     /// Ranks of a group in one scale-up domain (`above` = 0), or in one unit of the level `above` levels higher.

@@ -49,8 +49,7 @@ impl Fabric<'_> {
         let time = if self.on_torus(group) {
             torus::time(&self.cluster.scale_up, self.seats, op, payload, group)
         } else {
-            let parts = self.in_parts(op, group).map(|(part, group)| part.time_on(op, payload, group, buckets));
-            parts.reduce(Seconds::min).unwrap_or_default()
+            self.least_in_parts(op, group, |part, group| part.time_on(op, payload, group, buckets))
         };
         self.told(TransferKind::Collective(op), payload, group, time)
     }
