@@ -121,9 +121,14 @@ impl Costs<'_> {
     /// Lower bound on the exposed edges of a step, with infinite windows. A longer window never exposes more, for contention
     /// (σ < 1) costs less than it hides.
     pub(super) fn least_edges(&self, plan: &Plan, zero: ZeroStage, edges: &Edges) -> Seconds {
+        self.least_exchange(plan, zero, edges.exchange) + edges.tied + edges.update + edges.host
+    }
+
+    /// Lower bound on the exposed part of an exchange, with infinite windows: a share of it.
+    pub(super) fn least_exchange(&self, plan: &Plan, zero: ZeroStage, exchange: Exchange) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);
         let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0 };
-        self.exposed_exchange(plan, zero, edges.exchange, &windows, 1.0) + edges.tied + edges.update + edges.host
+        self.exposed_exchange(plan, zero, exchange, &windows, 1.0)
     }
 
     /// A flow, its sends and its edges under `zero` as one step. Of the plan's sharding nothing is read.

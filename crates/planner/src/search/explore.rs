@@ -255,11 +255,11 @@ impl Explorer<'_> {
         let slow_gathered = least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least));
         let mut weighed = None;
         if variant.floor.known_menu().is_none() {
-            let update = self.tables.least_update(plan, &variant.floor.plan_menu);
-            if engines.replicated && !is_slow(Seconds::ZERO, update, found) {
+            let ends = self.tables.least_ends(plan, &variant.floor.plan_menu);
+            if engines.replicated && !is_slow(Seconds::ZERO, ends, found) {
                 weighed = Some(self.known_flow(pipeline, found));
             }
-            let slow = weighed.as_ref().is_none_or(|known| is_slow(known.flow, update, found));
+            let slow = weighed.as_ref().is_none_or(|known| is_slow(known.flow, ends, found));
             if slow && slow_gathered {
                 found.counts.flow += variant.shardings;
                 return false;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 
+use super::exchanges::Exchanges;
 use super::on_host::{Fit, HostShares, Refused, shares_on_host};
 use super::verdict::Verdict;
 use crate::space::Space;
@@ -49,22 +50,29 @@ pub(super) struct PlanMenu {
     /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
     pub least: Vec<LeastStates>,
     parameters: Arc<Parameters>,
-    update: OnceLock<Seconds>,
+    ends: OnceLock<Seconds>,
     menu: OnceLock<Arc<Menu>>,
 }
 
 impl PlanMenu {
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings s, whether they fit or not:
+    ///
+    /// ```text
+    /// min (X(s) + U(s))  ≥  min X(s) + min U(s)        X = exchange that no flow hides, U = update
+    /// ```
+    fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, exchanges: &Exchanges) -> Seconds {
+        *self.ends.get_or_init(|| self.least_update(from, plan) + exchanges.least(from, plan, &self.parameters))
+    }
+
     /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
-    pub fn least_update(&self, (costs, space): (&Costs, &Space), plan: &Plan) -> Seconds {
-        *self.update.get_or_init(|| {
-            let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
-            let of_stage = |zero: ZeroStage| {
-                let plan = Plan { zero, shard_group: None, ..plan.clone() };
-                let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
-                (!shares.is_empty()).then(|| self.parameters.least_update(costs, &plan, &shares))
-            };
-            stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
-        })
+    fn least_update(&self, (costs, space): (&Costs, &Space), plan: &Plan) -> Seconds {
+        let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
+        let of_stage = |zero: ZeroStage| {
+            let plan = Plan { zero, shard_group: None, ..plan.clone() };
+            let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
+            (!shares.is_empty()).then(|| self.parameters.least_update(costs, &plan, &shares))
+        };
+        stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
     }
 }
 
@@ -144,6 +152,7 @@ type ContentKey = (Layout, u32, bool);
 pub(super) struct Menus {
     by_plan: RwLock<BTreeMap<MenuKey, Arc<PlanMenu>>>,
     by_content: RwLock<BTreeMap<ContentKey, Vec<Arc<Menu>>>>,
+    exchanges: Exchanges,
 }
 
 impl Menus {
@@ -155,9 +164,15 @@ impl Menus {
         }
         let parameters = Arc::new(Parameters::new(costs, plan, stages));
         let least = least_bytes(costs, space, plan, &parameters);
-        let (update, menu) = (OnceLock::new(), OnceLock::new());
-        let menu = Arc::new(PlanMenu { least, parameters, update, menu });
+        let (ends, menu) = (OnceLock::new(), OnceLock::new());
+        let menu = Arc::new(PlanMenu { least, parameters, ends, menu });
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
+    }
+
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout: what is known without
+    /// its menu.
+    pub fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Seconds {
+        menu.least_ends(from, plan, &self.exchanges)
     }
 
     /// The menu itself: of a schedule it depends only on how many copies of the weights a rank has, and on whether one rank has
@@ -210,7 +225,8 @@ struct Kept {
 impl Kept {
     /// Whether it is no worse than another with every share of that one.
     fn dominates(&self, other: &Self) -> bool {
-        let covers = || other.hosts.iter().all(|share| self.hosts.contains(share));
+        let is_shared = Arc::ptr_eq(&self.hosts, &other.hosts);
+        let covers = || is_shared || other.hosts.iter().all(|share| self.hosts.contains(share));
         self.of_space == other.of_space && covers() && self.sharding.dominates(&other.sharding)
     }
 }

@@ -16,6 +16,7 @@ mod cache;
 mod certificate;
 mod critical;
 mod driver;
+mod exchanges;
 mod explore;
 mod explorer;
 mod first_layers;

@@ -55,12 +55,12 @@ impl SplitFloor<'_> {
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2: that of the shardings that may fit where their menu is
-    /// known or memory is tight, else that of the update alone.
+    /// known or memory is tight, else that of all shardings.
     pub fn ends(&self, pipelines: &Pipelines, plan: &Plan) -> Seconds {
         if pipelines.is_tight || self.known_menu().is_some() {
             self.edges(pipelines, plan).unwrap_or_default()
         } else {
-            pipelines.tables.least_update(plan, &self.plan_menu)
+            pipelines.tables.least_ends(plan, &self.plan_menu)
         }
     }
 

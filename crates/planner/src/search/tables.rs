@@ -252,9 +252,9 @@ impl<'t> Tables<'t> {
         self.menus.made((self.costs, self.space), plan, menu)
     }
 
-    /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings of a plan's layout.
-    pub fn least_update(&self, plan: &Plan, menu: &PlanMenu) -> Seconds {
-        menu.least_update((self.costs, self.space), plan)
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout.
+    pub fn least_ends(&self, plan: &Plan, menu: &PlanMenu) -> Seconds {
+        self.menus.least_ends((self.costs, self.space), plan, menu)
     }
 
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there

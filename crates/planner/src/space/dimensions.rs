@@ -310,6 +310,18 @@ impl Space<'_> {
         all
     }
 
+    /// Shardings of a layout under ZeRO 0 to 2 with different exchanges between replicas: ZeRO 2 moves what ZeRO 1 does.
+    pub(crate) fn exchanges(&self, layout: &Layout) -> Vec<ShardingChoice> {
+        let stages = self.zero_stages(layout.pp);
+        let is_other = |zero: ZeroStage| match zero {
+            ZeroStage::Zero | ZeroStage::One => true,
+            ZeroStage::Two => !stages.contains(&ZeroStage::One),
+            ZeroStage::Three => false,
+        };
+        let all = self.shardings_by_host(layout).into_iter().map(|(choice, _)| choice);
+        all.filter(|choice| is_other(choice.zero)).collect()
+    }
+
     /// Every sharding of a layout, in a fixed order.
     pub fn shardings(&self, layout: &Layout) -> Vec<ShardingChoice> {
         let all = self.shardings_by_host(layout).into_iter();
