@@ -14,8 +14,9 @@ const FEW: f64 = 2.0;
 /// ```
 pub fn expected_maximum(n: f64) -> f64 {
     let of_many = |n: f64| {
-        let x = (2.0 * libm::log(n)).sqrt();
-        x - (libm::log(libm::log(n)) + libm::log(4.0 * std::f64::consts::PI)) / (2.0 * x)
+        let logarithm = libm::log(n);
+        let x = (2.0 * logarithm).sqrt();
+        x - (libm::log(logarithm) + libm::log(4.0 * std::f64::consts::PI)) / (2.0 * x)
     };
     if n >= FEW { of_many(n) } else { of_many(FEW) * ((n - 1.0) / (FEW - 1.0)).max(0.0) }
 }

@@ -16,10 +16,10 @@ pub(super) struct ShapeBound {
     pub memory: Bytes,
     /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
     pub most: Option<Bytes>,
-    /// Number of its layouts, by ascending layer bound, whose pipelines are bounded.
-    pub layouts: usize,
-    /// Key of the first of the pipelines of those, by ascending bound, whose states fit.
-    pub first: PipeKey,
+    /// Key of the first of its layouts, by ascending layer bound, whose pipelines are not bounded.
+    pub next: Option<BoundKey>,
+    /// Key of the first of the pipelines of the others, by ascending bound, whose states fit.
+    pub first: BoundKey,
     /// Number of plans below the others.
     pub left: u64,
 }
@@ -45,8 +45,15 @@ pub(super) struct BoundedLayout {
     pub place: u32,
 }
 
-/// Key of the order of the pipelines of a shape: the lower bound, of equal ones the place.
-pub(super) type PipeKey = (u64, u32);
+impl BoundedLayout {
+    /// Its key. Bits of numbers that are not negative are in their order.
+    pub fn key(&self) -> BoundKey {
+        (self.bound.time.get().to_bits(), self.place)
+    }
+}
+
+/// Key of the order of the layouts or pipelines of a shape: the lower bound, of equal ones the place.
+pub(super) type BoundKey = (u64, u32);
 
 /// Legal pipeline of a shape, with a lower bound of its step time.
 pub(super) struct BoundedPipe<'p> {
@@ -76,7 +83,7 @@ impl BoundedPipe<'_> {
     }
 
     /// Its key. Bits of numbers that are not negative are in their order.
-    pub fn key(&self) -> PipeKey {
+    pub fn key(&self) -> BoundKey {
         (self.bound.get().to_bits(), self.place)
     }
 

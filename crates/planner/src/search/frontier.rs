@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use rayon::prelude::*;
 
-use super::bounded::{PipeKey, ShapeBound};
+use super::bounded::{BoundKey, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::options::{Goal, Objective};
@@ -34,10 +34,10 @@ pub(super) struct Ready {
     pub index: usize,
     /// Limit of the memory: layouts whose states alone exceed it were left out; none if no layout was looked at so.
     pub most: Option<Bytes>,
-    /// Number of its layouts, by ascending layer bound, whose pipelines are bounded.
-    pub layouts: usize,
-    /// Key of the first of the pipelines of those, by ascending bound, whose states fit.
-    pub first: PipeKey,
+    /// Key of the first of its layouts, by ascending layer bound, whose pipelines are not bounded.
+    pub next: Option<BoundKey>,
+    /// Key of the first of the pipelines of the others, by ascending bound, whose states fit.
+    pub first: BoundKey,
     /// Number of plans below the others.
     left: u64,
 }
@@ -107,9 +107,9 @@ impl Frontier {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
                 let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example, best), &mut counts);
-                let ready = bound.map(|ShapeBound { bound: time, memory, most, layouts, first, left }| {
+                let ready = bound.map(|ShapeBound { bound: time, memory, most, next, first, left }| {
                     let bound = Price { time, memory: memory.max(least.memory) };
-                    Ready { bound, key: self.key(bound), rank, index, most, layouts, first, left }
+                    Ready { bound, key: self.key(bound), rank, index, most, next, first, left }
                 });
                 (counts, ready)
             };

@@ -21,11 +21,11 @@ impl Explorer<'_> {
         // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
         let nearest = if ready.most.is_none() { found.best.most_memory() } else { None };
         let most = ready.most.or(nearest);
-        let layouts = self.pipelines.layouts(shape, parts, most, &mut Counts::default());
+        let layouts = self.pipelines.layouts(shape, parts, (most, &found.best), &mut Counts::default());
         let mut open = Vec::new();
-        for (at, layout) in layouts.iter().enumerate() {
+        for layout in &layouts {
             // What is illegal or too large of the layouts that were bounded with the shape was counted then.
-            let is_counted = at < ready.layouts;
+            let is_counted = ready.next.is_none_or(|next| layout.key() < next);
             if found.best.is_hopeless(&layout.plan.layout, layout.bound) {
                 continue;
             }

@@ -119,23 +119,31 @@ impl<'e> Pipelines<'e> {
         Self { costs, space, tables, budget, is_tight }
     }
 
-    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones are counted.
-    /// `most` = a limit of the memory, by which layouts may be left out.
+    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones are counted, and
+    /// those left out that are too slow however few GPUs wait for stragglers. `most` = a limit of the memory, by which layouts may
+    /// be left out.
     pub fn layouts(
         &self,
         shape: &Plan,
         parts: (&Mixing, &Feeding),
-        most: Option<Bytes>,
+        (most, best): (Option<Bytes>, &Incumbents),
         counts: &mut Counts,
     ) -> Vec<BoundedLayout> {
-        let (mut all, mut place) = (Vec::new(), 0);
+        let may_gather = self.tables.engines(2).gathered;
+        let on_one = layer_bound(self.costs, shape, parts, (1, 1), may_gather);
+        let (mut all, mut next) = (Vec::new(), 0);
         for layout in self.space.layouts(shape) {
+            let (gpus, place) = (layout.world_size(), next);
+            let pipes = self.tables.pipes(&Plan { layout, ..shape.clone() });
+            next += pipes.pipelines.len() as u32;
+            if best.too_slow(&layout)(on_one / f64::from(gpus)) {
+                continue;
+            }
             let plan = Plan { layout, recompute: Recompute::None, offload: Offload::NONE, ..shape.clone() };
             let shardings = self.tables.shardings(&layout);
             if shardings == 0 {
                 continue;
             }
-            let pipes = self.tables.pipes(&plan);
             let mut reasons = Vec::new();
             legal::batch(self.costs.problem, &plan, &mut reasons);
             legal::experts(self.costs.problem, &plan, &mut reasons);
@@ -143,13 +151,11 @@ impl<'e> Pipelines<'e> {
                 counts.reject(reason, pipes.below * shardings);
                 continue;
             }
-            let gpus = layout.world_size();
             let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
             let of_all = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
             let time = of_all.max(fullest_rank_bound(self.costs, &plan, parts, pipes.copies));
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
-            place += pipes.pipelines.len() as u32;
         }
         sort_by_numbers(&mut all, |layout| [layout.bound.time.get()]);
         all
@@ -318,7 +324,7 @@ impl<'e> Pipelines<'e> {
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
         let most = has_example.then_some(self.budget);
-        let layouts = self.layouts(shape, parts, most, counts);
+        let layouts = self.layouts(shape, parts, (most, best), counts);
         let (mut open, mut bounded) = (BinaryHeap::new(), 0);
         loop {
             // Pipelines are bounded while those of another layout may come next.
@@ -341,7 +347,8 @@ impl<'e> Pipelines<'e> {
                 let others = layouts[bounded..].iter().map(|layout| layout.bound.memory);
                 let memory = memories.chain(others).reduce(Bytes::min).unwrap_or_default();
                 let (bound, first) = (first.bound.max(least), first.key());
-                return Some(ShapeBound { bound, memory, most, layouts: bounded, first, left });
+                let next = layouts.get(bounded).map(BoundedLayout::key);
+                return Some(ShapeBound { bound, memory, most, next, first, left });
             };
             if has_example {
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, first.plans());
