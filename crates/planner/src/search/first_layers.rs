@@ -20,10 +20,11 @@ impl Explorer<'_> {
         let all = &of_pipeline.0.pipe.recomputes[from..];
         let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
         let firsts = &all[..count];
-        let at = firsts.partition_point(|choice| self.too_large_recomputed(of_pipeline, choice).is_some());
+        let reason = firsts.first().and_then(|choice| self.too_large_recomputed(of_pipeline, choice));
+        let is_too_large = |choice: &Recomputes| self.too_large_recomputed(of_pipeline, choice).is_some();
+        let at = if reason.is_some() { firsts.partition_point(is_too_large) } else { 0 };
         let fewest = firsts.get(at).map_or(Recompute::Full, |choice| choice.recompute);
-        let first = firsts[..at].first();
-        (fewest, first.and_then(|choice| self.too_large_recomputed(of_pipeline, choice)))
+        (fewest, reason)
     }
 
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
