@@ -110,6 +110,24 @@ fn spelled_out_stages_are_priced_one_by_one() {
     assert!(spelled_out > 100 && alike > 20, "{spelled_out} and {alike} plans");
 }
 
+/// The update and the exchange, each bounded alone, take no longer than the ends of a step under ZeRO 0 to 2.
+#[test]
+fn bounds_of_ends_are_bounds() {
+    let checked = for_wide_plans(plans_wanted(), 300, |costs, plan| {
+        if plan.zero == ZeroStage::Three {
+            return;
+        }
+        let layers = Block::of(costs, plan).layers(costs, plan);
+        let parameters = Parameters::new(costs, plan, &stages_of(costs, plan, &layers));
+        let exchange = parameters.least_dense_exchange(costs, plan) + parameters.least_ends(costs, plan);
+        let ends = exchange + parameters.least_update(costs, plan, &[plan.offload.optimizer]);
+        let own = Sharding::new(costs, plan, &parameters).least_time(costs, plan);
+        assert!(ends <= own * (1.0 + ROUNDING), "{plan}: {ends:?} bounds {own:?}");
+        assert!(ends >= own * (1.0 - 1e-9), "{plan}: {ends:?} bounds {own:?} loosely");
+    });
+    assert!(checked >= plans_wanted(), "{checked} plans");
+}
+
 /// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the schedule as it is played; states ≤ memory.
 #[test]
 fn bounds_never_exceed_the_played_time() {
@@ -129,6 +147,8 @@ fn bounds_never_exceed_the_played_time() {
             assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
         };
         at_most(least.get(), "layer bound");
+        let on_one = layer_bound(costs, plan, (&mixing, &feeding), (1, 1), may_gather);
+        at_most((on_one / f64::from(plan.layout.world_size())).get(), "layer bound of one GPU, shared by all");
         let copies = plan.schedule.weight_copies();
         at_most(fullest_rank_bound(costs, plan, (&mixing, &feeding), copies).get(), "bound of the fullest rank");
         at_most(bound.get(), "bound");
