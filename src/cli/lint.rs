@@ -41,7 +41,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let result = args.asked.solve()?;
     let file = args.asked.file.name();
-    output::print(&text(args, &result.told(&file))?)?;
+    output::print(&text(args, &result.contents(&file))?)?;
     Ok(if result.report.failed() { Outcome::NoPlan } else { Outcome::Answered })
 }
 

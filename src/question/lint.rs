@@ -17,7 +17,7 @@ use meshwright_engine::range;
 use meshwright_engine::workload::Workload;
 use meshwright_frameworks::import::{Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
-use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats};
+use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats, sort};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Question of `lint`: a launch file, the cluster it runs on, and measurements of it.
@@ -98,7 +98,7 @@ pub struct LintResult {
 
 impl LintResult {
     /// Contents of a report on a file of this name.
-    pub fn told<'a>(&'a self, file: &'a str) -> report::LintAnswer<'a> {
+    pub fn contents<'a>(&'a self, file: &'a str) -> report::LintAnswer<'a> {
         report::LintAnswer {
             file,
             imported: &self.imported,
@@ -152,13 +152,13 @@ impl LintQuestion {
     /// As for `solve`.
     pub fn answer(&self) -> Result<String, QuestionError> {
         let result = self.solve()?;
-        Ok(report::json(&result.told(&self.file.name()))?)
+        Ok(report::json(&result.contents(&self.file.name()))?)
     }
 }
 
 fn unpriced(imported: &Imported) -> LintReport {
     let mut findings = imported.findings.clone();
-    findings.sort_by_key(|finding| finding.level);
+    sort(&mut findings);
     LintReport {
         findings,
         evaluation: None,

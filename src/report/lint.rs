@@ -58,11 +58,11 @@ pub fn at_a_glance(answer: &LintAnswer) -> String {
         parts.push(table::labelled("Predicted", &[describe(&evaluation.plan), figures(problem, evaluation)]));
         parts.push(table::labelled("--plan   ", &[format!("\"{}\"", evaluation.plan)]));
     }
-    let told = |finding: &&Finding| {
+    let is_shown = |finding: &&Finding| {
         let repeats = priced.is_some() && finding.level == Severity::Note && PREDICTED.contains(&finding.rule);
         !repeats
     };
-    let lines: Vec<String> = findings.iter().filter(told).map(|finding| line(finding, answer.file)).collect();
+    let lines: Vec<String> = findings.iter().filter(is_shown).map(|finding| line(finding, answer.file)).collect();
     if !lines.is_empty() {
         parts.push(format!("\n{}", lines.join("\n")));
     }
@@ -81,11 +81,12 @@ fn verdict_of(findings: &[Finding]) -> String {
     levels.map(|(level, name)| count(level, name)).join(", ")
 }
 
-/// A finding with its level, its place, what to do and its rule.
+/// A finding with its level, its place, what to do and its rule. Of the path of the file itself, the place has the name alone.
 #[cfg(feature = "cli")]
 fn line(finding: &Finding, file: &str) -> String {
+    let name = std::path::Path::new(file).file_name().and_then(|name| name.to_str()).unwrap_or(file);
     let place = finding.place.as_ref().map_or_else(String::new, |place| {
-        if place.file == file { format!(":{}", place.line) } else { place.to_string() }
+        if place.file == file { format!("{name}:{}", place.line) } else { place.to_string() }
     });
     let todo = if finding.expected.is_empty() { String::new() } else { format!("; {}", finding.expected) };
     let label = format!("{:7}  {place:5}", finding.level.to_string());

@@ -182,7 +182,7 @@ fn its_formats_are_read() {
     let engine = changed("d_model: 4096", "fc_type: te\n  d_model: 4096").replace("amp_bf16", "amp_fp8");
     assert_eq!(read(&engine).work.format, meshwright::gpu::Format::Fp8);
     let unknown = read(&changed("precision: amp_bf16", "precision: int4"));
-    assert!(errors(&unknown)[0].contains("`precision`: `int4`"));
+    assert!(errors(&unknown)[0].contains("`precision` has the value `int4`"));
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing found.
+/// Finding in a launch or configuration file, or about its plan on a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Name of the rule (docs/lint.md).
@@ -82,6 +82,12 @@ impl Finding {
         Self::new(rule, Severity::Note, message)
     }
 
+    /// Error of a setting whose value is malformed: `name` is the flag or the key, `expected` what its value must be, such as
+    /// "a whole number".
+    pub fn wrong_value(name: &str, value: &str, expected: &str) -> Self {
+        Self::error("wrong-value", format!("`{name}` has the value `{value}`")).expected(format!("{expected} expected"))
+    }
+
     /// The finding with its place in the file.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Self {
@@ -89,21 +95,21 @@ impl Finding {
         self
     }
 
-    /// Says where, if that is known.
+    /// The finding with its place in the file, if that is known.
     #[must_use]
     pub fn at_maybe(mut self, place: Option<&Place>) -> Self {
         self.place = place.cloned();
         self
     }
 
-    /// Says what was expected.
+    /// The finding with what was expected, or the remedy.
     #[must_use]
     pub fn expected(mut self, expected: impl Into<String>) -> Self {
         self.expected = expected.into();
         self
     }
 
-    /// Says what it does to the step time.
+    /// The finding with its effect on the step time, as a share of it.
     #[must_use]
     pub const fn costing(mut self, share: f64) -> Self {
         self.step_share = Some(share);

@@ -97,8 +97,13 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
             );
         }
     }
-    report.findings.sort_by_key(|finding| finding.level); // stable: in the order of looking within a level
+    sort(&mut report.findings);
     report
+}
+
+/// Sorts findings by severity, and within one those that name a line before those that do not; otherwise they keep their order.
+pub fn sort(findings: &mut [Finding]) {
+    findings.sort_by_key(|finding| (finding.level, finding.place.is_none()));
 }
 
 /// Whether Megatron-LM refuses to start on these GPUs with more than one hardware queue: NVIDIA's before Blackwell.

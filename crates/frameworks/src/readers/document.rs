@@ -290,14 +290,10 @@ impl Document {
         self.findings.borrow_mut().push(finding);
     }
 
-    /// Says that a value is not what it must be.
+    /// Records that the value of a key is malformed.
     pub fn wrong(&self, path: &str, read: &str, expected: &str) {
         let place = self.place(path);
-        self.note(
-            Finding::error("wrong-value", format!("`{path}`: `{read}`"))
-                .at_maybe(place.as_ref())
-                .expected(format!("{expected} expected")),
-        );
+        self.note(Finding::wrong_value(path, read, expected).at_maybe(place.as_ref()));
     }
 
     /// Every key with a value that nobody read, with its place.

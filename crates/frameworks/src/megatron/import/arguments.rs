@@ -302,11 +302,10 @@ impl Arguments {
         number
     }
 
-    /// Says that a flag's value is not what it must be.
+    /// Records that the value of a flag is malformed.
     pub fn wrong(&mut self, flag: &str, value: &str, expected: &str) {
         let place = self.place(flag);
-        let finding = Finding::error("wrong-value", format!("`{flag} {value}`")).at_maybe(place.as_ref());
-        self.findings.push(finding.expected(format!("{expected} expected")));
+        self.findings.push(Finding::wrong_value(flag, value, expected).at_maybe(place.as_ref()));
     }
 
     /// The flags that nobody asked for.

@@ -24,7 +24,7 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
     for (name, words, place) in list.all() {
         let Some(flag) = flag_of(name) else { continue };
         let text = [name.to_owned()].into_iter().chain(words.clone()).collect::<Vec<_>>().join(" ");
-        found.extend(wrong_value(flag, &text, &words).map(|finding| finding.at(place)));
+        found.extend(wrong_value(flag, name, &words).map(|finding| finding.at(place)));
         let releases = flag.releases_of(&words.iter().map(String::as_str).collect::<Vec<_>>());
         // A word that no release takes is a finding already.
         if !releases.is_empty() {
@@ -59,17 +59,17 @@ fn flag_of(name: &str) -> Option<&'static Flag> {
     flags().get(name).or_else(|| opposite().filter(|flag| flag.arity == Arity::Switch))
 }
 
-fn wrong_value(flag: &Flag, text: &str, words: &[String]) -> Option<Finding> {
+/// Error of words that the flag `name` takes in no release.
+fn wrong_value(flag: &Flag, name: &str, words: &[String]) -> Option<Finding> {
     let newest = flag.forms.last()?;
     let bare = matches!(newest.arity, Arity::Exactly(0) | Arity::Switch);
     if bare && !words.is_empty() && flag.forms.iter().all(|form| form.arity == newest.arity) {
-        return Some(Finding::error("wrong-value", format!("`{text}`")).expected("a switch takes no value"));
+        let message = format!("`{name}` has the value `{}`", words.join(" "));
+        return Some(Finding::error("wrong-value", message).expected("a switch takes no value"));
     }
     let reads = |word: &String| flag.forms.iter().any(|form| form.value.reads(word));
     let wrong = words.iter().any(|word| !word.is_empty() && !word.contains("${") && !reads(word));
-    wrong.then(|| {
-        Finding::error("wrong-value", format!("`{text}`")).expected(format!("{} expected", newest.value.prose()))
-    })
+    wrong.then(|| Finding::wrong_value(name, &words.join(" "), newest.value.prose()))
 }
 
 /// Errors of flags that the named release does not have.
