@@ -4,6 +4,7 @@
 
 mod accelerate;
 mod axolotl;
+mod decoder;
 mod deepspeed;
 mod details;
 pub mod emit;

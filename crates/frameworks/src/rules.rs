@@ -24,6 +24,14 @@ pub(crate) fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
     Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
 
+/// Obstacles of a model for each property that it has and a framework lacks. A row: whether the model has it, its name, the reason.
+pub(crate) fn lacking<Name: AsRef<str>>(
+    model: &Model,
+    rows: impl IntoIterator<Item = (bool, Name, &'static str)>,
+) -> Vec<Obstacle> {
+    rows.into_iter().filter(|(has, ..)| *has).map(|(_, name, why)| lacks(model, name.as_ref(), why)).collect()
+}
+
 /// Attention of a model's layers that is not latent.
 pub(crate) fn attentions(model: &Model) -> impl Iterator<Item = &Attention> {
     model.kinds.iter().filter_map(|layer| match &layer.mixer {
@@ -156,6 +164,14 @@ pub(crate) fn only_context(plan: &Plan, kinds: &[CpKind], why: &'static str) -> 
     }
     let near = kinds.first().map_or_else(|| without_context(plan), |kind| Plan { cp_kind: *kind, ..plan.clone() });
     Obstacle::of_plan(format!("cp-kind={}", plan.cp_kind), why, near)
+}
+
+/// Context parallelism gathers keys and values.
+///
+/// Source: [maxtext] `context_parallel_strategy` is `all_gather`; [torchtitan] `distributed/context_parallel.py`; [nanotron]
+/// `llama3_ring_attention`.
+pub(crate) fn gathered_context(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
 }
 
 /// All layers are recomputed, or none.

@@ -4,7 +4,7 @@
 //! `megatron/model/`, commit ea7aefd8; [deepspeed] `runtime/engine.py`, `runtime/pipe/`, of its fork of release 0.16.5.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are, lacks};
+use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -68,9 +68,8 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     found.extend(around(model));
-    if problem.workload().adaptation == Adaptation::Lora {
-        found.push(lacks(model, "LoRA", "it trains all weights"));
-    }
+    let lora = problem.workload().adaptation == Adaptation::Lora;
+    found.extend(lacking(model, [(lora, "LoRA", "it trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != PARALLEL);
     found.extend(unsayable(&plain, sizes, &SAYABLE));
@@ -99,7 +98,7 @@ fn feed_forward(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
 fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obstacle> {
     let Attention { heads, head_dim, qkv_bias, out_bias, qk_norm, sinks, output_gate, keys_are_values, .. } = attention;
     let windows = sizes.spans.iter().any(|span| *span != sizes.spans[0]) || matches!(sizes.spans[0], Span::Chunk(_));
-    [
+    let rows: [(bool, String, &str); _] = [
         (heads * head_dim != model.hidden, format!("head_dim = {head_dim}"), "its heads are hidden_size / heads wide"),
         (
             *qk_norm != QkNorm::None,
@@ -123,25 +122,21 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
             "positions that are neither rotary nor learned".into(),
             "`pos_emb` would be `alibi` or `none`, and the model does not say which",
         ),
-    ]
-    .into_iter()
-    .filter_map(|(when, what, why)| when.then(|| lacks(model, &what, why)))
-    .collect()
+    ];
+    lacking(model, rows)
 }
 
 /// Obstacles of what stands around the layers, and of their norms.
 fn around(model: &Model) -> Vec<Obstacle> {
     let theta = model.details.rope_theta.unwrap_or_default();
-    [
+    let rows: [(bool, String, &str); _] = [
         (model.embedding_norm, "a norm on the embedding".into(), "it has none"),
         (model.head_bias, "a bias on the head".into(), "it has none"),
         (model.mtp_depth > 0, "multi-token prediction".into(), "it has none"),
         (model.norm == Norm::LayerNoBias, "LayerNorm without a bias".into(), "its LayerNorm is PyTorch's, with a bias"),
         (theta.fract() != 0.0, format!("rope_theta = {theta}"), "`rotary_emb_base` is a whole number"),
-    ]
-    .into_iter()
-    .filter_map(|(when, what, why): (bool, String, &'static str)| when.then(|| lacks(model, &what, why)))
-    .collect()
+    ];
+    lacking(model, rows)
 }
 
 /// `NeoXArgsParallelism` has no such size.

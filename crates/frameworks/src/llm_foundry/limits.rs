@@ -4,7 +4,7 @@
 //! `utils/parallelism.py`, release 0.32.1.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are, lacks};
+use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -68,9 +68,8 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     found.extend(around(model, sizes));
-    if problem.workload().adaptation == Adaptation::Lora {
-        found.push(lacks(model, "LoRA", "an MPT trains all weights"));
-    }
+    let lora = problem.workload().adaptation == Adaptation::Lora;
+    found.extend(lacking(model, [(lora, "LoRA", "an MPT trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != CAP);
     found.extend(unsayable(&plain, sizes, &SAYABLE));
@@ -86,27 +85,26 @@ fn of_experts(problem: &Problem, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
     let model = problem.model();
     let router = &model.details.router;
     let scaled = router.scale.is_some_and(|scale| !bytes_are(scale, 1.0));
-    [
-        (sizes.dense.is_some(), "experts in some layers", "`ffn_config` is that of all layers here"),
-        (
-            moe.bias || moe.router_bias || router.bias == Some(true),
-            "biases of experts or of the router",
-            "its router has none, and its experts one for all of them",
-        ),
-        (
-            moe.shared_intermediate > 0 || moe.shared_gate || moe.dense_intermediate > 0,
-            "shared experts, or a dense part beside the experts",
-            "they are not written here",
-        ),
-        (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
-        (scaled, "scaled scores of experts", "its router does not scale them"),
-        (router.score == Some(RouterScore::Sigmoid), "scores of experts by a sigmoid", "its router has a softmax"),
-        (problem.workload().drops_tokens, "--drop-tokens", "experts are written without a capacity (`mb_dmoe`)"),
-    ]
-    .into_iter()
-    .filter(|(when, ..)| *when)
-    .map(|(_, what, why)| lacks(model, what, why))
-    .collect()
+    lacking(
+        model,
+        [
+            (sizes.dense.is_some(), "experts in some layers", "`ffn_config` is that of all layers here"),
+            (
+                moe.bias || moe.router_bias || router.bias == Some(true),
+                "biases of experts or of the router",
+                "its router has none, and its experts one for all of them",
+            ),
+            (
+                moe.shared_intermediate > 0 || moe.shared_gate || moe.dense_intermediate > 0,
+                "shared experts, or a dense part beside the experts",
+                "they are not written here",
+            ),
+            (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
+            (scaled, "scaled scores of experts", "its router does not scale them"),
+            (router.score == Some(RouterScore::Sigmoid), "scores of experts by a sigmoid", "its router has a softmax"),
+            (problem.workload().drops_tokens, "--drop-tokens", "experts are written without a capacity (`mb_dmoe`)"),
+        ],
+    )
 }
 
 /// `models/layers/attention.py` (`GroupedQueryAttention`).
@@ -114,7 +112,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
     let Attention { heads, head_dim, sinks, output_gate, keys_are_values, .. } = attention;
     let windows = sizes.spans.iter().any(|span| *span != sizes.spans[0]) || matches!(sizes.spans[0], Span::Chunk(_));
     let rotary = sizes.rope[0];
-    [
+    let rows: [(bool, String, &str); _] = [
         (heads * head_dim != model.hidden, format!("head_dim = {head_dim}"), "its heads are d_model / n_heads wide"),
         (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values".into(), "it has none"),
         (windows, "windows in some layers, or chunks".into(), "`sliding_window_size` is that of all layers here"),
@@ -133,17 +131,15 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
             "positions that are neither rotary nor learned".into(),
             "they would be `alibi` or none, and the model does not say which",
         ),
-    ]
-    .into_iter()
-    .filter_map(|(when, what, why)| when.then(|| lacks(model, &what, why)))
-    .collect()
+    ];
+    lacking(model, rows)
 }
 
 /// Obstacles of biases, norms, and what stands around the layers: `no_bias` is for all but the queries, keys and values.
 fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
     let (_, of_out, of_mlp) = sizes.biases();
     let theta = model.details.rope_theta.unwrap_or_default();
-    [
+    let rows: [(bool, String, &str); _] = [
         (model.embedding_norm, "a norm on the embedding".into(), "it has none"),
         (model.head_bias, "a bias on the head".into(), "it has none"),
         (model.mtp_depth > 0, "multi-token prediction".into(), "it has none"),
@@ -159,10 +155,8 @@ fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
             "`no_bias` is for both",
         ),
         (theta.fract() != 0.0, format!("rope_theta = {theta}"), "`rope_theta` is a whole number"),
-    ]
-    .into_iter()
-    .filter_map(|(when, what, why): (bool, String, &'static str)| when.then(|| lacks(model, &what, why)))
-    .collect()
+    ];
+    lacking(model, rows)
 }
 
 /// Its one strategy of tensor parallelism, `ffn`, leaves attention whole.

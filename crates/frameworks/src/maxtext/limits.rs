@@ -2,15 +2,16 @@
 //!
 //! Source: [maxtext] `src/maxtext/configs/base.yml`, `configs/types.py`, `layers/decoders.py`, commit e591f30c.
 
-use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are, lacks};
-use crate::sizes::{SharedMixer, Sizes};
+use crate::decoder::LlamaDecoder;
+use crate::details::Sayable;
+use crate::rules::{self, bytes_are, lacking};
+use crate::sizes::Sizes;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Norm, QkNorm, RopeScalingKind, RouterScore, Span};
-use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::model::{Model, Moe, QkNorm, RopeScalingKind, RouterScore};
+use meshwright_engine::plan::{Layout, Modules, Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::{Adaptation, Optimizer, Recipe};
+use meshwright_engine::workload::{Optimizer, Recipe};
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of `MaxText`.
@@ -23,13 +24,23 @@ pub const LIMITS: Limits = Limits {
     names_stages: |_| false,
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
-    shape: &[context_kind, rules::all_to_all_only, rules::key_value_heads, rules::no_expert_tensor, remat_policy],
+    shape: &[
+        rules::gathered_context,
+        rules::all_to_all_only,
+        rules::key_value_heads,
+        rules::no_expert_tensor,
+        remat_policy,
+    ],
     plan: &[offload],
     optimizer_on_host: &[optimizer_on_host],
     sharding: &[rules::no_pipeline, sharding, shard_group, expert_axis, slices, rules::reshard_only],
 };
 
-/// Its decoders of Llama 2, Mixtral and Qwen3: the change of frequencies is Llama 3.1's own.
+/// Its decoders of Llama 2, Mixtral and Qwen3. Of changes of the rotary frequencies, they have Llama 3.1's own.
+const DECODER: LlamaDecoder =
+    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: false, sayable: SAYABLE };
+
+/// Settings of a model that its files can say.
 const SAYABLE: Sayable = Sayable {
     rotary_share: false,
     scaling: |scaling, latent| match &scaling.kind {
@@ -47,55 +58,31 @@ const SAYABLE: Sayable = Sayable {
     balance_loss: true,
 };
 
-/// Grouped heads, `RMSNorm`, gated MLPs without biases; all layers with experts, or none.
+/// Its decoders, in all layers with experts or in none; bf16 with AdamW on fp32 weights.
 fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
-    let model = problem.model();
-    let mut found = Vec::new();
-    let mut refuse = |when: bool, what: &str, why: &'static str| {
-        if when {
-            found.push(lacks(model, what, why));
-        }
-    };
-    refuse(sizes.biases() != (false, false, false), "biases", "the decoders that are written here have none");
-    refuse(!sizes.gated(), "an MLP without a gate", "its MLPs are gated here");
-    refuse(model.norm != Norm::Rms || model.embedding_norm, "other norms than RMSNorm", "its norms are RMSNorm here");
-    refuse(
-        model.learned_positions > 0 || sizes.rope.contains(&false),
-        "positions that are not rotary",
-        "they are rotary here",
-    );
-    refuse(sizes.spans.iter().any(|span| *span != Span::Full), "windows", "its layers see all keys here");
-    refuse(model.head_bias, "a bias on the output head", "its head has none");
-    refuse(model.mtp_depth > 0, "multi-token prediction", "it is left out here; plan with --set model.mtp_depth=0");
-    match &sizes.mixer {
-        SharedMixer::Attention(a) => {
-            refuse(a.qk_norm == QkNorm::Full, "a norm over all heads", "it norms each head");
-            refuse(
-                a.sinks || a.output_gate || a.keys_are_values,
-                "attention sinks, gates or shared values",
-                "these decoders have none",
-            );
-        }
-        SharedMixer::Mla(_) => refuse(true, "latent attention", "its decoder of DeepSeek is not written here"),
-    }
+    let mut found = DECODER.obstacles(problem, sizes);
     if let Some(moe) = &sizes.moe {
-        let whole = sizes.has_experts.iter().all(|has| *has);
-        refuse(!whole, "dense layers beside those with experts", "its decoders have experts in all layers here");
-        let plain = moe.shared_intermediate == 0 && moe.dense_intermediate == 0 && moe.group_limit == 0;
-        refuse(!plain || moe.router_bias, "shared experts, groups or a router's bias", "these decoders have none");
-        let router = &model.details.router;
-        let scored = router.score == Some(RouterScore::Sigmoid) || router.scale.is_some();
-        refuse(scored, "scores by a sigmoid, or scaled", "its routers score by a softmax here");
-        let qwen = sizes.qk_norm() == QkNorm::PerHead;
-        refuse(
-            router.normalized == Some(false) && !qwen,
-            "norm_topk_prob = false",
-            "Mixtral's decoder divides the chosen scores by their sum",
-        );
+        found.extend(of_experts(problem.model(), sizes, moe));
     }
-    found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(workload(problem));
     found
+}
+
+/// Mixtral's and Qwen3's experts: a softmax router, and nothing beside the routed experts.
+fn of_experts(model: &Model, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
+    let router = &model.details.router;
+    let beside = moe.shared_intermediate > 0 || moe.dense_intermediate > 0 || moe.group_limit > 0 || moe.router_bias;
+    let scored = router.score == Some(RouterScore::Sigmoid) || router.scale.is_some();
+    let raw = router.normalized == Some(false) && sizes.qk_norm() != QkNorm::PerHead; // Qwen3's decoder keeps raw scores
+    lacking(
+        model,
+        [
+            (sizes.has_experts.contains(&false), "dense layers beside those with experts", "all layers have experts"),
+            (beside, "shared experts, groups or a router's bias", "these decoders have none"),
+            (scored, "scores by a sigmoid, or scaled", "its routers score by a softmax here"),
+            (raw, "norm_topk_prob = false", "Mixtral's decoder divides the chosen scores by their sum"),
+        ],
+    )
 }
 
 /// Policy that keeps what `minimal` keeps, on the host.
@@ -153,22 +140,13 @@ fn workload(problem: &Problem) -> Vec<Obstacle> {
         let what = format!("--precision {}", workload.format);
         found.push(Obstacle::of_model(what, "its quantized GEMMs are not written here"));
     }
-    found.extend(rules::no_float16(problem));
     found.extend(rules::bf16_units(problem));
     let known = [weight, gradient, master, state].into_iter().zip([2.0, 4.0, 4.0, 8.0]).all(|(a, b)| bytes_are(a, b));
     if !known || workload.optimizer != Optimizer::Elementwise {
         let what = format!("{weight} + {gradient} + {master} + {state} B of weight, gradient, master and moments");
         found.push(Obstacle::of_model(what, "it is 2 + 4 + 4 + 8 here: AdamW on fp32 weights"));
     }
-    if workload.adaptation == Adaptation::Lora {
-        found.push(Obstacle::of_model("LoRA", "this configuration trains all weights"));
-    }
     found
-}
-
-/// `context_parallel_strategy` is `all_gather`.
-fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    rules::only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
 }
 
 /// Weights lie along `fsdp`, `context` and `expert` (`logical_axis_rules`): they are copied only where none of them is used.

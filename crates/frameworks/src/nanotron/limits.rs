@@ -1,16 +1,15 @@
 //! Limits of nanotron. Source: [nanotron] `src/nanotron/config/`, commit 2411b022.
 
-use crate::details::{Sayable, unsayable};
-use crate::rules::{self, lacks};
-use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Norm, QkNorm, Span};
-use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
+use crate::decoder::LlamaDecoder;
+use crate::details::Sayable;
+use crate::rules::{self, attentions, lacking};
+use crate::sizes::Sizes;
+use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::layers::layers_of_chunks;
 use meshwright_engine::split::{LayerSplit, nanotron};
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of nanotron.
@@ -23,11 +22,15 @@ pub const LIMITS: Limits = Limits {
     names_stages: |_| false, // it cuts by its own costs
     own_split: Some(nanotron::own_split),
     problem: |problem| Sizes::judged(problem, of_sizes),
-    shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
+    shape: &[rules::gathered_context, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, rules::no_offload],
     optimizer_on_host: &[],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
 };
+
+/// Its decoders of Llama and Qwen2.
+const DECODER: LlamaDecoder =
+    LlamaDecoder { qkv_bias: true, head_norms: false, latent_attention: false, sayable: SAYABLE };
 
 /// Its keys for settings of a model.
 ///
@@ -43,54 +46,21 @@ const SAYABLE: Sayable = Sayable {
     balance_loss: false,
 };
 
-/// Its models are Llama and Qwen2.
+/// Its decoders, dense, with heads of hidden size over heads.
 fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     let model = problem.model();
-    let mut found = Vec::new();
-    let mut refuse = |when: bool, what: &str, why: &'static str| {
-        if when {
-            found.push(lacks(model, what, why));
-        }
-    };
-    refuse(sizes.moe.is_some(), "experts", "its grid of experts multiplies the ranks instead of folding them");
-    match &sizes.mixer {
-        SharedMixer::Mla(_) => refuse(true, "latent attention", "its models have grouped-query attention"),
-        SharedMixer::Attention(a) => {
-            refuse(
-                a.heads * a.head_dim != model.hidden,
-                "heads wider or narrower than hidden",
-                "heads are hidden/heads wide",
-            );
-            refuse(a.qk_norm != QkNorm::None, "norms on queries and keys", "it has none");
-            refuse(
-                a.sinks || a.output_gate || a.keys_are_values,
-                "attention sinks, gates or shared values",
-                "it has none",
-            );
-            refuse(a.out_bias, "a bias on the output projection", "it has biases on queries, keys and values only");
-        }
-    }
-    refuse(!sizes.gated(), "an MLP without a gate", "its MLPs are gated");
-    refuse(sizes.dense.as_ref().is_some_and(|mlp| mlp.bias), "biases of the MLP", "its MLPs have none");
-    refuse(model.norm != Norm::Rms || model.embedding_norm, "other norms than RMSNorm", "its norms are RMSNorm");
-    refuse(
-        model.learned_positions > 0 || sizes.rope.contains(&false),
-        "positions that are not rotary",
-        "they are rotary",
+    let other_heads = attentions(model).any(|attention| attention.heads * attention.head_dim != model.hidden);
+    let grid = "its grid of experts multiplies the ranks instead of folding them";
+    let mut found = lacking(
+        model,
+        [
+            (sizes.moe.is_some(), "experts", grid),
+            (other_heads, "heads wider or narrower than hidden", "heads are hidden/heads wide"),
+        ],
     );
-    refuse(model.head_bias || model.mtp_depth > 0, "a head bias or multi-token prediction", "it has none");
-    let full = sizes.spans.iter().all(|span| *span == Span::Full);
-    refuse(!full, "windows", "a window would be the same in every layer, and without context parallelism");
-    refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights");
-    found.extend(unsayable(model, sizes, &SAYABLE));
-    found.extend(rules::no_float16(problem));
+    found.extend(DECODER.obstacles(problem, sizes));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
-}
-
-/// `llama3_ring_attention` gathers keys and values.
-fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    rules::only_context(plan, &[CpKind::AllGather], "`llama3_ring_attention` gathers keys and values")
 }
 
 /// `pp_engine`: `1f1b` and `afab`.

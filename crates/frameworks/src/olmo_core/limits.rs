@@ -4,7 +4,7 @@
 //! `distributed/parallel/`, release 2.5.0.
 
 use crate::details::{Sayable, unsayable};
-use crate::rules::{self, bytes_are, lacks};
+use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::model::{Attention, Model, Moe, RopeScalingKind, Span};
@@ -98,7 +98,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         (theta.fract() != 0.0, "a rotary base that is no whole number", "`RoPEConfig.theta` is a whole number"),
         (problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights"),
     ];
-    found.extend(around.into_iter().filter(|(when, ..)| *when).map(|(_, what, why)| lacks(model, what, why)));
+    found.extend(lacking(model, around));
     found.extend(unsayable(model, sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(formats(problem, sizes.moe.is_some()));
@@ -109,16 +109,19 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
 fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obstacle> {
     let Attention { qkv_bias, out_bias, sinks, output_gate, keys_are_values, .. } = attention;
     let chunks = sizes.spans.iter().any(|span| matches!(span, Span::Chunk(_)));
-    [
-        (qkv_bias != out_bias, "biases of queries, keys and values alone", "`AttentionConfig.bias` is for all four"),
-        (*sinks || *keys_are_values, "attention sinks or shared values", "it has none"),
-        (*output_gate, "a gate on attention", "it is not written here"),
-        (chunks, "chunks", "its windows slide"),
-    ]
-    .into_iter()
-    .filter(|(when, ..)| *when)
-    .map(|(_, what, why)| lacks(model, what, why))
-    .collect()
+    lacking(
+        model,
+        [
+            (
+                qkv_bias != out_bias,
+                "biases of queries, keys and values alone",
+                "`AttentionConfig.bias` is for all four",
+            ),
+            (*sinks || *keys_are_values, "attention sinks or shared values", "it has none"),
+            (*output_gate, "a gate on attention", "it is not written here"),
+            (chunks, "chunks", "its windows slide"),
+        ],
+    )
 }
 
 /// `MoEConfig`; what its shared MLP gives is averaged with the experts' results.
@@ -127,26 +130,25 @@ fn of_experts(problem: &Problem, moe: &Moe) -> Vec<Obstacle> {
     let router = &model.details.router;
     let scaled = router.scale.is_some_and(|scale| !bytes_are(scale, 1.0));
     let bias = moe.router_bias && router.bias != Some(true);
-    [
-        (moe.bias || bias, "biases of experts or of the router's projection", "they have none"),
-        (
-            moe.shared_intermediate > 0 || moe.shared_gate,
-            "shared experts",
-            "its shared MLP is averaged with the experts, not added to them",
-        ),
-        (moe.dense_intermediate > 0, "a dense part beside the experts", "it is not written here"),
-        (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
-        (scaled, "scaled scores of experts", "its router does not scale them"),
-        (
-            problem.workload().drops_tokens,
-            "--drop-tokens",
-            "experts are written without a capacity (`MoEType.dropless`)",
-        ),
-    ]
-    .into_iter()
-    .filter(|(when, ..)| *when)
-    .map(|(_, what, why)| lacks(model, what, why))
-    .collect()
+    lacking(
+        model,
+        [
+            (moe.bias || bias, "biases of experts or of the router's projection", "they have none"),
+            (
+                moe.shared_intermediate > 0 || moe.shared_gate,
+                "shared experts",
+                "its shared MLP is averaged with the experts, not added to them",
+            ),
+            (moe.dense_intermediate > 0, "a dense part beside the experts", "it is not written here"),
+            (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
+            (scaled, "scaled scores of experts", "its router does not scale them"),
+            (
+                problem.workload().drops_tokens,
+                "--drop-tokens",
+                "experts are written without a capacity (`MoEType.dropless`)",
+            ),
+        ],
+    )
 }
 
 /// bf16, or 8 bits with one scale a tensor or by blocks of 32 in all linear layers but the head; experts' weights are no linear layers.

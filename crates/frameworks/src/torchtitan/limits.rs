@@ -1,15 +1,15 @@
 //! Limits of torchtitan. Source: [torchtitan] `torchtitan/config/configs.py`, `distributed/parallel_dims.py`,
 //! `distributed/pipeline_parallel.py`, `models/common/config_utils.py`, release 0.3.0.
 
-use crate::details::{Sayable, unsayable};
-use crate::rules::{self, lacks};
-use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Ffn, Norm, QkNorm, RopeScalingKind, Span};
-use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
+use crate::decoder::LlamaDecoder;
+use crate::details::Sayable;
+use crate::rules::{self, lacking};
+use crate::sizes::Sizes;
+use meshwright_engine::model::{Ffn, RopeScalingKind};
+use meshwright_engine::plan::{Layout, Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of torchtitan.
@@ -22,11 +22,22 @@ pub const LIMITS: Limits = Limits {
     names_stages: |_| true, // `module_fqns_per_model_part`
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
-    shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],
+    shape: &[
+        rules::gathered_context,
+        sequence,
+        rules::fused_exchange,
+        rules::key_value_heads,
+        rules::no_expert_tensor,
+        recompute,
+    ],
     plan: &[tied_embeddings, schedule, rules::enough_micro_batches, rules::no_offload],
     optimizer_on_host: &[],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
 };
+
+/// Its decoders of Llama 3 and Qwen3, and of DeepSeek-V3 with latent attention.
+const DECODER: LlamaDecoder =
+    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: true, sayable: SAYABLE };
 
 /// Its fields for settings of a model: Llama 3's change of frequencies with complex rotary embeddings, YaRN with both kinds.
 ///
@@ -45,41 +56,12 @@ const SAYABLE: Sayable = Sayable {
     balance_loss: false,
 };
 
-/// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
+/// Its decoders with dense MLPs or experts.
 fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
-    let model = problem.model();
-    let mut found = Vec::new();
-    let mut refuse = |when: bool, what: &str, why: &'static str| {
-        if when {
-            found.push(lacks(model, what, why));
-        }
-    };
-    let biases = sizes.biases();
-    refuse(biases != (false, false, false), "biases", "its linear layers have none");
-    refuse(!sizes.gated(), "an MLP without a gate", "its MLPs are gated");
-    refuse(model.norm != Norm::Rms || model.embedding_norm, "other norms than RMSNorm", "its norms are RMSNorm");
-    refuse(
-        model.learned_positions > 0 || sizes.rope.contains(&false),
-        "positions that are not rotary",
-        "they are rotary",
-    );
-    refuse(sizes.spans.iter().any(|span| *span != Span::Full), "windows", "its masks are causal over the document");
-    refuse(model.head_bias, "a bias on the output head", "its head has none");
-    refuse(model.mtp_depth > 0, "multi-token prediction", "it is left out here; plan with --set model.mtp_depth=0");
-    if let SharedMixer::Attention(a) = &sizes.mixer {
-        refuse(a.qk_norm == QkNorm::Full, "a norm over all heads", "it norms each head");
-        refuse(a.sinks || a.output_gate || a.keys_are_values, "attention sinks, gates or shared values", "it has none");
-    }
-    if let Some(moe) = &sizes.moe {
-        refuse(
-            moe.shared_gate || moe.dense_intermediate > 0,
-            "a gated or dense part beside the experts",
-            "it has shared experts only",
-        );
-    }
-    refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "this configuration trains all weights");
-    found.extend(unsayable(model, sizes, &SAYABLE));
-    found.extend(rules::no_float16(problem));
+    let mut found = DECODER.obstacles(problem, sizes);
+    let beside = sizes.moe.as_ref().is_some_and(|moe| moe.shared_gate || moe.dense_intermediate > 0);
+    let why = "it has shared experts only";
+    found.extend(lacking(problem.model(), [(beside, "a gated or dense part beside the experts", why)]));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
 }
@@ -98,11 +80,6 @@ fn sequence(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     }
     let why = format!("sequences of {seq_len} are not split into {cp} parts of whole blocks of {QUERY_BLOCK}");
     Obstacle::of_plan(format!("cp={cp}"), why, rules::without_context(plan))
-}
-
-/// `distributed/context_parallel.py`: keys and values are gathered.
-fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    rules::only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
 }
 
 /// `models/common/decoder.py`, `update_from_config`: embeddings that are one with the head stay on one stage.
