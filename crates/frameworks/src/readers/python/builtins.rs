@@ -1,7 +1,7 @@
 //! Python's own functions and methods that make values of values.
 
 use super::holes::{is_known, is_open, is_plain_table};
-use super::truth::{boolean, key_of, made, scalar, settled, truth};
+use super::truth::{boolean, is_class_name, key_of, scalar, settled, truth};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// Result of a call, by the name that is called: nothing where the function is not one of these, or its result is not known.
@@ -72,7 +72,7 @@ pub(super) fn attribute_of(node: &Node) -> Option<String> {
     if word(CALLED, false)? != "getattr" {
         return None;
     }
-    Some(format!("{}.{}", word("0", false).filter(|class| made(class))?, word("1", true)?))
+    Some(format!("{}.{}", word("0", false).filter(|class| is_class_name(class))?, word("1", true)?))
 }
 
 fn attribute<'n>(object: &'n Node, name: &Node) -> Option<&'n Node> {
@@ -120,7 +120,7 @@ fn of_kind(node: &Node, kind: &Node) -> Option<bool> {
         "int" => Some(is == "int" || is == "bool"),
         "str" | "float" | "bool" | "list" | "dict" => Some(is == kind),
         // A class that is no type of Python's own has none of its values.
-        class if made(class) && is != "object" => {
+        class if is_class_name(class) && is != "object" => {
             let name = class.rsplit('.').next().unwrap_or_default();
             (!ABSTRACT.contains(&name)).then_some(false)
         }

@@ -9,7 +9,7 @@ pub(super) fn scalar(text: impl Into<String>, line: u32) -> Node {
 }
 
 /// Whether a name is a class's, which is written with a capital.
-pub(super) fn made(called: &str) -> bool {
+pub(super) fn is_class_name(called: &str) -> bool {
     let name = called.rsplit('.').next().unwrap_or_default();
     name.starts_with(|c: char| c.is_ascii_uppercase())
 }
@@ -73,7 +73,7 @@ fn is_something(node: &Node) -> Option<bool> {
         NodeValue::Map(entries) => {
             // What a function of another module gives may be nothing.
             let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
-            let unknown = matches!(called, Some(NodeValue::Scalar(name, _)) if !made(name));
+            let unknown = matches!(called, Some(NodeValue::Scalar(name, _)) if !is_class_name(name));
             (!unknown).then_some(true)
         }
         NodeValue::Scalar(_, true) | NodeValue::List(_) => Some(true),
@@ -85,7 +85,7 @@ pub(super) fn is_configuration(node: &Node) -> bool {
     let NodeValue::Map(entries) = &node.value else { return false };
     let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
     let known = entries.iter().filter(|(key, _, node)| key != OPEN && is_known(node)).count();
-    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || known > 1)
+    matches!(called, Some(NodeValue::Scalar(name, _)) if is_class_name(name) || known > 1)
 }
 
 /// Truth of a comparison.

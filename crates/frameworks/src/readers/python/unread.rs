@@ -1,7 +1,7 @@
 //! Lines of a configuration that were not read, as findings.
 
 use super::modules::{MAIN, Modules, Spot, Unread};
-use super::truth::made;
+use super::truth::is_class_name;
 use crate::import::decisive::is_decisive;
 use crate::import::finding::{Finding, Place, Severity};
 use crate::readers::document::{CALLED, Document};
@@ -30,7 +30,7 @@ pub(super) fn note_unread(document: &Document, modules: &Modules, mut unread: Un
         document.note(finding.expected("where they set what bears on time and memory, set it in this file"));
     }
     let main = modules.module(MAIN);
-    if let Some(base) = document.peek(CALLED).filter(|base| !made(base)).map(str::to_owned) {
+    if let Some(base) = document.peek(CALLED).filter(|base| !is_class_name(base)).map(str::to_owned) {
         let message = format!("`{base}` is of another module: what it sets, and is not set again here, is not read");
         let place = Place { file: main.file.clone(), line: document.place(CALLED).map_or(1, |place| place.line) };
         document.note(

@@ -5,7 +5,7 @@ use super::holes::{OPEN, insert, is_plain_table, merge, open, unknown};
 use super::names::Names;
 use super::operators::operated;
 use super::tokens::Token;
-use super::truth::{is_configuration, key_of, made, scalar};
+use super::truth::{is_class_name, is_configuration, key_of, scalar};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// The value that a call of a function of the program returns with these arguments, and whether all of it was read.
@@ -285,7 +285,7 @@ impl Expression<'_> {
             }
         }
         let mut called = path.join(".");
-        if path.iter().any(|name| made(name)) {
+        if path.iter().any(|name| is_class_name(name)) {
             if self.sign(".")
                 && let Some((object, whole)) = (self.functions)(&called, &entries)
             {
@@ -310,7 +310,7 @@ impl Expression<'_> {
         }
         // A function of another module that takes a configuration changes or replaces it: the configuration goes on, and what
         // the function does is not read.
-        if !made(&called)
+        if !is_class_name(&called)
             && let Some((_, _, given)) = entries.iter().find(|(key, _, value)| key == "0" && is_configuration(value))
         {
             self.unread.push(line);

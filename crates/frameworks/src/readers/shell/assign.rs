@@ -22,9 +22,9 @@ impl Shell<'_> {
             items.extend(written.iter().flat_map(|item| self.fields(item)));
             return self.set(&name, Variable::List(items));
         }
-        let mut text = self.one(&value);
+        let mut text = self.expand_unsplit(&value);
         if let Some(key) = key {
-            let word = self.one(&key).plain();
+            let word = self.expand_unsplit(&key).plain();
             match self.variables.get_mut(&name) {
                 Some(Variable::Map(items)) => {
                     items.insert(word, text);
@@ -55,7 +55,7 @@ impl Shell<'_> {
         let end = item.0.iter().position(|g| g.char == ']')?;
         let starts = item.0.first()?.char == '[' && item.0.get(end + 1)?.char == '=';
         let key = starts.then(|| Text(item.0[1..end].to_vec()))?;
-        Some((self.one(&key).plain(), self.one(&Text(item.0[end + 2..].to_vec()))))
+        Some((self.expand_unsplit(&key).plain(), self.expand_unsplit(&Text(item.0[end + 2..].to_vec()))))
     }
 }
 

@@ -7,7 +7,7 @@ use super::text::Text;
 impl Shell<'_> {
     /// A word's text where the machine does not decide it; a variable that is not set is empty, and noted.
     pub fn known(&mut self, raw: &Text) -> Option<String> {
-        let text = self.one(raw);
+        let text = self.expand_unsplit(raw);
         self.emptied(&text)
     }
 

@@ -1,12 +1,11 @@
 //! Expansion of words: quotes, variables with their defaults and cuts, arithmetic, arrays.
 
 use super::arithmetic::{self, NoValue};
-use super::pattern;
-use super::run::{Shell, Variable};
+use super::run::Shell;
 use super::syntax::is_name;
 use super::text::{Glyph, Text, names};
 
-/// Stands for `""`: a word that is there and empty.
+/// Character that stands for `""`, a word that is there and empty.
 pub const EMPTY: char = '\u{E002}';
 
 impl Shell<'_> {
@@ -19,15 +18,15 @@ impl Shell<'_> {
         words
     }
 
-    /// A written word as one text, unsplit.
-    pub fn one(&mut self, raw: &Text) -> Text {
+    /// A written word expanded to one text, unsplit.
+    pub fn expand_unsplit(&mut self, raw: &Text) -> Text {
         let mut text = self.expand(raw);
         text.0.retain(|glyph| glyph.char != EMPTY);
         text
     }
 
     /// A written word expanded; quoted characters are marked.
-    fn expand(&mut self, raw: &Text) -> Text {
+    pub(super) fn expand(&mut self, raw: &Text) -> Text {
         let glyphs = &raw.0;
         let mut out = Vec::with_capacity(glyphs.len());
         let mut at = 0;
@@ -247,84 +246,11 @@ impl Shell<'_> {
         }
         text
     }
-
-    /// `:-`, `:+`, `%`, `#`, `/` and their like.
-    fn operated(&mut self, name: &str, value: Option<Text>, rest: &Text, line: u32, in_quotes: bool) -> Text {
-        let text = rest.plain();
-        let tail = |n: usize| Text(rest.0[n..].to_vec());
-        let empty = value.as_ref().is_none_or(|value| value.plain().chars().all(|c| c == EMPTY));
-        let colon = text.starts_with(':');
-        let lacks = if colon { empty } else { value.is_none() };
-        let operator = text.chars().nth(usize::from(colon)).unwrap_or(' ');
-        let from = 1 + usize::from(colon);
-        match operator {
-            '-' | '=' => {
-                if !lacks {
-                    return value.unwrap_or_default();
-                }
-                let default = if in_quotes { self.double(&unquoted(&tail(from))) } else { self.expand(&tail(from)) };
-                self.took_default(name, &default, line);
-                if operator == '=' {
-                    self.set(name, Variable::One(default.clone()));
-                }
-                default
-            }
-            '+' => {
-                if lacks {
-                    Text::default()
-                } else if in_quotes {
-                    self.double(&unquoted(&tail(from)))
-                } else {
-                    self.expand(&tail(from))
-                }
-            }
-            '?' => value.filter(|_| !lacks).unwrap_or_else(|| Text::unresolved(&format!("${name}"), line)),
-            _ => {
-                let Some(value) = value else { return Text::unresolved(&format!("${name}"), line) };
-                if !value.missing().is_empty() {
-                    return value;
-                }
-                let pattern = |shell: &mut Self, n: usize| shell.one(&tail(n)).plain();
-                let plain = value.plain();
-                let cut = match operator {
-                    '%' if text.starts_with("%%") => pattern::cut_end(&plain, &pattern(self, 2), true),
-                    '%' => pattern::cut_end(&plain, &pattern(self, 1), false),
-                    '#' if text.starts_with("##") => pattern::cut_start(&plain, &pattern(self, 2), true),
-                    '#' => pattern::cut_start(&plain, &pattern(self, 1), false),
-                    ',' => plain.to_lowercase(),
-                    '^' if text.starts_with("^^") => plain.to_uppercase(),
-                    '/' => {
-                        let every = text.starts_with("//");
-                        let rest = pattern(self, 1 + usize::from(every));
-                        let (from, to) = rest.split_once('/').unwrap_or((&rest, ""));
-                        pattern::replace(&plain, from, to, every)
-                    }
-                    _ if colon => {
-                        let range = self.double(&tail(1)).plain();
-                        let mut bounds = range.splitn(2, ':').map(|n| n.trim().parse::<usize>().ok());
-                        let (Some(Some(start)), long) = (bounds.next(), bounds.next()) else {
-                            return Text::unresolved(&format!("${{{name}{text}}}"), line);
-                        };
-                        plain.chars().skip(start).take(long.flatten().unwrap_or(usize::MAX)).collect()
-                    }
-                    _ => return Text::unresolved(&format!("${{{name}{text}}}"), line),
-                };
-                Text::on(&cut, value.line().unwrap_or(line)).quoted(in_quotes)
-            }
-        }
-    }
 }
 
 fn whole_variable(name: &str, key: Option<&Text>, line: u32) -> Text {
     let key = key.map_or_else(String::new, |key| format!("[{}]", key.plain()));
     Text::unresolved(&format!("${name}{key}"), line)
-}
-
-/// Quotes inside of `"${X:-"default"}"` only group.
-fn unquoted(text: &Text) -> Text {
-    let plain = text.plain();
-    let quoted = plain.len() > 1 && (plain.starts_with('"') && plain.ends_with('"'));
-    if quoted { Text(text.0[1..text.0.len() - 1].to_vec()) } else { text.clone() }
 }
 
 /// Elements as words, each whole when quoted.

@@ -41,7 +41,7 @@ impl Shell<'_> {
         };
         for (patterns, body) in arms {
             for pattern in patterns {
-                let pattern = self.one(pattern).plain();
+                let pattern = self.expand_unsplit(pattern).plain();
                 if super::pattern::matches(&text, &pattern) {
                     return self.list(body);
                 }

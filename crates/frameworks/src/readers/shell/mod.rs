@@ -12,6 +12,7 @@ mod flow;
 mod grammar;
 mod hidden;
 mod lexer;
+mod operators;
 mod pattern;
 mod run;
 mod simple;

@@ -299,7 +299,7 @@ impl<'a> Shell<'a> {
     /// One element of an array.
     pub fn element(&mut self, name: &str, key: &Text) -> Option<Text> {
         let line = key.line().unwrap_or(1);
-        let word = self.one(key).plain();
+        let word = self.expand_unsplit(key).plain();
         if let Some(Variable::Map(items)) = self.variables.get(name) {
             return items.get(&word).cloned();
         }

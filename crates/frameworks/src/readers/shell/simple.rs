@@ -46,7 +46,7 @@ impl Shell<'_> {
     fn written(&mut self, name: &str, words: &[Text], redirects: &[Redirect], document: Option<&Text>) {
         let to = redirects.iter().find(|redirect| matches!(redirect.operator.as_str(), ">" | ">>" | ">|"));
         let (target, text) = match (name, to, document) {
-            ("cat", Some(to), Some(text)) => (self.one(&to.target), text.clone()),
+            ("cat", Some(to), Some(text)) => (self.expand_unsplit(&to.target), text.clone()),
             ("tee", _, Some(text)) if words.len() > 1 => (words[1].clone(), text.clone()),
             ("echo", Some(to), None) => {
                 let mut text = Text::default();
@@ -57,7 +57,7 @@ impl Shell<'_> {
                     text.0.extend(word.0.iter().copied());
                 }
                 text.0.extend(Text::on("\n", 1).0);
-                (self.one(&to.target), text)
+                (self.expand_unsplit(&to.target), text)
             }
             _ => return,
         };

@@ -1,0 +1,85 @@
+//! Operators of `${NAME…}`: defaults, alternatives, errors, cuts and replacements.
+
+use super::expand::EMPTY;
+use super::pattern;
+use super::run::{Shell, Variable};
+use super::text::Text;
+
+impl Shell<'_> {
+    /// Expansion of `${name…}` by the operator that `rest` begins with: `:-`, `:=`, `:+`, `:?`, `%`, `#`, `,`, `^^`, `/`, `:start:length`.
+    pub(super) fn operated(
+        &mut self,
+        name: &str,
+        value: Option<Text>,
+        rest: &Text,
+        line: u32,
+        in_quotes: bool,
+    ) -> Text {
+        let text = rest.plain();
+        let empty = value.as_ref().is_none_or(|value| value.plain().chars().all(|c| c == EMPTY));
+        let colon = text.starts_with(':');
+        let lacks = if colon { empty } else { value.is_none() };
+        let operand = |skipped: usize| Text(rest.0[skipped + usize::from(colon)..].to_vec());
+        match text.chars().nth(usize::from(colon)).unwrap_or(' ') {
+            '-' | '=' if !lacks => value.unwrap_or_default(),
+            operator @ ('-' | '=') => {
+                let default = self.operand(&operand(1), in_quotes);
+                self.took_default(name, &default, line);
+                if operator == '=' {
+                    self.set(name, Variable::One(default.clone()));
+                }
+                default
+            }
+            '+' if lacks => Text::default(),
+            '+' => self.operand(&operand(1), in_quotes),
+            '?' => value.filter(|_| !lacks).unwrap_or_else(|| Text::unresolved(&format!("${name}"), line)),
+            _ => match value {
+                None => Text::unresolved(&format!("${name}"), line),
+                Some(value) if !value.missing().is_empty() => value,
+                Some(value) => match self.cut(&value.plain(), rest) {
+                    Some(cut) => Text::on(&cut, value.line().unwrap_or(line)).quoted(in_quotes),
+                    None => Text::unresolved(&format!("${{{name}{text}}}"), line),
+                },
+            },
+        }
+    }
+
+    /// Default or alternative of a variable, expanded.
+    fn operand(&mut self, written: &Text, in_quotes: bool) -> Text {
+        if in_quotes { self.double(&unquoted(written)) } else { self.expand(written) }
+    }
+
+    /// A value cut, replaced or in other case, as the operator at the start of `rest` says; `None` for an operator that is not known.
+    fn cut(&mut self, value: &str, rest: &Text) -> Option<String> {
+        let text = rest.plain();
+        let mut pattern = |skipped: usize| self.expand_unsplit(&Text(rest.0[skipped..].to_vec())).plain();
+        Some(match text.chars().next()? {
+            '%' if text.starts_with("%%") => pattern::cut_end(value, &pattern(2), true),
+            '%' => pattern::cut_end(value, &pattern(1), false),
+            '#' if text.starts_with("##") => pattern::cut_start(value, &pattern(2), true),
+            '#' => pattern::cut_start(value, &pattern(1), false),
+            ',' => value.to_lowercase(),
+            '^' if text.starts_with("^^") => value.to_uppercase(),
+            '/' => {
+                let every = text.starts_with("//");
+                let replacement = pattern(1 + usize::from(every));
+                let (from, to) = replacement.split_once('/').unwrap_or((&replacement, ""));
+                pattern::replace(value, from, to, every)
+            }
+            ':' => {
+                let range = self.double(&Text(rest.0[1..].to_vec())).plain();
+                let mut bounds = range.splitn(2, ':').map(|n| n.trim().parse::<usize>().ok());
+                let (start, length) = (bounds.next()??, bounds.next());
+                value.chars().skip(start).take(length.flatten().unwrap_or(usize::MAX)).collect()
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Quotes inside of `"${X:-"default"}"` only group.
+fn unquoted(text: &Text) -> Text {
+    let plain = text.plain();
+    let quoted = plain.len() > 1 && (plain.starts_with('"') && plain.ends_with('"'));
+    if quoted { Text(text.0[1..text.0.len() - 1].to_vec()) } else { text.clone() }
+}
