@@ -33,7 +33,9 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
     } else {
         Seconds::ZERO
     };
-    network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k) + fabric.way(group, |_| 1.0)
+    network.max(local)
+        + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k)
+        + fabric.level_latency(group, |_| 1.0)
 }
 
 /// Bandwidth of one rank into the network for traffic to every other rank: each crossed level carries its part of the
@@ -80,7 +82,7 @@ impl Fabric<'_> {
             return Seconds::ZERO;
         }
         let time = self.least_in_parts(Collective::AllToAll, group, |part, group| part.dispatch_on(what, group));
-        self.told(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
+        self.observed(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
     }
 
     /// Time of dispatch or combine on this very domain.
@@ -112,6 +114,6 @@ impl Fabric<'_> {
         }
         let network = what.token_bytes * (what.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
         let forwarded = local * ((g - 1.0) / g) / bandwidth;
-        Seconds::micros(start::NETWORK) + network.max(forwarded) + self.way(group, |_| 1.0)
+        Seconds::micros(start::NETWORK) + network.max(forwarded) + self.level_latency(group, |_| 1.0)
     }
 }

@@ -43,10 +43,10 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// Tells the observer of a transfer, and returns its time.
-    pub(super) fn told(&self, kind: TransferKind, payload: Bytes, group: Group, time: Seconds) -> Seconds {
+    /// Time of a transfer, after the observer has heard of it.
+    pub(super) fn observed(&self, kind: TransferKind, payload: Bytes, group: Group, time: Seconds) -> Seconds {
         if self.observer.is_some() {
-            self.tell(PricedTransfer { kind, payload, group, time });
+            self.notify(PricedTransfer { kind, payload, group, time });
         }
         time
     }
@@ -54,7 +54,7 @@ impl<'a> Fabric<'a> {
     /// Out of line: searches have no observer.
     #[cold]
     #[inline(never)]
-    fn tell(&self, transfer: PricedTransfer) {
+    fn notify(&self, transfer: PricedTransfer) {
         if let Some(observer) = self.observer {
             observer.transfer(&transfer);
         }
@@ -172,15 +172,16 @@ impl<'a> Fabric<'a> {
         crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
     }
 
-    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites, each `units(level)`
-    /// times.
-    pub(super) fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
-        self.crossed(group).map(|(level, inside)| level.latency * units(group.ranks.div_ceil(inside))).sum()
+    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites. A level counts
+    /// `crossings(units)` times, where `units` is the number of its units that the group spans.
+    pub(super) fn level_latency(&self, group: Group, crossings: impl Fn(u32) -> f64) -> Seconds {
+        self.crossed(group).map(|(level, inside)| level.latency * crossings(group.ranks.div_ceil(inside))).sum()
     }
 
-    /// Latency that slow links add to a ring over a group: each is crossed as often as by the ring.
-    pub(super) fn ring_way(&self, op: Collective, group: Group) -> Seconds {
+    /// Latency that the levels of [`level_latency`](Self::level_latency) add to a ring: one crossing for each unit of a level, twice
+    /// for an all-reduce.
+    pub(super) fn ring_latency(&self, op: Collective, group: Group) -> Seconds {
         let passes = if op == Collective::AllReduce { 2.0 } else { 1.0 };
-        self.way(group, |units| f64::from(units) * passes)
+        self.level_latency(group, |units| f64::from(units) * passes)
     }
 }

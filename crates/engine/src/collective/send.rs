@@ -31,7 +31,7 @@ impl Fabric<'_> {
     /// the first where the pipeline `loops`: a micro-batch takes each of them.
     pub fn pipeline_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
         let time = self.mean_send(payload, distance, stages, loops);
-        self.told(TransferKind::Send, payload, Group { ranks: 2, stride: distance }, time)
+        self.observed(TransferKind::Send, payload, Group { ranks: 2, stride: distance }, time)
     }
 
     fn mean_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
@@ -57,7 +57,7 @@ impl Fabric<'_> {
             }
             None => self.send(payload, ring.stride),
         };
-        self.told(TransferKind::Send, payload, ring, time)
+        self.observed(TransferKind::Send, payload, ring, time)
     }
 
     /// Mean time of a send over neighbours, of which a share `apart(i)` is in different units i levels above the domain:

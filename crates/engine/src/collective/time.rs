@@ -51,7 +51,7 @@ impl Fabric<'_> {
         } else {
             self.least_in_parts(op, group, |part, group| part.time_on(op, payload, group, buckets))
         };
-        self.told(TransferKind::Collective(op), payload, group, time)
+        self.observed(TransferKind::Collective(op), payload, group, time)
     }
 
     /// Time on this very domain.
@@ -75,7 +75,7 @@ impl Fabric<'_> {
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
         };
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
-        let latency = latency + self.ring_way(op, group) * buckets;
+        let latency = latency + self.ring_latency(op, group) * buckets;
         let half_size = Bytes::new(saturation::SIZE * k);
         let message = if self.fills_by_message { payload / buckets } else { payload };
         let excess = saturation::SHARE * libm::pow(half_size / message, saturation::EXPONENT);
