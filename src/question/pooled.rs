@@ -1,13 +1,13 @@
 //! Plans over pools of heterogeneous GPUs: their distributions and their files.
 
 use super::error::QuestionError;
-use crate::report::hosts::told;
+use crate::report::hosts::header;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit};
 use meshwright_planner::pools::hosts::hosts;
-use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
+use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 use meshwright_planner::refine::pools::ONE_WAY;
 use meshwright_planner::search::{Control, SearchOptions};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
@@ -91,14 +91,14 @@ fn of_mixture(
     mixture: &Mixture,
     (recipe, release): (&str, Option<&'static str>),
 ) -> Result<Vec<EmittedFile>, String> {
-    if !mixture.way.runs(framework.family()) {
+    if !mixture.distribution.runs(framework.family()) {
         return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));
     }
     let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
-    let (heading, told) = told(pooled, mixture, &hosts);
-    let staged = match &mixture.way {
-        Way::Replicas { .. } => None,
-        Way::Stages { refined, .. } => Some(&refined.staged),
+    let (heading, lines) = header(pooled, mixture, &hosts);
+    let staged = match &mixture.distribution {
+        Distribution::Replicas { .. } => None,
+        Distribution::Stages { refined, .. } => Some(&refined.staged),
     };
     let problem = &pooled.joined()[mixture.slowest];
     let other =
@@ -107,7 +107,7 @@ fn of_mixture(
         return Err(format!("{framework} cannot run this: {obstacle}"));
     }
     let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
-    let pools = Some((heading.as_str(), told.as_slice()));
+    let pools = Some((heading.as_str(), lines.as_slice()));
     emit(framework, &Request { recipe: Some(recipe), release, staged, pools, ..Request::new(&costs, &evaluation) })
         .map_err(|refusal| refusal.to_string())
 }

@@ -6,7 +6,7 @@ use meshwright_planner::pools::hosts::Hosts;
 use meshwright_planner::pools::{Mixture, Pooled};
 
 /// Problem line, then one line for each group of hosts in rank order, and the prediction.
-pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec<String>) {
+pub fn header(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec<String>) {
     let pools = &pooled.cluster().pools;
     let mut lines = vec!["list the hosts pool by pool, since ranks follow their order:".to_owned()];
     lines.extend(hosts.iter().map(|Hosts { pool, first, nodes }| {
@@ -17,7 +17,7 @@ pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec
     lines.push(
         "under Slurm: name them in that order in the file $SLURM_HOSTFILE, and add --distribution=arbitrary".into(),
     );
-    lines.extend(shares(pooled, &mixture.way));
+    lines.extend(shares(pooled, &mixture.distribution));
     let figures = Figures::of_mixture(pooled, mixture);
     let ((fast, slow), risk) = sure(pooled, mixture);
     lines.push(format!(

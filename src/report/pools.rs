@@ -7,7 +7,7 @@ use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, count, percent, significant};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Share, Way};
+use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer, Share};
 
 /// Header line of a problem over pools.
 pub fn heading(pooled: &Pooled) -> String {
@@ -32,16 +32,16 @@ fn pool_in_words(gpus: u32, gpu: &str) -> String {
 }
 
 /// Share of each pool, one line each.
-pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
+pub fn shares(pooled: &Pooled, distribution: &Distribution) -> Vec<String> {
     let names = pooled.cluster().pools.iter().map(|pool| pool.name.as_str());
-    match way {
-        Way::Replicas { shares } => names
+    match distribution {
+        Distribution::Replicas { shares } => names
             .zip(shares)
             .map(|(name, Share { replicas, micro_batches })| {
                 format!("{name}: {replicas} replicas x {micro_batches} micro-batches")
             })
             .collect(),
-        Way::Stages { of_rank, refined } => {
+        Distribution::Stages { of_rank, refined } => {
             let mut lines = Vec::new();
             let mut at = 0;
             while at < of_rank.len() {
@@ -116,11 +116,13 @@ pub(super) fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f
 
 /// Optimality gap of the layers of stages, and their recomputation if it differs by stage.
 fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
-    match &mixture.way {
-        Way::Replicas { .. } => String::new(),
-        Way::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
-        Way::Stages { refined, .. } if refined.staged.recomputes_uniformly() => format!(",\n{}", refined.proof),
-        Way::Stages { refined, .. } => {
+    match &mixture.distribution {
+        Distribution::Replicas { .. } => String::new(),
+        Distribution::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
+        Distribution::Stages { refined, .. } if refined.staged.recomputes_uniformly() => {
+            format!(",\n{}", refined.proof)
+        }
+        Distribution::Stages { refined, .. } => {
             format!(",\n{},\n{}", refined.proof, refined.staged.recomputation(pooled.joined()[0].model().kinds.len()))
         }
     }
@@ -158,7 +160,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
     let mut row = vec![
         place.to_owned(),
         mixture.plan.to_string(),
-        shares(pooled, &mixture.way).join(",\n") + &layers(pooled, mixture),
+        shares(pooled, &mixture.distribution).join(",\n") + &layers(pooled, mixture),
         format!("{}\n({fast} to {slow})", mixture.step.total()),
         percent(figures.mfu),
         significant(figures.tokens_per_second),
@@ -242,7 +244,7 @@ pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
         words.push(format!(
             "With shares by speed ({}), {} would take {}: Megatron-Core and the other available frameworks do not \
             run replicas with unequal numbers of micro-batches; --for any includes such plans.",
-            shares(pooled, &beyond.way).join(", "),
+            shares(pooled, &beyond.distribution).join(", "),
             beyond.plan,
             beyond.step.total()
         ));

@@ -6,7 +6,7 @@ use super::json::AnswerDocument;
 use super::refined::StagesDocument;
 use crate::report::pools::{Figures, fastest_alone, layers_of, sure};
 use meshwright_engine::units::UsdPerHour;
-use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
+use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -75,9 +75,11 @@ struct PoolPart {
 impl PoolPart {
     fn new(pooled: &Pooled, mixture: &Mixture, pool: usize) -> Self {
         let held = mixture.footprints[pool].device().as_gib();
-        let (replicas, micro_batches, stages, layers) = match &mixture.way {
-            Way::Replicas { shares } => (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None),
-            Way::Stages { of_rank, refined } => {
+        let (replicas, micro_batches, stages, layers) = match &mixture.distribution {
+            Distribution::Replicas { shares } => {
+                (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None)
+            }
+            Distribution::Stages { of_rank, refined } => {
                 let stages: Vec<usize> = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).collect();
                 let layers = layers_of(&refined.staged, |rank| of_rank[rank] == pool);
                 (None, None, Some(stages), Some(layers))
@@ -106,9 +108,9 @@ impl Priced {
     fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
         let figures = Figures::of_mixture(pooled, mixture);
         let ((fast, slow), _) = sure(pooled, mixture);
-        let (way, stages) = match &mixture.way {
-            Way::Replicas { .. } => ("replicas", None),
-            Way::Stages { refined, .. } => ("stages", Some(StagesDocument::new(refined))),
+        let (way, stages) = match &mixture.distribution {
+            Distribution::Replicas { .. } => ("replicas", None),
+            Distribution::Stages { refined, .. } => ("stages", Some(StagesDocument::new(refined))),
         };
         Self {
             plan: mixture.plan.to_string(),

@@ -3,7 +3,7 @@
 use super::{cluster, leaf, level, pooled, problem};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
-use meshwright::pools::Way;
+use meshwright::pools::Distribution;
 use meshwright::pools::replicas::Shares;
 use meshwright::search::{Goal, SearchOptions, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
@@ -50,7 +50,7 @@ fn experts_behind_a_pipeline_are_those_of_one_cluster() {
         assert!(plan.layout.expert_replicas() > 1);
         let one = Costs::new(&whole).evaluate_simulated(&plan);
         let found = halves.ways(&plan);
-        let replicas = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
+        let replicas = found.iter().filter(|mixture| matches!(mixture.distribution, Distribution::Replicas { .. }));
         let two = replicas.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));
         let one = one.step.total();
         assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
@@ -142,10 +142,10 @@ fn the_faster_pool_takes_more() {
     restrictions.fix("pp=1").unwrap();
     let answer = pooled.answer(&SearchOptions { top: 3, restrictions }, &|_, _| ControlFlow::Continue(()));
     let best = answer.mixtures.first().expect("a plan");
-    let Way::Replicas { shares } = &best.way else { panic!("one stage needs no pipeline") };
+    let Distribution::Replicas { shares } = &best.distribution else { panic!("one stage needs no pipeline") };
     assert_eq!(shares[0].micro_batches, shares[1].micro_batches, "Megatron-Core takes equal numbers");
     let beyond = answer.beyond.expect("unequal shares are faster");
-    let Way::Replicas { shares } = &beyond.way else { panic!("only shares are beyond a framework") };
+    let Distribution::Replicas { shares } = &beyond.distribution else { panic!("only shares are beyond a framework") };
     let ratio = f64::from(shares[0].micro_batches) / f64::from(shares[1].micro_batches);
     assert!((1.6..3.0).contains(&ratio), "{shares:?}");
     let taken: u32 = shares.iter().map(|share| share.replicas * share.micro_batches).sum();

@@ -3,12 +3,13 @@
 use super::{leaf, pooled, pools, problem, problem_of};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::{Costs, Mixed, Stager};
-use meshwright::pools::{Pooled, Way, stages};
+use meshwright::plan::Plan;
+use meshwright::pools::{Distribution, Pooled, stages};
 use meshwright::refine::{self, refine};
 use meshwright::space::parse_plan;
 use meshwright::stages::{Stage, StagedPlan};
 
-/// Only layers are chosen.
+/// Options of a refinement that chooses layers only.
 fn layers_only() -> refine::Options {
     let freedom = refine::Freedom { recompute: false, ..refine::Freedom::default() };
     refine::Options { freedom, ..refine::Options::default() }
@@ -38,7 +39,7 @@ fn stages_on_identical_pools_are_those_of_one_cluster() {
         let half = plan.layout.pp as usize / 2;
         let two = stages::of_plan(&halves, &plan, &in_order(half, half), &refine::Options::default())
             .unwrap_or_else(|| panic!("{text}"));
-        let Way::Stages { refined, .. } = &two.way else { panic!("stages were asked for") };
+        let Distribution::Stages { refined, .. } = &two.distribution else { panic!("stages were asked for") };
         let most = one.proof.gap().max(refined.proof.gap()).max(1e-9);
         let (one, two) = (one.step(), two.step.total());
         assert!((one / two - 1.0).abs() <= most, "{text}: {one} on one cluster, {two} on its halves");
@@ -65,23 +66,12 @@ fn stages_on_pools_are_those_of_trying_all() {
         let text = format!("{text} pp={}", shape.0 + shape.1);
         let plan = parse_plan(&text, &pooled.joined()[0]).unwrap();
         let of_rank = in_order(shape.0 as usize, shape.1 as usize);
-        let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
-        let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, &plan)).collect();
-        let mixed = Mixed::new(&stagers, &of_rank, |a, b| stages::across(&pooled, &plan, a, b));
-        let model = pooled.joined()[0].model();
-        let mut least: Option<f64> = None;
-        for counts in splits(model.layers(), shape.0 + shape.1) {
-            let price = mixed.evaluate(&StagedPlan::uniform(model, &plan, &counts)).unwrap();
-            if refine::pools::over(&stagers, &of_rank, &price).is_none() {
-                let step = price.evaluation.step.total().get();
-                least = Some(least.map_or(step, |known: f64| known.min(step)));
-            }
-        }
+        let least = least_of_all_splits(&pooled, &plan, &of_rank);
         let found = stages::of_plan(&pooled, &plan, &of_rank, &layers_only());
         match (least, &found) {
             (None, None) => refused += 1,
             (Some(least), Some(found)) => {
-                let Way::Stages { refined, .. } = &found.way else { panic!("stages were asked for") };
+                let Distribution::Stages { refined, .. } = &found.distribution else { panic!("stages were asked for") };
                 let step = found.step.total().get();
                 let gap = refined.proof.gap();
                 assert!(step * (1.0 - gap) <= least * (1.0 + 1e-9), "{text}: {step} less {gap} is over {least}");
@@ -121,22 +111,11 @@ fn several_stages_a_rank_on_pools_are_those_of_trying_all() {
         let pooled = Pooled::new(clusters, |cluster| problem_of(model.clone(), cluster, 12)).unwrap();
         let plan = parse_plan(text, &pooled.joined()[0]).unwrap();
         let of_rank = in_order(shape.0 as usize, shape.1 as usize);
-        let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
-        let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, &plan)).collect();
-        let mixed = Mixed::new(&stagers, &of_rank, |a, b| stages::across(&pooled, &plan, a, b));
-        let mut least: Option<f64> = None;
-        for counts in splits(model.layers(), plan.layout.pp * plan.schedule.virtual_stages()) {
-            let price = mixed.evaluate(&StagedPlan::uniform(&model, &plan, &counts)).unwrap();
-            if refine::pools::over(&stagers, &of_rank, &price).is_none() {
-                let step = price.evaluation.step.total().get();
-                least = Some(least.map_or(step, |known: f64| known.min(step)));
-            }
-        }
-        let least = least.unwrap_or_else(|| panic!("{text} does not fit"));
+        let least = least_of_all_splits(&pooled, &plan, &of_rank).unwrap_or_else(|| panic!("{text} does not fit"));
         for enumerate in [true, false] {
             let options = refine::Options { enumerate, ..layers_only() };
             let found = stages::of_plan(&pooled, &plan, &of_rank, &options).expect("it fits");
-            let Way::Stages { refined, .. } = &found.way else { panic!("stages were asked for") };
+            let Distribution::Stages { refined, .. } = &found.distribution else { panic!("stages were asked for") };
             let (step, proof) = (found.step.total().get(), refined.proof);
             let what = format!("{text}, {first} + {second}, {bandwidth}: {step}, the best is {least}, {proof}");
             assert!(step >= least * (1.0 - 1e-9), "{what}");
@@ -158,7 +137,19 @@ fn bidirectional_stages_on_pools_are_refused() {
     assert_eq!(refine::pools::runs(&Stager::new(&costs, &plan)), Err(refine::pools::ONE_WAY));
 }
 
-/// All ways to give `stages` stages so many layers, those without an end of the model one or more.
+/// Step time in seconds of the fastest split of a plan's layers that fits, by trying each; `None` where none fits.
+fn least_of_all_splits(pooled: &Pooled, plan: &Plan, of_rank: &[usize]) -> Option<f64> {
+    let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
+    let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
+    let mixed = Mixed::new(&stagers, of_rank, |a, b| stages::across(pooled, plan, a, b));
+    let model = pooled.joined()[0].model();
+    let splits = splits(model.layers(), plan.layout.pp * plan.schedule.virtual_stages());
+    let prices = splits.iter().map(|counts| mixed.evaluate(&StagedPlan::uniform(model, plan, counts)).unwrap());
+    let fitting = prices.filter(|price| refine::pools::over(&stagers, of_rank, price).is_none());
+    fitting.map(|price| price.evaluation.step.total().get()).reduce(f64::min)
+}
+
+/// Every split of `layers` layers over `stages` stages; stages without an end of the model have one layer or more.
 fn splits(layers: u32, stages: u32) -> Vec<Vec<u32>> {
     let mut all: Vec<(Vec<u32>, u32)> = vec![(Vec::new(), layers)];
     for stage in 0..stages {
@@ -175,13 +166,13 @@ fn splits(layers: u32, stages: u32) -> Vec<Vec<u32>> {
     all.into_iter().map(|(counts, _)| counts).collect()
 }
 
-/// Layers of each pool in the best split of a plan over two pools of so many GPUs.
+/// Layers of each pool in the best split of a plan over two pools of `gpus` GPUs each.
 fn layers_of(model: &str, pools: [&str; 2], gpus: u32, batch: u32, text: &str) -> [u32; 2] {
     let pooled = pooled(model, pools.map(|name| leaf(name, gpus)).to_vec(), "400 Gb/s", batch);
     let plan = parse_plan(text, &pooled.joined()[0]).unwrap();
     let half = plan.layout.pp as usize / 2;
     let found = stages::of_plan(&pooled, &plan, &in_order(half, half), &layers_only()).expect("it fits");
-    let Way::Stages { refined, .. } = &found.way else { panic!("stages were asked for") };
+    let Distribution::Stages { refined, .. } = &found.distribution else { panic!("stages were asked for") };
     for (pool, problem) in pooled.joined().iter().enumerate() {
         assert!(found.footprints[pool].device() <= problem.hbm_budget());
     }

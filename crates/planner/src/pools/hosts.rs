@@ -1,6 +1,6 @@
 //! Hosts of pools in the order in which a launcher must list them.
 
-use super::mixture::{Mixture, Pooled, Way};
+use super::mixture::{Distribution, Mixture, Pooled};
 
 /// Consecutive hosts of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub fn hosts(pooled: &Pooled, mixture: &Mixture) -> Result<Vec<Hosts>, Unlisted>
             return Err(Unlisted::PartOfAHost(pool.name.clone(), gpus, per_node));
         }
     }
-    let mut order: Vec<usize> = match &mixture.way {
-        Way::Replicas { .. } => (0..pools.len()).collect(),
-        Way::Stages { of_rank, .. } => of_rank.clone(),
+    let mut order: Vec<usize> = match &mixture.distribution {
+        Distribution::Replicas { .. } => (0..pools.len()).collect(),
+        Distribution::Stages { of_rank, .. } => of_rank.clone(),
     };
     order.dedup();
     let mut first = 0;

@@ -18,7 +18,7 @@ pub struct Pooled {
 
 /// Distribution of a plan over pools.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Way {
+pub enum Distribution {
     /// Each replica runs within one pool.
     Replicas {
         /// Replicas of each pool and their micro-batches.
@@ -33,7 +33,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl Distribution {
     /// Whether a framework runs it. Available frameworks give every replica the same number of micro-batches.
     ///
     /// Source: [megatron-lm] `num_microbatches_calculator.py`: global batch / (micro-batch · dp) for every replica;
@@ -55,7 +55,7 @@ pub struct Mixture {
     /// Degrees, schedule and sharding, which all pools share.
     pub plan: Plan,
     /// Distribution over the pools.
-    pub way: Way,
+    pub distribution: Distribution,
     /// Step time by term, of the pool that finishes last.
     pub step: StepTime,
     /// Footprint of the fullest rank of each pool.
@@ -104,15 +104,16 @@ impl Pooled {
 impl Mixture {
     /// Whether another mixture has the same layout and distribution over pools.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.plan.layout == other.plan.layout && std::mem::discriminant(&self.way) == std::mem::discriminant(&other.way)
+        self.plan.layout == other.plan.layout
+            && std::mem::discriminant(&self.distribution) == std::mem::discriminant(&other.distribution)
     }
 
     /// Footprints of the ranks of one pool: one per pipeline rank, or of the fullest rank if a replica runs within the
     /// pool.
     pub fn ranks_of(&self, pool: usize) -> Vec<Footprint> {
-        match &self.way {
-            Way::Replicas { .. } => vec![self.footprints[pool]],
-            Way::Stages { of_rank, refined } => {
+        match &self.distribution {
+            Distribution::Replicas { .. } => vec![self.footprints[pool]],
+            Distribution::Stages { of_rank, refined } => {
                 let here = refined.price.footprints.iter().zip(of_rank);
                 here.filter(|(_, of)| **of == pool).map(|(held, _)| *held).collect()
             }

@@ -23,7 +23,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
 use meshwright_engine::units::Seconds;
 
-pub use mixture::{Mixture, Pooled, Share, Way};
+pub use mixture::{Distribution, Mixture, Pooled, Share};
 
 /// Result of planning over pools.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,7 @@ impl Pooled {
         all.extend(staged);
         priced += refined;
         sort_by_numbers(&mut all, |mixture| [mixture.step.total().get()]);
-        let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.way.runs(family));
+        let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.distribution.runs(family));
         let mut mixtures: Vec<Mixture> = Vec::new();
         for mixture in runs {
             if mixtures.len() < options.top && !mixtures.iter().any(|known| known.is_like(&mixture)) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
-use super::mixture::{Mixture, Pooled, Share, Way};
+use super::mixture::{Distribution, Mixture, Pooled, Share};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
 use meshwright_engine::ascending::sort_by_numbers;
@@ -167,7 +167,7 @@ impl<'a> Shares<'a> {
         let shares = shares.map(|(&replicas, &micro_batches)| Share { replicas, micro_batches }).collect();
         Some(Mixture {
             plan: self.plan.clone(),
-            way: Way::Replicas { shares },
+            distribution: Distribution::Replicas { shares },
             step,
             footprints: parts.iter().map(|part| part.footprint).collect(),
             slowest,

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
-use super::mixture::{Mixture, Pooled, Way};
+use super::mixture::{Distribution, Mixture, Pooled};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
 use crate::search::{Control, SearchOptions};
@@ -69,14 +69,14 @@ pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec
         return (found, refined);
     }
     found.truncate(options.top);
-    let again = |(at, mixture): (usize, &Mixture)| match &mixture.way {
-        Way::Stages { of_rank, refined } if at < TO_THE_END && control(0, 1).is_continue() => {
+    let refined_further = |(at, mixture): (usize, &Mixture)| match &mixture.distribution {
+        Distribution::Stages { of_rank, refined } if at < TO_THE_END && control(0, 1).is_continue() => {
             of_plan(pooled, &refined.staged.plan, of_rank, &exact)
         }
-        Way::Stages { .. } | Way::Replicas { .. } => None,
+        Distribution::Stages { .. } | Distribution::Replicas { .. } => None,
     };
     let found: Vec<Mixture> =
-        found.par_iter().enumerate().map(|pair| again(pair).unwrap_or_else(|| pair.1.clone())).collect();
+        found.par_iter().enumerate().map(|pair| refined_further(pair).unwrap_or_else(|| pair.1.clone())).collect();
     (found, refined)
 }
 
@@ -253,7 +253,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
         step: price.evaluation.step,
         footprints: (0..pools).map(fullest).collect(),
         slowest: of_rank[plan.schedule.rank_of(busiest as u32, plan.layout.pp) as usize],
-        way: Way::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
+        distribution: Distribution::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
     }
 }
 
