@@ -30,8 +30,9 @@ fn options(stager: &Stager, kind: usize) -> Vec<LayerOption> {
     });
     let all = [Recompute::None, Recompute::Full].into_iter().chain(selective);
     let all: Vec<LayerOption> = all.map(|recompute| stager.layer(kind, recompute, 0.0)).collect();
-    let covers =
-        |a: &LayerOption, b: &LayerOption| a.time.backward <= b.time.backward && a.kept <= b.kept && a.again <= b.again;
+    let covers = |a: &LayerOption, b: &LayerOption| {
+        a.time.backward <= b.time.backward && a.kept <= b.kept && a.working_set <= b.working_set
+    };
     let mut kept: Vec<LayerOption> = Vec::new();
     for option in all {
         if !kept.iter().any(|known| covers(known, &option)) {
@@ -120,7 +121,7 @@ impl<'a> Assignment<'a> {
                     .collect()
             })
             .collect();
-        let again: Vec<Variable> = (0..stages).map(|_| vars.add(variable().min(0.0))).collect();
+        let working_set: Vec<Variable> = (0..stages).map(|_| vars.add(variable().min(0.0))).collect();
         let slowest = vars.add(variable().min(0.0));
         let on = |item: usize, stage: usize| -> Expression { taken[item][stage].iter().sum() };
         let up_to = |item: usize, stage: usize| -> Expression { (0..=stage).map(|s| on(item, s)).sum() };
@@ -160,10 +161,10 @@ impl<'a> Assignment<'a> {
                         options.map(move |(o, x)| (states + o.kept.get() * moment[0]) / scale * *x)
                     })
                     .sum();
-                rows.push(constraint!(held + again[stage] <= room / scale));
+                rows.push(constraint!(held + working_set[stage] <= room / scale));
             }
             for (option, x) in each(stage) {
-                rows.push(constraint!(option.again.get() / scale * *x <= again[stage]));
+                rows.push(constraint!(option.working_set.get() / scale * *x <= working_set[stage]));
             }
             if matches!(measure, Measure::Slowest) {
                 rows.push(constraint!(measured(stage) <= slowest));

@@ -31,7 +31,7 @@ fn recomputes() -> Vec<Recompute> {
 fn undominated(stager: &Stager, kind: usize) -> Vec<Recompute> {
     let key = |r: &Recompute| {
         let option = stager.layer(kind, *r, 0.0);
-        (option.time.backward.get(), option.kept.get(), option.again.get())
+        (option.time.backward.get(), option.kept.get(), option.working_set.get())
     };
     let mut kept: Vec<Recompute> = Vec::new();
     for recompute in recomputes() {

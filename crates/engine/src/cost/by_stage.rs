@@ -33,7 +33,7 @@ pub struct LayerOption {
     /// Bytes kept on the host.
     pub on_host: Bytes,
     /// Working set of the recomputation of the whole layer; 0 if it is not fully recomputed.
-    pub again: Bytes,
+    pub working_set: Bytes,
 }
 
 /// Evaluated plan with its stages.
@@ -140,7 +140,14 @@ impl<'a> Stager<'a> {
         let bytes = self.costs.layer_bytes(&self.plan, &[choice]);
         let all = self.costs.kept_activations(kind, &self.plan.recomputing(recompute));
         let time = self.time(&work);
-        LayerOption { recompute, work, time, kept: bytes.kept[0], on_host: all * on_host, again: bytes.recomputed[0] }
+        LayerOption {
+            recompute,
+            work,
+            time,
+            kept: bytes.kept[0],
+            on_host: all * on_host,
+            working_set: bytes.recomputed[0],
+        }
     }
 
     /// Work as the schedule runs it. In bidirectional pipelines, as passes alone: the schedule decides which of them are

@@ -134,12 +134,12 @@ const fn plain(recompute: Recompute) -> Recompute {
 
 /// Options of which none is as slow and as large as another, the fastest first; of equals, the first listed stays.
 fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
-    let key = |o: &LayerOption| [o.time.backward.get(), o.kept.get(), o.again.get()];
+    let key = |o: &LayerOption| [o.time.backward.get(), o.kept.get(), o.working_set.get()];
     sort_by_numbers(&mut all, key);
     let mut kept: Vec<LayerOption> = Vec::new();
     for option in all {
-        let [_, bytes, again] = key(&option);
-        if !kept.iter().any(|known| known.kept.get() <= bytes && known.again.get() <= again) {
+        let [_, bytes, working_set] = key(&option);
+        if !kept.iter().any(|known| known.kept.get() <= bytes && known.working_set.get() <= working_set) {
             kept.push(option);
         }
     }

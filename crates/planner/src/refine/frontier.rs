@@ -14,7 +14,7 @@ pub struct RecomputePoint {
     /// Bytes kept for one micro-batch.
     pub kept: f64,
     /// Working set of whole recomputed layers, bytes.
-    pub again: f64,
+    pub working_set: f64,
     /// Option of the last layer added.
     pub option: usize,
     /// Index of its point on the frontier with one layer fewer.
@@ -36,7 +36,7 @@ impl Frontier {
     /// No layers: one mix of nothing.
     pub fn empty() -> Self {
         Self {
-            points: vec![RecomputePoint { extra: 0.0, kept: 0.0, again: 0.0, option: 0, before: 0 }],
+            points: vec![RecomputePoint { extra: 0.0, kept: 0.0, working_set: 0.0, option: 0, before: 0 }],
             slack: 0.0,
             smallest: vec![(0.0, 0.0)],
         }
@@ -44,7 +44,7 @@ impl Frontier {
 
     /// Fewest bytes of any mix with `in_flight` micro-batches in flight.
     pub fn least_bytes(&self, in_flight: f64) -> f64 {
-        self.smallest.iter().map(|&(again, kept)| kept * in_flight + again).fold(f64::INFINITY, f64::min)
+        self.smallest.iter().map(|&(working_set, kept)| kept * in_flight + working_set).fold(f64::INFINITY, f64::min)
     }
 
     /// Frontier with one more layer of these options, the first of which is the fastest.
@@ -57,22 +57,22 @@ impl Frontier {
                 all.push(RecomputePoint {
                     extra: point.extra + (option.time.backward.get() - base),
                     kept: point.kept + option.kept.get(),
-                    again: point.again.max(option.again.get()),
+                    working_set: point.working_set.max(option.working_set.get()),
                     option: at,
                     before,
                 });
             }
         }
-        sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.again]);
+        sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.working_set]);
         let mut points: Vec<RecomputePoint> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
         let mut least: Vec<(f64, f64)> = Vec::new();
         for point in all {
-            if least.iter().any(|&(again, kept)| again <= point.again && kept <= point.kept) {
+            if least.iter().any(|&(working_set, kept)| working_set <= point.working_set && kept <= point.kept) {
                 continue;
             }
-            least.retain(|&(again, kept)| !(point.again <= again && point.kept <= kept));
-            least.push((point.again, point.kept));
+            least.retain(|&(working_set, kept)| !(point.working_set <= working_set && point.kept <= kept));
+            least.push((point.working_set, point.kept));
             points.push(point);
         }
         let (points, lost) = thin(points);
@@ -97,7 +97,7 @@ fn thin(points: Vec<RecomputePoint>) -> (Vec<RecomputePoint>, f64) {
             bucket = own;
         }
         // Sorted by time and undominated: a later point of the same working set is smaller.
-        of_bucket.retain(|known| known.again < point.again || known.kept < point.kept);
+        of_bucket.retain(|known| known.working_set < point.working_set || known.kept < point.kept);
         of_bucket.push(point);
     }
     kept.append(&mut of_bucket);

@@ -129,23 +129,23 @@ fn nearest(program: &StageProgram) -> Infeasible {
     let most = |chunk: usize| program.most_in_flight[chunk];
     let in_flight = chunks.iter().map(|&chunk| most(chunk)).sum::<f64>() / chunks.len() as f64;
     let mut each = 0.0;
-    let mut again = 0.0_f64;
+    let mut working_set = 0.0_f64;
     for &chunk in &chunks {
         let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
         let least = frontier
             .points
             .iter()
-            .min_by(|a, b| (a.kept * most(chunk) + a.again).total_cmp(&(b.kept * most(chunk) + b.again)));
+            .min_by(|a, b| (a.kept * most(chunk) + a.working_set).total_cmp(&(b.kept * most(chunk) + b.working_set)));
         if let Some(point) = least {
             each += point.kept * most(chunk) / in_flight.max(1.0);
-            again = again.max(point.again);
+            working_set = working_set.max(point.working_set);
         }
     }
     Infeasible::Memory {
         rank: rank as u32,
         room,
         states: Bytes::new(states) + fixed - working,
-        working: working + Bytes::new(again),
+        working: working + Bytes::new(working_set),
         in_flight,
         each: Bytes::new(each),
     }

@@ -247,7 +247,7 @@ impl<'a> StageProgram<'a> {
             traffic,
             busy: self.busy(times),
             kept: device.kept[b] - device.kept[a],
-            again: self.again_of_fastest(device, a, b),
+            working_set: self.working_set_of_fastest(device, a, b),
             slack: 0.0,
             point: None,
         }
@@ -260,10 +260,10 @@ impl<'a> StageProgram<'a> {
         to[0] - from[0] + to[1] - from[1]
     }
 
-    fn again_of_fastest(&self, device: &DeviceLayers, a: usize, b: usize) -> f64 {
+    fn working_set_of_fastest(&self, device: &DeviceLayers, a: usize, b: usize) -> f64 {
         let held = |kind: &usize| self.counts[b][*kind] > self.counts[a][*kind];
         let kinds = (0..device.options.len()).filter(held);
-        kinds.map(|kind| device.options[kind][0].again.get()).fold(0.0, f64::max)
+        kinds.map(|kind| device.options[kind][0].working_set.get()).fold(0.0, f64::max)
     }
 
     /// Items of each kind among `a..b`.
@@ -285,7 +285,7 @@ impl<'a> StageProgram<'a> {
             // With `both() - slack` nothing is lost of the slack either.
             busy: base.busy + self.slower() * point.extra - (self.slower() - 1.0) * frontier.slack,
             kept: point.kept,
-            again: point.again,
+            working_set: point.working_set,
             slack: frontier.slack,
             point: Some(at),
             ..base
@@ -297,14 +297,14 @@ impl<'a> StageProgram<'a> {
         let room = self.room[self.rank_of(chunk)] - self.states(a, b);
         let most = self.most_in_flight[chunk];
         let base = self.fastest(chunk, a, b);
-        if base.kept * most + base.again <= room {
+        if base.kept * most + base.working_set <= room {
             return Some(base);
         }
         if room < 0.0 {
             return None;
         }
         let frontier = self.frontier(chunk, a, b);
-        let fits = |point: &RecomputePoint| point.kept * most + point.again <= room;
+        let fits = |point: &RecomputePoint| point.kept * most + point.working_set <= room;
         let at = frontier.points.iter().position(fits)?;
         Some(self.load(chunk, a, b, at, &frontier))
     }

@@ -37,7 +37,7 @@ pub struct StageLoad {
     /// Bytes kept for one micro-batch.
     pub kept: f64,
     /// Working set of whole recomputed layers.
-    pub again: f64,
+    pub working_set: f64,
     /// Upper bound on the backward time that thinning the frontier has added.
     pub slack: f64,
     /// Index in its frontier; none for the fastest options.

@@ -78,8 +78,8 @@ impl RankColumns {
         self.times.extend(of.iter().map(|time| time[2]));
         self.times.extend(of.iter().map(|time| time[3]));
         let base: f64 = of.iter().map(|time| program.busy(*time)).sum();
-        let again = extra.of_stage.iter().sum::<f64>() + extra.unplaced;
-        self.time.push(base + program.slower() * again);
+        let extra_time = extra.of_stage.iter().sum::<f64>() + extra.unplaced;
+        self.time.push(base + program.slower() * extra_time);
         self.unplaced.push(extra.unplaced);
         self.shapes.extend(shapes);
         let kinds = program.layer_kinds();

@@ -1,7 +1,8 @@
 //! Fastest recomputation of a rank's stages with which the rank fits its memory.
 
-use meshwright_engine::ascending::sort_by_numbers;
 use std::collections::BTreeMap;
+
+use meshwright_engine::ascending::sort_by_numbers;
 
 use crate::refine::frontier::RecomputePoint;
 use crate::refine::program::StageProgram;
@@ -18,11 +19,11 @@ pub fn loads(program: &StageProgram, cuts: &[usize], cache: &mut FittingMixes) -
         let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
         let room = program.room[rank] - states;
         let moments = &program.stager.peak_moments()[rank];
-        let again = own.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
+        let working_set = own.iter().map(|&chunk| loads[chunk].working_set).fold(0.0, f64::max);
         let kept = |moment: &Vec<f64>| -> f64 {
             own.iter().map(|&chunk| loads[chunk].kept * moment[chunk / program.ranks]).sum()
         };
-        if moments.iter().all(|moment| kept(moment) + again <= room) {
+        if moments.iter().all(|moment| kept(moment) + working_set <= room) {
             continue;
         }
         let mut key = vec![rank as u32];
@@ -60,11 +61,11 @@ fn greedy(
     let mut at = vec![0_usize; own.len()];
     let over = |at: &[usize]| -> f64 {
         let point = |i: usize| &frontiers[i].points[at[i]];
-        let again = (0..own.len()).map(|i| point(i).again).fold(0.0, f64::max);
+        let working_set = (0..own.len()).map(|i| point(i).working_set).fold(0.0, f64::max);
         let held = |moment: &Vec<f64>| -> f64 {
             (0..own.len()).map(|i| point(i).kept * moment[own[i] / program.ranks]).sum::<f64>()
         };
-        moments.iter().map(held).fold(0.0, f64::max) + again - room
+        moments.iter().map(held).fold(0.0, f64::max) + working_set - room
     };
     let mut excess = over(&at);
     while excess > 0.0 {
@@ -101,10 +102,13 @@ const MOST_CHOICES: usize = 512;
 /// Partial solution of the knapsack: mixes of some of a rank's stages.
 #[derive(Clone)]
 struct PartialMix {
+    /// Extra time in seconds.
     extra: f64,
     /// Resident bytes at each moment.
     held: Vec<f64>,
-    again: f64,
+    /// Largest working set of a recomputed layer, in bytes.
+    working_set: f64,
+    /// Point of the frontier of each stage.
     points: Vec<usize>,
 }
 
@@ -116,7 +120,8 @@ fn knapsack(
     moments: &[Vec<f64>],
     room: f64,
 ) -> Option<Vec<usize>> {
-    let mut choices = vec![PartialMix { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
+    let mut choices =
+        vec![PartialMix { extra: 0.0, held: vec![0.0; moments.len()], working_set: 0.0, points: Vec::new() }];
     for &chunk in own {
         let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
         let with = |choice: &PartialMix, at: usize, point: &RecomputePoint| PartialMix {
@@ -127,30 +132,35 @@ fn knapsack(
                 .zip(moments)
                 .map(|(held, moment)| held + point.kept * moment[chunk / program.ranks])
                 .collect(),
-            again: choice.again.max(point.again),
+            working_set: choice.working_set.max(point.working_set),
             points: choice.points.iter().copied().chain([at]).collect(),
         };
         let mut all: Vec<PartialMix> = choices
             .iter()
             .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
-            .filter(|choice| choice.held.iter().all(|held| held + choice.again <= room))
+            .filter(|choice| choice.held.iter().all(|held| held + choice.working_set <= room))
             .collect();
         sort_by_numbers(&mut all, |choice| [choice.extra]);
-        let mut kept: Vec<PartialMix> = Vec::new();
-        for choice in all {
-            let covered = kept
-                .iter()
-                .rev()
-                .any(|known| known.again <= choice.again && known.held.iter().zip(&choice.held).all(|(a, b)| a <= b));
-            if !covered {
-                kept.push(choice);
-            }
-        }
-        if kept.len() > MOST_CHOICES {
-            let step = kept.len() as f64 / MOST_CHOICES as f64;
-            kept = (0..MOST_CHOICES).map(|at| kept[((at + 1) as f64 * step) as usize - 1].clone()).collect();
-        }
-        choices = kept;
+        choices = undominated(all);
     }
     choices.into_iter().next().map(|choice| choice.points)
+}
+
+/// Partial solutions, sorted by extra time, without those that an earlier one is at or below in memory; [`MOST_CHOICES`] at most, at
+/// even distances.
+fn undominated(all: Vec<PartialMix>) -> Vec<PartialMix> {
+    let below = |a: &PartialMix, b: &PartialMix| {
+        a.working_set <= b.working_set && a.held.iter().zip(&b.held).all(|(a, b)| a <= b)
+    };
+    let mut kept: Vec<PartialMix> = Vec::new();
+    for choice in all {
+        if !kept.iter().rev().any(|known| below(known, &choice)) {
+            kept.push(choice);
+        }
+    }
+    if kept.len() > MOST_CHOICES {
+        let step = kept.len() as f64 / MOST_CHOICES as f64;
+        kept = (0..MOST_CHOICES).map(|at| kept[((at + 1) as f64 * step) as usize - 1].clone()).collect();
+    }
+    kept
 }

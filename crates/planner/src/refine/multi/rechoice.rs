@@ -51,7 +51,7 @@ fn exchanges(
     let room = program.room[program.rank_of(one)] - states;
     let moments = &program.stager.peak_moments()[program.rank_of(one)];
     let beside: Vec<usize> = own.iter().copied().filter(|&chunk| chunk != one && chunk != other).collect();
-    let again = beside.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
+    let working_set = beside.iter().map(|&chunk| loads[chunk].working_set).fold(0.0, f64::max);
     let left: Vec<[f64; 3]> = moments
         .iter()
         .map(|moment| {
@@ -66,8 +66,8 @@ fn exchanges(
     };
     let (first, second) = (mixes(one), mixes(other));
     let fits = |a: &StageLoad, b: &StageLoad| {
-        let again = again.max(a.again).max(b.again);
-        left.iter().all(|[room, one, other]| a.kept * one + b.kept * other + again <= *room)
+        let working_set = working_set.max(a.working_set).max(b.working_set);
+        left.iter().all(|[room, one, other]| a.kept * one + b.kept * other + working_set <= *room)
     };
     let mut found: Vec<(StageLoad, StageLoad)> = Vec::new();
     for a in &first {

@@ -4,21 +4,22 @@ use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::ascending::sort_by_numbers;
 
-/// Recomputation of a rank beyond its fastest mixes, seconds of backward.
+/// Time that a rank's recomputation adds to its fastest mixes, in seconds of backward for one micro-batch.
 pub struct ExtraTime {
-    /// On each of its stages.
+    /// Time that is added to each of its stages.
     pub of_stage: Vec<f64>,
-    /// Not placed on a stage: a lower bound of their sum.
+    /// Lower bound of a sum over the stages that is not placed on any of them.
     pub unplaced: f64,
 }
 
 /// Most undominated pairs of recomputations that are all listed; of more, only the lower hull.
 const MOST_LISTED: usize = 24;
 
-/// Undominated mixes of one shape whose recomputed layers need no more than a working set.
+/// Undominated mixes of recomputation of one shape whose recomputed layers need no more than a working set.
 pub struct MixStairs {
-    again: f64,
-    /// Extra time and bytes of one micro-batch, the fastest first.
+    /// Largest working set of a recomputed layer, in bytes.
+    working_set: f64,
+    /// Extra time in seconds and kept bytes of one micro-batch, the fastest first.
     steps: Vec<(f64, f64)>,
 }
 
@@ -39,12 +40,14 @@ pub fn recomputations(
         || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
     let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
     let room = program.room[rank] - states;
-    let again = loads().map(|load| load.again).fold(0.0, f64::max);
+    let working_set = loads().map(|load| load.working_set).fold(0.0, f64::max);
     let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
     let tight: Vec<Vec<f64>> = program.stager.peak_moments()[rank]
         .iter()
         .map(|moment| weights(moment))
-        .filter(|weights| loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + again > room)
+        .filter(|weights| {
+            loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + working_set > room
+        })
         .collect();
     let none = vec![0.0; chunks.len()];
     if tight.is_empty() {
@@ -52,48 +55,86 @@ pub fn recomputations(
     }
     for (&chunk, &shape) in chunks.iter().zip(shapes) {
         if mixes[shape].is_none() {
-            mixes[shape] = Some(stairs(program, chunk, like(shape)));
+            mixes[shape] = Some(mix_stairs(program, chunk, like(shape)));
         }
     }
-    let of: Vec<&Vec<MixStairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
-    let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
-    levels.sort_by(f64::total_cmp);
-    levels.dedup();
-    let lists = |level: f64| -> Option<Vec<&[(f64, f64)]>> {
-        of.iter().map(|list| list.iter().rev().find(|s| s.again <= level).map(|s| s.steps.as_slice())).collect()
-    };
+    let stairs: Vec<&[MixStairs]> = shapes.iter().filter_map(|&shape| mixes[shape].as_deref()).collect();
     let slack = |(&chunk, &shape): (&usize, &usize)| program.frontier(chunk, like(shape).0, like(shape).1).slack;
     let slack: Vec<f64> = chunks.iter().zip(shapes).map(slack).collect();
-    if let [_, _] = shapes {
-        let mut all: Vec<(f64, f64)> = Vec::new();
-        for level in levels {
-            if let Some(lists) = lists(level) {
-                shared(lists[0], lists[1], &tight, room - level, &mut all);
-            }
-        }
-        let less = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
-        let all = all.into_iter().map(|(one, other)| (less(one, 0), less(other, 1)));
-        let all = undominated(all.filter(|(one, other)| one + other <= ceiling).collect());
-        let all_listed = all.len() <= MOST_LISTED;
-        let listed = if all_listed { all } else { lower_hull(all) };
-        let extra = |(one, other)| ExtraTime { of_stage: vec![one, other], unplaced: 0.0 };
-        return (listed.into_iter().map(extra).collect(), all_listed);
+    let levels = Levels::new(&stairs);
+    if shapes.len() == 2 {
+        return listed_pairs(&levels, &tight, room, [slack[0], slack[1]], ceiling);
     }
-    let mut most = 0.0_f64;
-    for weights in &tight {
-        let least = levels
-            .iter()
-            .filter_map(|&level| least_extra(&lists(level)?, weights, room - level))
-            .fold(f64::INFINITY, f64::min);
-        most = most.max(least);
-    }
-    let unplaced = (most - slack.iter().sum::<f64>()).max(0.0);
+    let unplaced = (least_sum(&levels, &tight, room) - slack.iter().sum::<f64>()).max(0.0);
     let listed = if unplaced > ceiling { Vec::new() } else { vec![ExtraTime { of_stage: none, unplaced }] };
     (listed, false)
 }
 
-/// Adds the pairs of steps, one of each list, that fit at every moment: the fastest of the second for each of the first.
-fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
+/// Stairs of a rank's stages, by the largest working set that their recomputed layers may need.
+struct Levels<'a> {
+    stairs: &'a [&'a [MixStairs]],
+    /// Working sets in bytes, ascending.
+    working_sets: Vec<f64>,
+}
+
+impl<'a> Levels<'a> {
+    fn new(stairs: &'a [&'a [MixStairs]]) -> Self {
+        let mut working_sets: Vec<f64> = stairs.iter().flat_map(|list| list.iter().map(|s| s.working_set)).collect();
+        working_sets.sort_by(f64::total_cmp);
+        working_sets.dedup();
+        Self { stairs, working_sets }
+    }
+
+    /// Each working set with the steps that it allows each stage; those that leave a stage without any are left out.
+    fn iter(&self) -> impl Iterator<Item = (f64, Vec<&'a [(f64, f64)]>)> {
+        let steps = |level: f64, list: &&'a [MixStairs]| {
+            list.iter().rev().find(|stairs| stairs.working_set <= level).map(|stairs| stairs.steps.as_slice())
+        };
+        self.working_sets.iter().filter_map(move |&level| {
+            Some((level, self.stairs.iter().map(|list| steps(level, list)).collect::<Option<_>>()?))
+        })
+    }
+}
+
+/// Undominated pairs of extra times of two stages that fit together, none over `ceiling` in sum, and whether all are listed; where
+/// they are many, the vertices of their lower hull. `slack` is the time that each stage has to spare.
+fn listed_pairs(
+    levels: &Levels,
+    moments: &[Vec<f64>],
+    room: f64,
+    slack: [f64; 2],
+    ceiling: f64,
+) -> (Vec<ExtraTime>, bool) {
+    let mut all: Vec<(f64, f64)> = Vec::new();
+    for (level, lists) in levels.iter() {
+        fitting_pairs(lists[0], lists[1], moments, room - level, &mut all);
+    }
+    let beyond_slack = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
+    let all = all.into_iter().map(|(first, second)| (beyond_slack(first, 0), beyond_slack(second, 1)));
+    let all = undominated(all.filter(|(first, second)| first + second <= ceiling).collect());
+    let all_listed = all.len() <= MOST_LISTED;
+    let listed = if all_listed { all } else { lower_hull(all) };
+    let extra = |(first, second)| ExtraTime { of_stage: vec![first, second], unplaced: 0.0 };
+    (listed.into_iter().map(extra).collect(), all_listed)
+}
+
+/// Lower bound of the sum of a rank's extra times: the largest over the moments of memory, each at its best working set.
+fn least_sum(levels: &Levels, moments: &[Vec<f64>], room: f64) -> f64 {
+    moments.iter().fold(0.0, |most: f64, weights| {
+        let sums = levels.iter().filter_map(|(level, lists)| least_extra(&lists, weights, room - level));
+        most.max(sums.fold(f64::INFINITY, f64::min))
+    })
+}
+
+/// Adds to `all` the extra times of pairs of steps, one of each list, that fit at every moment: for each step of the first list the
+/// fastest of the second.
+fn fitting_pairs(
+    first: &[(f64, f64)],
+    second: &[(f64, f64)],
+    moments: &[Vec<f64>],
+    room: f64,
+    all: &mut Vec<(f64, f64)>,
+) {
     // As the first is slower and smaller, the second may be faster and larger.
     let mut at = second.len();
     for step in first {
@@ -135,21 +176,21 @@ fn lower_hull(all: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Mixes of layers `a..b` of a stage, by the working set that one of them needs.
-fn stairs(program: &StageProgram, chunk: usize, (a, b): (usize, usize)) -> Vec<MixStairs> {
+fn mix_stairs(program: &StageProgram, chunk: usize, (a, b): (usize, usize)) -> Vec<MixStairs> {
     let frontier = program.frontier(chunk, a, b);
-    let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.again).collect();
+    let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.working_set).collect();
     levels.sort_by(f64::total_cmp);
     levels.dedup();
     levels
         .into_iter()
-        .map(|again| {
+        .map(|working_set| {
             let mut steps: Vec<(f64, f64)> = Vec::new();
-            for point in frontier.points.iter().filter(|point| point.again <= again) {
+            for point in frontier.points.iter().filter(|point| point.working_set <= working_set) {
                 if steps.last().is_none_or(|known| point.kept < known.1) {
                     steps.push((point.extra, point.kept));
                 }
             }
-            MixStairs { again, steps }
+            MixStairs { working_set, steps }
         })
         .collect()
 }
@@ -200,7 +241,7 @@ mod tests {
             let room = f64::from(tenths) / 10.0;
             let fits = |a: f64, b: f64| moments.iter().all(|w| a * w[0] + b * w[1] <= room);
             let mut found = Vec::new();
-            shared(&first, &second, &moments, room, &mut found);
+            fitting_pairs(&first, &second, &moments, room, &mut found);
             let hull = lower_hull(found);
             for part in 0..=10 {
                 let weight = f64::from(part) / 10.0;
