@@ -104,7 +104,7 @@ impl Costs<'_> {
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
         let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
             let at = rank as usize;
-            let held = self.with_spare(*held, counts, at, plan);
+            let held = self.raised_to_mean(*held, counts, at, plan);
             let states = self.states(&held, &plan.offloading(offload(at)));
             let loss = ends[usize::from(is_last(rank))];
             let own = Temporary { loss, backward: largest(at, backward), ..Temporary::default() };
@@ -158,7 +158,7 @@ impl Costs<'_> {
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
                 let (first, layers) = (class.start as usize, &ranks[class.start as usize]);
-                let bytes = of(layers) + self.spare_activations(counts, first, kept) - freed(layers, stages);
+                let bytes = of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
                 most(class, &|rank| bytes * in_flight(rank))
             };
             return classes.iter().map(of_class).collect();

@@ -1,8 +1,8 @@
-//! Imported runs whose split over stages no source states: the mean of their pipeline.
+//! Imported runs whose source does not state the split of layers over stages: their ranks are priced by the pipeline's mean.
 //!
-//! Frameworks differ in which rank gets a layer less, the first and the last have tables beside, and published peaks of uneven
-//! splits follow the mean. So memory counts each rank as no less than the mean, and ZeRO 3 spreads its layers evenly. Plans that
-//! are searched, explained or written have definite stages, and nothing of this.
+//! Frameworks differ in which rank gets one layer less, the first and the last rank also hold the embedding and the head, and
+//! published peaks of uneven splits follow the mean. So memory counts no rank below the mean, and ZeRO 3 spreads its layers
+//! evenly. Plans that are searched, explained or written have a definite split, and none of this applies to them.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::split::LayerSplit;
 use crate::units::Bytes;
 
 impl Costs<'_> {
-    /// Prices plans as published runs whose split is not known: by the mean of their pipeline.
+    /// Costs that price plans as published runs whose split is not known: by the mean of their pipeline.
     #[must_use]
     pub const fn with_unknown_splits(mut self) -> Self {
         self.splits_unknown = true;
@@ -28,8 +28,8 @@ impl Costs<'_> {
         self.stage_counts(&Plan { split: LayerSplit::Even, ..plan.clone() }, None, false)
     }
 
-    /// Layers that a rank holds less than the mean L/p, where splits are not known.
-    fn spare(&self, counts: &StageCounts, rank: usize) -> f64 {
+    /// Layers by which a rank is below the mean L/p, where splits are not known; 0 otherwise.
+    fn shortfall(&self, counts: &StageCounts, rank: usize) -> f64 {
         if !self.splits_unknown {
             return 0.0;
         }
@@ -43,21 +43,21 @@ impl Costs<'_> {
         self.kind_counts().iter().map(|&count| layers * f64::from(count) / all).collect()
     }
 
-    /// Parameters of a rank, with those of its spare layers.
-    pub(super) fn with_spare(
+    /// Parameters of a rank that holds `held`, raised to the mean of the pipeline.
+    pub(super) fn raised_to_mean(
         &self,
         held: RankParameters,
         counts: &StageCounts,
         rank: usize,
         plan: &Plan,
     ) -> RankParameters {
-        let spare = self.spare(counts, rank);
-        if spare <= 0.0 {
+        let shortfall = self.shortfall(counts, rank);
+        if shortfall <= 0.0 {
             return held;
         }
         let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
-        let spare = self.mean_layers(spare).into_iter().enumerate().filter(|(_, times)| *times > 0.0);
-        spare.fold(held, |held, (kind, times)| held.plus(&of_kind(kind), times))
+        let shortfall = self.mean_layers(shortfall).into_iter().enumerate().filter(|(_, times)| *times > 0.0);
+        shortfall.fold(held, |held, (kind, times)| held.plus(&of_kind(kind), times))
     }
 
     /// Layers of each choice on each rank as its activations count them: where splits are not known, without multi-token
@@ -73,13 +73,13 @@ impl Costs<'_> {
         Cow::Owned(counts.ranks.iter().zip(counts.ranks.iter().rev()).map(mean).collect())
     }
 
-    /// Activations that the spare layers of a rank keep; `kept` = of one layer of each choice.
-    pub(super) fn spare_activations(&self, counts: &StageCounts, rank: usize, kept: &[Bytes]) -> Bytes {
-        let spare = self.spare(counts, rank);
-        if spare <= 0.0 {
+    /// Activations of the layers by which a rank is below the mean; `kept` = of one layer of each choice.
+    pub(super) fn shortfall_activations(&self, counts: &StageCounts, rank: usize, kept: &[Bytes]) -> Bytes {
+        let shortfall = self.shortfall(counts, rank);
+        if shortfall <= 0.0 {
             return Bytes::ZERO;
         }
-        self.mean_layers(spare).iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum()
+        self.mean_layers(shortfall).iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum()
     }
 
     /// Where splits are not known, all of a rank's compute hides its expert traffic, whichever of its layers exchange.
