@@ -1,5 +1,6 @@
 //! Families with routed experts: Mixtral, Qwen, `OLMoE`, `DeepSeek`, GLM, GPT-OSS, Llama 4.
 
+use super::dense::ropes;
 use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans};
@@ -194,16 +195,12 @@ pub fn llama4(fields: &Fields) -> Result<Model, HfError> {
     let mlp = Mlp { intermediate: fields.size(&["intermediate_size_mlp"])?, gated: true, bias: false };
     let chunk = fields.given_size(&["attention_chunk_size"])?.unwrap_or(8192);
     let chunk = if fields.is_null("attention_chunk_size") { Span::Full } else { Span::Chunk(chunk) };
-    let every = fields.given_size(&["no_rope_layer_interval"])?.unwrap_or(4);
-    let ropes = fields.counts("no_rope_layers")?; // 1 where the layer is rotary, despite its name
-    if !ropes.is_empty() && ropes.len() != frame.layers as usize {
-        return Err(fields.unsupported("no_rope_layers", format!("not one entry for each of {} layers", frame.layers)));
-    }
+    let ropes = ropes(fields, frame.layers)?;
     let step = fields.given_size(&["interleave_moe_layer_step"])?.unwrap_or(1);
     let listed = fields.counts("moe_layers")?;
     let types = fields.per_layer("layer_types", frame.layers)?;
     let one = |i: u32| {
-        let rope = ropes.get(i as usize).map_or(!(i + 1).is_multiple_of(every), |&rope| rope != 0);
+        let rope = ropes[i as usize];
         let chunked = match types.as_ref().map(|types| types[i as usize]) {
             None => rope,
             Some("chunked_attention") => true,

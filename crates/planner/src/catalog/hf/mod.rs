@@ -124,7 +124,7 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("vaultgemma", gemma::vaultgemma),
 ];
 
-/// Families that are known and not modelled, and the part that is not.
+/// Families that are known and not modelled, each with the part that is not.
 const UNPRICED: &[(&str, &str)] = &[
     ("bert", "an encoder, not a causal model"),
     ("deepseek_v32", "sparse attention over the keys that an indexer chooses (`index_topk`)"),
@@ -207,13 +207,26 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     if let Some(Value::Object(thinker)) = whole.remove("thinker_config") {
         whole = thinker; // Qwen's Omni models: the part that reads and writes text
     }
+    match TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null())) {
+        Some((name, path)) => from_text_part(whole, name, path, origin),
+        None => {
+            let fields = Fields::new(&whole, origin, "");
+            let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?;
+            read(&whole, model_type, origin, "")
+        }
+    }
+}
+
+/// Reads the part of a multimodal configuration that holds the language model: the field `name`, whose fields have the prefix `path`
+/// in messages.
+fn from_text_part(
+    mut whole: Map<String, Value>,
+    name: &'static str,
+    path: &'static str,
+    origin: &str,
+) -> Result<Model, HfError> {
     let outer = model_type(&Fields::new(&whole, origin, ""))?.map(str::to_owned);
-    let Some((name, path)) = TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null()))
-    else {
-        let outer = outer.ok_or_else(|| Fields::new(&whole, origin, "").missing(&["model_type"]))?;
-        return read(&whole, &outer, origin, "");
-    };
-    let mut part = match whole.remove(*name) {
+    let mut part = match whole.remove(name) {
         Some(Value::Object(part)) => part,
         other => return Err(not_an_object(origin, name, &other.unwrap_or_default())),
     };
@@ -259,7 +272,7 @@ fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static
     Ok(model)
 }
 
-/// Name to print: the file's, or its folder's where the file is `config.json`.
+/// Name of the model: that of the file, or of its folder where the file is `config.json`.
 fn name(origin: &str, model_type: &str) -> Result<String, HfError> {
     let path = Path::new(origin);
     let stem = path.file_stem().filter(|&stem| stem != "config");
@@ -272,7 +285,7 @@ fn name(origin: &str, model_type: &str) -> Result<String, HfError> {
     Err(HfError::Name { origin: origin.escape_debug().to_string(), what })
 }
 
-/// Replaces what Python writes and JSON does not have, `NaN` and `Infinity`, without moving a character.
+/// JSON text in which `NaN` and `Infinity`, which Python writes and JSON does not have, are replaced by texts of the same length.
 fn python_numbers(text: &str) -> Cow<'_, str> {
     const WORDS: [(&str, &str); 3] = [("-Infinity", "null     "), ("Infinity", "null    "), ("NaN", "0  ")];
     if !WORDS.iter().any(|(word, _)| text.contains(word)) {
