@@ -18,7 +18,7 @@ use meshwright::validate::sources::SourceFits;
 /// Relative loss that does not matter.
 const TOLERANCE: f64 = 0.05;
 /// Trials after which the loss is told.
-const TOLD: [usize; 4] = [1, 3, 5, 8];
+const TRIALS: [usize; 4] = [1, 3, 5, 8];
 /// Random orders over which `random` is averaged.
 const SEEDS: u64 = 100;
 /// Loss that counts for a choice of which no trial has run.
@@ -37,8 +37,8 @@ fn scores(replays: &[Replay], trials: usize) -> (f64, f64) {
     (within / n, loss / n)
 }
 
-fn told(name: &str, replays: &[Replay]) {
-    let cells = TOLD.map(|trials| {
+fn print_scores(name: &str, replays: &[Replay]) {
+    let cells = TRIALS.map(|trials| {
         let (within, loss) = scores(replays, trials);
         format!("{:4.0} % {:6.1} %", 100.0 * within, 100.0 * loss)
     });
@@ -48,17 +48,17 @@ fn told(name: &str, replays: &[Replay]) {
 /// Every rule on a set of choices.
 fn compared(title: &str, choices: &[&MeasuredChoice], tables: &BTreeMap<&str, DiscrepancyTable>) {
     println!("\n{title}: {} choices", choices.len());
-    println!("{:28} {}", "", TOLD.map(|trials| format!("after {trials}: ≤ 5 %, mean")).join(" "));
+    println!("{:28} {}", "", TRIALS.map(|trials| format!("after {trials}: ≤ 5 %, mean")).join(" "));
     let of =
         |rule: &dyn Fn(&MeasuredChoice) -> Replay| choices.iter().map(|choice| rule(choice)).collect::<Vec<Replay>>();
     let tuned = of(&|choice| replay(choice, TrialRule::Tune(&tables[choice.model]), TOLERANCE));
-    told("tune", &tuned);
-    told("order of the model", &of(&|choice| replay(choice, TrialRule::Model, TOLERANCE)));
+    print_scores("tune", &tuned);
+    print_scores("order of the model", &of(&|choice| replay(choice, TrialRule::Model, TOLERANCE)));
     let random: Vec<Replay> =
         (0..SEEDS).flat_map(|seed| of(&|choice| replay(choice, TrialRule::Random(seed), TOLERANCE))).collect();
-    told("random", &random);
-    told("space-filling", &of(&|choice| replay(choice, TrialRule::SpaceFilling, TOLERANCE)));
-    told("NeMo AutoConfigurator", &of(&|choice| replay(choice, TrialRule::AutoConfigurator, TOLERANCE)));
+    print_scores("random", &random);
+    print_scores("space-filling", &of(&|choice| replay(choice, TrialRule::SpaceFilling, TOLERANCE)));
+    print_scores("NeMo AutoConfigurator", &of(&|choice| replay(choice, TrialRule::AutoConfigurator, TOLERANCE)));
     let n = tuned.len().max(1) as f64;
     let early = tuned.iter().filter(|replay| replay.stopped.is_some_and(|trials| trials < 6)).count() as f64;
     let stopped = |replay: &&Replay| replay.after(replay.stopped.unwrap_or(usize::MAX)) <= TOLERANCE;

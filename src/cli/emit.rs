@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::files::{ForceArgs, check_free};
-use super::launch_files::{told, written};
+use super::launch_files::{files_or_talk, written};
 use super::{Outcome, output};
 use crate::question::{EmitQuestion, Question, best_plans, folder_of, framework, release};
 use meshwright_frameworks::emit::EmittedFile;
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let answer = question.answer().map_err(anyhow::Error::from);
     // what a document asks is wrong in the document
     let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
-    told(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
+    files_or_talk(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
 }
 
 /// Writes the files of the best plans, each into a folder of its own, and a Slurm array of them.
@@ -127,7 +127,7 @@ fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
             steps: args.steps,
             release: args.release.clone(),
         };
-        let Some(files) = told(question.answer()?) else { continue };
+        let Some(files) = files_or_talk(question.answer()?) else { continue };
         let folder = folder_of(at + 1);
         written(&out.join(&folder), &files, existing)?;
         folders.push(folder);

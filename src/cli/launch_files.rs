@@ -24,8 +24,8 @@ pub fn name_written(paths: &[PathBuf]) {
     }
 }
 
-/// Launch files with their notes on stderr; without files, the reasons on stderr.
-pub fn told(files: Noted<FilesOrReasons>) -> Option<Vec<EmittedFile>> {
+/// Launch files, with their notes on stderr; `None` with the reasons on stderr.
+pub fn files_or_talk(files: Noted<FilesOrReasons>) -> Option<Vec<EmittedFile>> {
     match output::noted(files) {
         Ok(files) => Some(files),
         Err(reasons) => {

@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let options = FileOptions { release, ..FileOptions::default() };
             let chosen = Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
             let files = chosen.files(framework, problem, &args.problem.recipe_name(problem), options);
-            let Some(mut files) = launch_files::told(files) else { return Ok(Outcome::NoPlan) };
+            let Some(mut files) = launch_files::files_or_talk(files) else { return Ok(Outcome::NoPlan) };
             files.extend(hosts);
             launch_files::written(folder, &files, existing)?;
             Ok(Outcome::Answered)

@@ -46,8 +46,8 @@ pub fn choose(grid: &Grid, extra: &[Vec<f64>], known: &[Vec<usize>]) -> Option<V
         rows.push(constraint!(held.sum::<Expression>() == filled.sum::<Expression>()));
     }
     for answer in known {
-        let again = axes.clone().zip(answer).map(|(axis, &at)| Expression::from(taken[axis][at]));
-        rows.push(constraint!(again.sum::<Expression>() <= grid.axes.len() as f64 - 1.0));
+        let repeated = axes.clone().zip(answer).map(|(axis, &at)| Expression::from(taken[axis][at]));
+        rows.push(constraint!(repeated.sum::<Expression>() <= grid.axes.len() as f64 - 1.0));
     }
     let mut model = vars.minimise(cost).using(solver).with_time_limit(TIME_LIMIT);
     for row in rows {

@@ -62,7 +62,7 @@ fn verdict(runs: Vec<Run>) -> MeasuredDiagnosis {
     diagnose(&points)
 }
 
-fn told(verdict: &MeasuredDiagnosis) -> String {
+fn summary(verdict: &MeasuredDiagnosis) -> String {
     let line = |cause: &meshwright::lint::measured::Diagnosis| {
         format!(
             "{} {:.3} ({}, with {:?}) explains {:.2?}",
@@ -80,8 +80,8 @@ fn place(verdict: &MeasuredDiagnosis, cause: &str) -> usize {
 
 fn demand(verdict: &MeasuredDiagnosis, cause: &str, best: usize) {
     let sum: f64 = verdict.causes.iter().map(|cause| cause.likelihood).sum();
-    assert!((sum - 1.0).abs() < 1e-9, "{sum}\n{}", told(verdict));
-    assert!(place(verdict, cause) < best, "{cause} is not among the first {best}: {}", told(verdict));
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}\n{}", summary(verdict));
+    assert!(place(verdict, cause) < best, "{cause} is not among the first {best}: {}", summary(verdict));
 }
 
 fn small(gpus: u32) -> Spec {
@@ -110,7 +110,7 @@ fn a_network_that_is_slow_between_many_nodes_only() {
     let plan = "tp=1 pp=1 zero=3";
     let found = verdict(vec![Run::healthy(&small(16), plan), Run::healthy(&small(128), plan).on(slower_network)]);
     demand(&found, "congestion", 2);
-    assert!(place(&found, "congestion") < place(&found, "slow-network"), "{}", told(&found));
+    assert!(place(&found, "congestion") < place(&found, "slow-network"), "{}", summary(&found));
 }
 
 /// A device that is so many times slower in all that it computes.
@@ -138,7 +138,7 @@ fn clocks_that_are_low_everywhere() {
     let runs = [(16, 64), (128, 512), (128, 4096)];
     let found = verdict(runs.map(|(gpus, batch)| Run::healthy(&spec(gpus, batch), plan).on(slower_device)).into());
     demand(&found, "slow-clocks", 2);
-    assert!(place(&found, "slow-clocks") < place(&found, "straggler"), "{}", told(&found));
+    assert!(place(&found, "slow-clocks") < place(&found, "straggler"), "{}", summary(&found));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn gradients_that_are_not_hidden() {
 fn a_healthy_run_is_called_one() {
     let plan = "tp=2 pp=1 zero=1";
     let found = verdict([16, 128].map(|gpus| Run::healthy(&small(gpus), plan)).into());
-    assert!(found.within_error, "{}", told(&found));
+    assert!(found.within_error, "{}", summary(&found));
     demand(&found, "none", 1);
 }
 
@@ -203,7 +203,7 @@ fn good_on_16_and_bad_on_128() {
         let found = diagnose(&[point(16, 0.85), point(128, 0.4)]);
         let share =
             |cause: &str| found.causes.iter().find(|found| found.cause == cause).map_or(0.0, |found| found.likelihood);
-        let said = format!("{name}: {}", told(&found));
+        let said = format!("{name}: {}", summary(&found));
         assert!(found.causes.iter().all(|cause| cause.likelihood < 0.8), "nothing is that sure: {said}");
         assert!(
             share("none") + share("slow-clocks") + share("input-stall") < 0.1,
@@ -221,8 +221,8 @@ fn one_time_leaves_much_open() {
     let plan = parse_plan("tp=2 pp=1 zero=1", &problem).unwrap();
     let measured = Seconds::new(time(&problem, "tp=2 pp=1 zero=1") * 1.6);
     let found = diagnose(&[Point { problem, plan, measured, relative: false }]);
-    assert!(found.causes.iter().filter(|cause| cause.likelihood > 0.05).count() >= 3, "{}", told(&found));
-    assert!(found.causes.iter().all(|cause| cause.likelihood < 0.6), "{}", told(&found));
+    assert!(found.causes.iter().filter(|cause| cause.likelihood > 0.05).count() >= 3, "{}", summary(&found));
+    assert!(found.causes.iter().all(|cause| cause.likelihood < 0.6), "{}", summary(&found));
     let next = found.next_run.as_ref().expect("another batch tells some of them apart");
     assert!(next.says.len() == 2 && (next.says[0].1 / next.says[1].1).ln().abs() > 0.08, "{next:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::lint::{GOOD, file, findings, json, out, run, script};
 
 /// Levels and remedies of a rule's findings in a script on a cluster.
-fn told(path: &Path, cluster: &str, rule: &str) -> Vec<(String, String)> {
+fn findings_of(path: &Path, cluster: &str, rule: &str) -> Vec<(String, String)> {
     let output = run(&["lint", path.to_str().unwrap(), cluster, "--quick", "--format", "json"]);
     let answer: Value = serde_json::from_str(&out(&output)).unwrap();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
@@ -32,17 +32,17 @@ fn formats_are_those_of_the_gpus() {
         (&scaled, "dgx-a100-1k", "error", "--precision bf16"),
         (&blocks, "hgx-b200-512", "warning", "--fp8-recipe mxfp8"),
     ] {
-        let found = told(path, cluster, "number-format");
+        let found = findings_of(path, cluster, "number-format");
         assert_eq!(found.len(), 1, "{path:?} on {cluster}");
         assert!(found[0].0 == level && found[0].1.contains(remedy), "{path:?} on {cluster}: {found:?}");
-        assert!(told(path, cluster, "no-problem").is_empty(), "{path:?} on {cluster}");
+        assert!(findings_of(path, cluster, "no-problem").is_empty(), "{path:?} on {cluster}");
     }
     for (path, cluster) in
         [(&mx, "hgx-b200-512"), (&blocks, "dgx-h100-1k"), (&scaled, "mi300x-512"), (&mx, "mi355x-512")]
     {
-        assert!(told(path, cluster, "number-format").is_empty(), "{path:?} on {cluster}");
+        assert!(findings_of(path, cluster, "number-format").is_empty(), "{path:?} on {cluster}");
     }
-    let volta = told(&script("volta.sh", GOOD), "checks/clusters/jean-zay-v100.toml", "number-format");
+    let volta = findings_of(&script("volta.sh", GOOD), "checks/clusters/jean-zay-v100.toml", "number-format");
     assert!(volta.len() == 1 && volta[0].0 == "warning" && volta[0].1.contains("--precision fp16"), "{volta:?}");
 }
 
@@ -65,7 +65,7 @@ fn exchanges_with_experts_are_those_of_the_gpus() {
         (&deep, "gb200-nvl72-1152", "warning", "hybridep"),
         (&nccl, "dgx-a100-1k", "error", "deepep"),
     ] {
-        let found = told(path, cluster, "dispatcher");
+        let found = findings_of(path, cluster, "dispatcher");
         assert_eq!(found.len(), 1, "{path:?} on {cluster}");
         assert!(found[0].0 == level && found[0].1.contains(remedy), "{path:?} on {cluster}: {found:?}");
     }
@@ -76,7 +76,7 @@ fn exchanges_with_experts_are_those_of_the_gpus() {
         (&hybrid, "dgx-h100-1k"),
         (&nccl, "dgx-h100-1k"),
     ] {
-        assert!(told(path, cluster, "dispatcher").is_empty(), "{path:?} on {cluster}");
+        assert!(findings_of(path, cluster, "dispatcher").is_empty(), "{path:?} on {cluster}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! Source: [olmo-core] `data/tokenizer.py`, `internal/cookbook.py`, `config.py`, `distributed/utils.py`, release 2.5.0.
 
 use super::factories;
-use super::tree::{class, field, holds, is_none, made, number, object, set, truth, word};
+use super::tree::{class, field, holds, is_none, number, object, object_of_call, set, truth, word};
 use crate::readers::document::{Entries, Node, NodeValue};
 use crate::readers::python::Library;
 
@@ -39,7 +39,7 @@ impl Library for OlmoCore {
                 whole(Some(world.checked_div(each)?.max(1)))
             }
             ("" | "cookbook", "configure_train_module") => train_module(arguments, line),
-            (_, class) if KEPT.contains(&class) => Some(made(class, arguments, line)),
+            (_, class) if KEPT.contains(&class) => Some(object_of_call(class, arguments, line)),
             _ => None,
         }
     }

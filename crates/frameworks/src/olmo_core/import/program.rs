@@ -4,7 +4,7 @@
 //! Source: [olmo-core] `script_utils.py`, `internal/experiment.py`, release 2.5.0.
 
 use super::library::OlmoCore;
-use super::tree::{holds, list, made, object, text, word};
+use super::tree::{holds, list, object, object_of_call, text, word};
 use crate::import::context::{Context, ImportError};
 use crate::import::finding::{Finding, Place, Severity};
 use crate::readers::document::{CALLED, Document, Entries, Node, NodeValue};
@@ -315,7 +315,8 @@ fn experiment(followed: &mut Followed, given: &Entries) -> Option<Node> {
         // What trains is asked for by name where it is missing.
         parts.extend(given.map(|node| ((*part).to_owned(), node)));
     }
-    let config = made("ExperimentConfig", &parts.into_iter().map(|(key, node)| (key, node.line, node)).collect(), 1);
+    let config =
+        object_of_call("ExperimentConfig", &parts.into_iter().map(|(key, node)| (key, node.line, node)).collect(), 1);
     match name_of("finalize_config") {
         Some(name) => followed.changed(&name, config),
         None => Some(config),

@@ -34,8 +34,8 @@ pub(super) fn object<K: Into<String>>(class: &str, fields: impl IntoIterator<Ite
     table(std::iter::once((CALLED.to_owned(), word(class, line))).chain(fields), line)
 }
 
-/// An object of a class with the arguments of its call as they are.
-pub(super) fn made(class: &str, arguments: &Entries, line: u32) -> Node {
+/// Object that a call of a class constructs: its fields are the arguments, as they are.
+pub(super) fn object_of_call(class: &str, arguments: &Entries, line: u32) -> Node {
     object(class, arguments.iter().map(|(key, _, node)| (key.clone(), node.clone())), line)
 }
 

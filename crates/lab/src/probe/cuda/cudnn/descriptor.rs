@@ -45,7 +45,7 @@ values!(
 );
 
 /// Checks the status of a library call, and returns its error message.
-pub fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), ProbeError> {
+pub fn check_status(call: &str, status: sys::cudnnStatus_t) -> Result<(), ProbeError> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }
@@ -67,7 +67,7 @@ impl Descriptor {
         let mut made = std::ptr::null_mut();
         // SAFETY: the library writes one pointer.
         let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &raw mut made) };
-        done(&format!("cudnnBackendCreateDescriptor {kind:?}"), status)?;
+        check_status(&format!("cudnnBackendCreateDescriptor {kind:?}"), status)?;
         Ok(Self(made))
     }
 
@@ -76,14 +76,14 @@ impl Descriptor {
         let count = i64::try_from(values.len()).unwrap_or(i64::MAX);
         // SAFETY: the descriptor lives, and so many values of this type lie there; the library copies them.
         let status = unsafe { sys::cudnnBackendSetAttribute(self.0, name, T::TYPE, count, values.as_ptr().cast()) };
-        done(&format!("cudnnBackendSetAttribute {name:?}"), status)?;
+        check_status(&format!("cudnnBackendSetAttribute {name:?}"), status)?;
         Ok(self)
     }
 
     /// Finalises the descriptor, which the library validates.
     pub fn finished(self, what: &str) -> Result<Self, ProbeError> {
         // SAFETY: the descriptor lives.
-        done(&format!("cudnnBackendFinalize of {what}"), unsafe { sys::cudnnBackendFinalize(self.0) })?;
+        check_status(&format!("cudnnBackendFinalize of {what}"), unsafe { sys::cudnnBackendFinalize(self.0) })?;
         Ok(self)
     }
 
@@ -103,7 +103,7 @@ impl Descriptor {
         let to = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
         // SAFETY: the descriptor lives, and there is room for as many values of this type as are asked for.
         let status = unsafe { sys::cudnnBackendGetAttribute(self.0, name, T::TYPE, room, &raw mut count, to) };
-        done(&format!("cudnnBackendGetAttribute {name:?}"), status)?;
+        check_status(&format!("cudnnBackendGetAttribute {name:?}"), status)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 

@@ -11,7 +11,7 @@ use super::compile::libraries;
 use crate::probe::kernel::{Attention, Kernel};
 use crate::probe::sdpa::{self, Graph};
 use crate::probe::source::ProbeError;
-use descriptor::done;
+use descriptor::check_status;
 use meshwright_engine::kernel::Pass;
 use plan::{ExecutionPlan, PlanDevice};
 
@@ -104,10 +104,10 @@ impl Cudnn {
     fn open(stream: cudarc::driver::sys::CUstream) -> Result<Self, ProbeError> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the library writes one pointer; the context is current on this thread.
-        done("cudnnCreate", unsafe { sys::cudnnCreate(&raw mut handle) })?;
+        check_status("cudnnCreate", unsafe { sys::cudnnCreate(&raw mut handle) })?;
         let opened = Self(handle);
         // SAFETY: the handle and the stream live, and are of one context.
-        done("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
+        check_status("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
         Ok(opened)
     }
 }

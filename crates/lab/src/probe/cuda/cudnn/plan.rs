@@ -8,7 +8,7 @@ use sys::{
     cudnnDataType_t as Data, cudnnPointwiseMode_t as Mode,
 };
 
-use super::descriptor::{Address, Descriptor, Handle, Raw, done};
+use super::descriptor::{Address, Descriptor, Handle, Raw, check_status};
 use crate::probe::sdpa::{Each, Element, Graph, Operation, Role, Tensor, TensorPlace};
 use crate::probe::source::ProbeError;
 
@@ -130,7 +130,9 @@ impl ExecutionPlan {
             .with(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(workspace)])?
             .finished("the tensors' addresses")?;
         // SAFETY: the addresses are of memory as large as the graph's tensors; numbers on the host are read, not written.
-        done("cudnnBackendExecute", unsafe { sys::cudnnBackendExecute(handle, self.built.pointer(), pack.pointer()) })
+        check_status("cudnnBackendExecute", unsafe {
+            sys::cudnnBackendExecute(handle, self.built.pointer(), pack.pointer())
+        })
     }
 }
 
