@@ -1,12 +1,12 @@
-//! Order of crates and modules: layers, circles of files, public names, and the libraries and code that have one place.
+//! Order of crates and modules: layers, cycles of files, public names, and the libraries and code that have one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{all_sources, circles, files, is_comment, public};
+use crate::{all_sources, cycles, files, is_comment, public};
 
 /// Modules of all crates from the bottom up; each may use only itself and those before it. Between crates cargo holds the
 /// order; within a crate this list does. The frameworks crate and the module for the browser are one entry each: their files are ordered by having no
-/// circle.
+/// cycle.
 const LAYERS: &[&str] = &[
     "ascending",
     "units",
@@ -127,13 +127,13 @@ fn modules_use_only_lower_layers() {
 }
 
 #[test]
-fn files_use_each_other_in_no_circle() {
+fn files_use_each_other_in_no_cycle() {
     let mut crates: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for (path, text) in all_sources() {
         crates.entry(path.split("src/").next().unwrap().to_owned()).or_default().push((path, text));
     }
-    let circles: Vec<Vec<String>> = crates.values().flat_map(|files| circles::circles(files)).collect();
-    assert!(circles.is_empty(), "files use each other in circles: {circles:#?}");
+    let cycles: Vec<Vec<String>> = crates.values().flat_map(|files| cycles::cycles(files)).collect();
+    assert!(cycles.is_empty(), "files use each other in cycles: {cycles:#?}");
 }
 
 /// A name that no other crate, test or benchmark means is `pub(crate)`, so that the compiler tells when it is dead.
@@ -168,7 +168,7 @@ fn unused_names_are_found() {
 }
 
 #[test]
-fn a_circle_is_found() {
+fn a_cycle_is_found() {
     let file = |path: &str, text: &str| (format!("src/{path}"), text.to_owned());
     let files = |last: &str| {
         [
@@ -178,11 +178,9 @@ fn a_circle_is_found() {
             file("d.rs", last),
         ]
     };
-    assert!(
-        circles::circles(&files("fn e() { b::f() }\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n")).is_empty()
-    );
-    let circle = ["src/a.rs", "src/b/c.rs", "src/d.rs"].map(str::to_owned).to_vec();
-    assert_eq!(circles::circles(&files("fn e() -> crate::a::A {}\n")), BTreeSet::from([circle]));
+    assert!(cycles::cycles(&files("fn e() { b::f() }\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n")).is_empty());
+    let cycle = ["src/a.rs", "src/b/c.rs", "src/d.rs"].map(str::to_owned).to_vec();
+    assert_eq!(cycles::cycles(&files("fn e() -> crate::a::A {}\n")), BTreeSet::from([cycle]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rules of the project that can be read off its files.
 
-mod circles;
 mod citations;
+mod cycles;
 mod layers;
 mod public;
 mod words;

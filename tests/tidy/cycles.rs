@@ -1,4 +1,4 @@
-//! Circles of files: files of one crate that use each other, directly or through others.
+//! Cycles of files: files of one crate that use each other, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ fn uses(files: &[(String, String)]) -> Uses {
     files.iter().map(of_file).collect()
 }
 
-/// Files that a file reaches, itself only over a circle.
+/// Files that a file reaches, itself only over a cycle.
 fn reached<'a>(file: &str, uses: &'a Uses) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&str> = uses[file].iter().map(String::as_str).collect();
@@ -121,14 +121,14 @@ fn reached<'a>(file: &str, uses: &'a Uses) -> BTreeSet<&'a str> {
     found
 }
 
-/// Circles among files of one crate, each as its files in order; every file is in one circle at most.
-pub fn circles(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
+/// Cycles among files of one crate, each as its files in order; every file is in one cycle at most.
+pub fn cycles(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
     let uses = uses(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         uses.keys().map(|file| (file.as_str(), reached(file, &uses))).collect();
     let of_file = |(file, others): (&&str, &BTreeSet<&str>)| {
-        let circle = others.iter().filter(|other| reached[**other].contains(*file));
-        circle.map(|other| (*other).to_owned()).collect::<Vec<String>>()
+        let cycle = others.iter().filter(|other| reached[**other].contains(*file));
+        cycle.map(|other| (*other).to_owned()).collect::<Vec<String>>()
     };
-    reached.iter().map(of_file).filter(|circle| !circle.is_empty()).collect()
+    reached.iter().map(of_file).filter(|cycle| !cycle.is_empty()).collect()
 }
