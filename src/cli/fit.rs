@@ -143,10 +143,10 @@ fn comment(runs: &str, name: &str, date: &str) -> String {
 
 /// Fits the curves of kernels and links; improved curves override the catalogue from here on.
 fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
-    let products: Vec<TimedGemm> = table(&folder.join("gemm.csv"))?;
+    let gemms: Vec<TimedGemm> = table(&folder.join("gemm.csv"))?;
     let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
-    output::talk(&format!("{} GEMMs and {} collectives to fit curves to", products.len(), transfers.len()));
-    let mut curves = silicon::products(&products, sets)?;
+    output::talk(&format!("{} GEMMs and {} collectives to fit curves to", gemms.len(), transfers.len()));
+    let mut curves = silicon::gemms(&gemms, sets)?;
     curves.extend(silicon::collectives(&transfers, sets)?);
     let columns = ["curve", "samples", "median error before", "cross-validated", "kept"];
     let mut sheet = Sheet::new("Curves of kernels and links", &columns);

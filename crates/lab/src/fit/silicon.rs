@@ -1,7 +1,7 @@
 //! Curves of kernels and links, fitted to tables of measured silicon before anything is fitted to whole steps.
 //!
 //! ```text
-//! products      (e_max, K0, ρ, γ)      of T = max(T_flop, T_mem) + t_op + t_table at κ = 1: warm micro-benchmarks
+//! GEMMs         (e_max, K0, ρ, γ)      of T = max(T_flop, T_mem) + t_op + t_table at κ = 1: warm micro-benchmarks
 //! collectives   (α, B∞, S½, β)         of T = α + φ·S/B∞·(1 + (S½/S)^β) inside one scale-up domain
 //! minimise  Σ ρ(ln(predicted/measured)), ρ soft L1
 //! ```
@@ -148,7 +148,7 @@ fn fitted<T: Sync>(
 /// # Errors
 ///
 /// A device of the catalogue cannot be read.
-pub fn products(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
+pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let stack = stack("nemo-25", sets)?;
     let mut curves = Vec::new();
     for name in GPUS {
@@ -156,13 +156,11 @@ pub fn products(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Cat
         for (format, present) in &gpu.gemm {
             let samples: Vec<Sample<TimedGemm>> = table
                 .iter()
-                .filter(|product| {
-                    gpu.names.runs.contains(&product.gpu) && formats(&product.dtype, &gpu).contains(format)
-                })
-                .map(|product| Sample {
-                    fold: fold(&format!("{} {} {}", product.m, product.n, product.k), FOLDS as u32) as usize,
-                    seconds: product.latency_us * 1e-6,
-                    of: product.clone(),
+                .filter(|gemm| gpu.names.runs.contains(&gemm.gpu) && formats(&gemm.dtype, &gpu).contains(format))
+                .map(|gemm| Sample {
+                    fold: fold(&format!("{} {} {}", gemm.m, gemm.n, gemm.k), FOLDS as u32) as usize,
+                    seconds: gemm.latency_us * 1e-6,
+                    of: gemm.clone(),
                 })
                 .collect();
             if samples.len() < FEWEST || present.source != SOURCE {
@@ -181,10 +179,10 @@ pub fn products(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Cat
                 gpu.gemm.insert(*format, curve);
                 gpu
             };
-            let predict = |x: &[f64], product: &TimedGemm| {
+            let predict = |x: &[f64], gemm: &TimedGemm| {
                 let gpu = with(x);
                 let device = Device { gpu: &gpu, stack: &stack, format: *format, host: Host::X86, meter: None };
-                let TimedGemm { m, n, k, .. } = *product;
+                let TimedGemm { m, n, k, .. } = *gemm;
                 device.gemm(&GemmShape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
             };
             let known = [present.efficiency, present.half_depth, present.intensity_exponent, present.wave_exponent];

@@ -16,13 +16,13 @@ pub struct Term {
     pub calibrated_s: Seconds,
     /// Measured time of the kernels.
     pub measured_s: Seconds,
-    /// Share of the predicted time that was measured; errors refer to that share.
+    /// Share of the predicted time whose kernels were measured; errors refer to that share.
     pub covered: f64,
-    /// Share of the predicted time that is only bounded by the probe's own attention.
+    /// Share of the predicted time that is bounded only: attention that no library ran, timed by the probe's own kernel.
     pub bounded: f64,
-    /// Bounded share as predicted with the calibrated curves.
+    /// Time of that attention, predicted with the calibrated curves.
     pub bounded_s: Seconds,
-    /// Upper bound of that share: the time of the probe's own attention.
+    /// Upper bound of the time of that attention: that of the probe's own kernel.
     pub at_most_s: Seconds,
 }
 

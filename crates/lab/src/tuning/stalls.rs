@@ -50,7 +50,7 @@ impl FittedStalls {
             return None;
         }
         let runs = || plans.iter().zip(&explained);
-        let quiet = moments(runs().map(|((plan, measured), run)| (1.0 - run.share, error(plan, *measured))));
+        let quiet = mean_and_deviation(runs().map(|((plan, measured), run)| (1.0 - run.share, error(plan, *measured))));
         let mut law = self.law.clone();
         let (mut square, mut weight) = (0.0, 0.0);
         for class in 0..CLASSES {
@@ -81,7 +81,7 @@ fn error(plan: &TimedPlan, measured: f64) -> f64 {
 }
 
 /// Weighted mean and standard deviation of values.
-fn moments(values: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, f64) {
+fn mean_and_deviation(values: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, f64) {
     let weight: f64 = values.clone().map(|(weight, _)| weight).sum();
     let mean = values.clone().map(|(weight, value)| weight * value).sum::<f64>() / weight;
     (mean, (values.map(|(weight, value)| weight * (value - mean).powi(2)).sum::<f64>() / weight).sqrt())
@@ -101,8 +101,8 @@ fn rate(runs: &[(f64, f64)]) -> f64 {
 }
 
 /// Stalls of one stack by its timed plans; `None` where the Bayesian information criterion prefers a normal law [schwarz-1978].
-fn of_stack(plans: &[(&TimedPlan, f64)]) -> Option<FittedStalls> {
-    let (mean, spread) = moments(plans.iter().map(|(plan, measured)| (1.0, error(plan, *measured))));
+fn stalls_of_stack(plans: &[(&TimedPlan, f64)]) -> Option<FittedStalls> {
+    let (mean, spread) = mean_and_deviation(plans.iter().map(|(plan, measured)| (1.0, error(plan, *measured))));
     let plain: f64 =
         plans.iter().map(|(plan, measured)| normal_density(error(plan, *measured), mean, spread.max(LEAST)).ln()).sum();
     let law = Stalls { rate: [0.001; CLASSES], seconds: [1.0; CLASSES], spread: 0.5 };
@@ -123,7 +123,7 @@ pub(super) fn stalls(plans: &[&TimedPlan]) -> BTreeMap<String, FittedStalls> {
             stacks.entry(&plan.stack).or_default().push((plan, measured));
         }
     }
-    stacks.into_iter().filter_map(|(stack, plans)| Some((stack.to_owned(), of_stack(&plans)?))).collect()
+    stacks.into_iter().filter_map(|(stack, plans)| Some((stack.to_owned(), stalls_of_stack(&plans)?))).collect()
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@
 mod attention;
 mod collective;
 mod compile;
+mod cublas_gemm;
 mod cudnn;
 mod failure;
 mod management;
 mod memory;
-mod product;
-mod timed_product;
+mod timed_gemm;
 mod transfer;
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub struct Cuda {
     functions: BTreeMap<&'static str, drv::CUfunction>,
     arch: String,
     attention: BTreeMap<(u64, u64), attention::Functions>,
-    products: Option<ltsys::cublasLtHandle_t>,
+    cublas_lt: Option<ltsys::cublasLtHandle_t>,
     processors: u32,
     cache: usize,
     address: PciAddress,
@@ -104,7 +104,7 @@ impl Cuda {
         let functions = Self::load(&compile(Source::Stream, &arch)?)?;
         let stream =
             |what| driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(|error| failed(what, error));
-        let products = if libraries().cublas_lt {
+        let cublas_lt = if libraries().cublas_lt {
             Some(lt::create_handle().map_err(|error| failed("cublasLtCreate", error))?)
         } else {
             None
@@ -116,7 +116,7 @@ impl Cuda {
             functions,
             arch,
             attention: BTreeMap::new(),
-            products,
+            cublas_lt,
             cudnn: None,
             processors: processors.unsigned_abs(),
             cache: usize::try_from(cache).unwrap_or(0),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use cudarc::cublaslt::sys as ltsys;
 use cudarc::driver::{result as driver, sys as drv};
 
+use super::cublas_gemm::{CublasGemm, WORKSPACE};
 use super::failure::{failed, missing};
 use super::memory::{Buffer, Events};
-use super::product::{CublasGemm, WORKSPACE};
 use super::{Cuda, MOST_SETS, Run};
 use crate::probe::kernel::Gemm;
 use crate::probe::sample::Sample;
@@ -24,8 +24,8 @@ const IN_A_ROW: usize = 8;
 const COPIED: usize = 64 << 20;
 
 /// Number of copies that last a tenth longer than the GEMMs.
-fn copies_beside(products: Seconds, copy: Seconds) -> u32 {
-    (1.1 * products.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 400.0) as u32
+fn copies_beside(gemms: Seconds, copy: Seconds) -> u32 {
+    (1.1 * gemms.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 400.0) as u32
 }
 
 impl Cuda {
@@ -53,9 +53,10 @@ impl Cuda {
         let copy = |stream| self.launch_on(stream, CHANNELS, "copy", [from.at, from.at, to.at], size);
         let (events, beside) = (Events::new()?, Events::new()?);
         run(0)?;
-        let product = self.window(&events, 3, &mut run)?;
-        let one = self.window(&events, 3, &mut |_| copy(self.stream))?;
-        let (mut copies, heat) = (copies_beside(product * IN_A_ROW as f64, one), f64::from(effort.heat_ms) * 1e-3);
+        let gemm_time = self.window(&events, 3, &mut run)?;
+        let copy_time = self.window(&events, 3, &mut |_| copy(self.stream))?;
+        let (mut copies, heat) =
+            (copies_beside(gemm_time * IN_A_ROW as f64, copy_time), f64::from(effort.heat_ms) * 1e-3);
         let (mut times, mut heated) = (Vec::new(), 0.0);
         while times.len() < effort.repeats.max(1) as usize {
             self.synchronize()?;
@@ -77,7 +78,7 @@ impl Cuda {
 
     /// Launch of a GEMM with the fastest algorithm that cuBLASLt proposes, on a stream.
     pub(super) fn gemm(&self, gemm: &Gemm, stream: drv::CUstream, most_sets: usize) -> Result<Run<'_>, ProbeError> {
-        let Some(handle) = self.products else {
+        let Some(handle) = self.cublas_lt else {
             return Err(missing(
                 "libcublasLt.so was not found: GEMMs cannot run",
                 "pip install nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
@@ -110,11 +111,11 @@ impl Cuda {
         // SAFETY: four bytes into a buffer of sixteen.
         unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
         let workspace = Buffer::new(WORKSPACE)?;
-        let product = CublasGemm::new(gemm, handle, &scale)?;
+        let cublas = CublasGemm::new(gemm, handle, &scale)?;
         let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
-        for algorithm in product.algorithms()? {
+        for algorithm in cublas.algorithms()? {
             let events = Events::new()?;
-            let mut run = |at: usize| product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
+            let mut run = |at: usize| cublas.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
             // A proposed algorithm that fails is skipped.
             if run(0).is_err() {
                 continue;
@@ -132,7 +133,7 @@ impl Cuda {
         };
         Ok(Box::new(move |at| {
             let _kept = &scale;
-            product.run(&algorithm, &sets[at % sets.len()], &workspace, stream)
+            cublas.run(&algorithm, &sets[at % sets.len()], &workspace, stream)
         }))
     }
 }
@@ -142,9 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_outlast_the_product_and_fit_the_queue() {
-        for (product, copy, count) in [(1400.0, 250.0, 7), (10.0, 250.0, 1), (1e6, 1.0, 400)] {
-            assert_eq!(copies_beside(Seconds::micros(product), Seconds::micros(copy)), count);
+    fn copies_outlast_the_gemm_and_fit_the_queue() {
+        for (gemm, copy, count) in [(1400.0, 250.0, 7), (10.0, 250.0, 1), (1e6, 1.0, 400)] {
+            assert_eq!(copies_beside(Seconds::micros(gemm), Seconds::micros(copy)), count);
         }
     }
 }

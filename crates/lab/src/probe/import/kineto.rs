@@ -68,7 +68,7 @@ pub fn read(text: &str, gpus_per_node: u64) -> Result<Import, SampleImportError>
     }
     if import.samples.is_empty() {
         return Err(form(
-            "no product, attention or collective in it has its shape\n\nhint: profile with record_shapes=True".into(),
+            "no GEMM, attention or collective in it has its shape\n\nhint: profile with record_shapes=True".into(),
         ));
     }
     Ok(import)
@@ -89,15 +89,17 @@ fn dims(operator: &Value) -> Vec<Vec<u64>> {
     all.into_iter().flatten().map(|dims| sizes(dims).unwrap_or_default()).collect()
 }
 
+/// Format of the operator's input number `at`.
 fn format(operator: &Value, at: usize) -> Result<Format, String> {
     let kind = operator.pointer(&format!("/args/Input type/{at}")).and_then(Value::as_str).unwrap_or_default();
     match kind.trim_start_matches("c10::") {
         "BFloat16" | "Half" => Ok(Format::Bf16),
         name if name.starts_with("Float8") => Ok(Format::Fp8),
-        other => Err(format!("products of `{other}`")),
+        other => Err(format!("GEMMs of `{other}`")),
     }
 }
 
+/// GEMM or attention of an operator.
 fn computed(operator: &Value, kernel_name: &str) -> Result<Kernel, String> {
     let name = operator["name"].as_str().unwrap_or_default();
     let dims = dims(operator);
@@ -106,7 +108,7 @@ fn computed(operator: &Value, kernel_name: &str) -> Result<Kernel, String> {
             .filter(|dims| dims.len() == rank && dims.iter().all(|size| *size > 0))
             .ok_or_else(|| format!("`{name}` of unusual shape"))
     };
-    let product = |first: usize, rank: usize| {
+    let gemm = |first: usize, rank: usize| {
         let (a, b) = (sizes(first, rank)?, sizes(first + 1, rank)?);
         let at = rank - 2;
         Ok::<_, String>(Kernel::Sustained(Gemm {
@@ -120,9 +122,9 @@ fn computed(operator: &Value, kernel_name: &str) -> Result<Kernel, String> {
         }))
     };
     match name {
-        "aten::mm" | "aten::_scaled_mm" => product(0, 2),
-        "aten::addmm" => product(1, 2),
-        "aten::bmm" => product(0, 3),
+        "aten::mm" | "aten::_scaled_mm" => gemm(0, 2),
+        "aten::addmm" => gemm(1, 2),
+        "aten::bmm" => gemm(0, 3),
         _ if name.contains("flash_attention") || name.contains("cudnn_attention") => {
             attention(name, kernel_name, operator, &dims)
         }

@@ -11,7 +11,7 @@ use meshwright_engine::units::Flops;
 
 /// Kinds of table, with the columns that each must have.
 const KINDS: [(&str, &[&str]); 3] = [
-    ("products", &["gpu", "dtype", "m", "n", "k", "latency_us"]),
+    ("GEMMs", &["gpu", "dtype", "m", "n", "k", "latency_us"]),
     ("attention", &["gpu", "pass", "dtype", "impl", "causal", "batch", "seq", "heads", "head_dim"]),
     ("collectives", &["gpu", "collective", "n_gpus", "nodes", "size_bytes", "latency_us"]),
 ];
@@ -69,7 +69,7 @@ pub fn read(text: &str, device: &str) -> Result<Import, SampleImportError> {
             import.driver = Some(format!("NCCL {version}"));
         }
         let read = match *kind {
-            "products" => product(&row),
+            "GEMMs" => gemm(&row),
             "attention" => attention(&row),
             _ => collective(&row),
         };
@@ -90,14 +90,14 @@ pub fn read(text: &str, device: &str) -> Result<Import, SampleImportError> {
 /// Kernel with its time in microseconds, or the reason why the model has no such kernel.
 type Found = Result<(Kernel, f64), String>;
 
-fn product(row: &Row) -> Result<Found, String> {
+fn gemm(row: &Row) -> Result<Found, String> {
     let format = match row.text("dtype") {
         "bf16" | "fp16" => Format::Bf16,
         "fp8" => Format::Fp8,
         "fp8_block" | "fp8-block" => Format::Fp8Block,
         "mxfp8" => Format::Mxfp8,
         "nvfp4" => Format::Nvfp4,
-        other => return Ok(Err(format!("products in `{other}`"))),
+        other => return Ok(Err(format!("GEMMs in `{other}`"))),
     };
     let gemm = Gemm {
         format,

@@ -63,16 +63,17 @@ impl ExecutionPlan {
     pub fn new(graph: &Graph, device: &PlanDevice) -> Result<Self, ProbeError> {
         let tensors: Vec<Descriptor> = (0_i64..).zip(&graph.tensors).map(tensor).collect::<Result<_, _>>()?;
         let operations: Vec<Descriptor> =
-            graph.operations.iter().map(|one| operation(one, graph, &tensors)).collect::<Result<_, _>>()?;
+            graph.operations.iter().map(|step| operation(step, graph, &tensors)).collect::<Result<_, _>>()?;
         let all: Vec<Raw> = operations.iter().map(Descriptor::raw).collect();
-        let made = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
+        let operation_graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
-        let made =
-            device.on(made, Some(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?.finished("the operation graph")?;
+        let operation_graph = device
+            .on(operation_graph, Some(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?
+            .finished("the operation graph")?;
 
         let mut refused = None;
         for mode in [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK] {
-            let configs = match configs(&made, mode, device) {
+            let configs = match configs(&operation_graph, mode, device) {
                 Ok(configs) => configs,
                 Err(error) => {
                     refused.get_or_insert(error);
@@ -94,7 +95,7 @@ impl ExecutionPlan {
                             given: graph.given().map(|(id, role, _)| (unique(id), role)).collect(),
                             built: plan,
                             _config: config,
-                            _graph: made,
+                            _graph: operation_graph,
                             _operations: operations,
                             _tensors: tensors,
                         });
@@ -196,14 +197,14 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
     let fp32 = [Data::CUDNN_DATA_FLOAT];
     match *operation {
         Operation::Matmul { a, b, out } => {
-            let how = Descriptor::new(Kind::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
+            let settings = Descriptor::new(Kind::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &fp32)?
                 .finished("a matmul's precision")?;
             Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_ADESC, &of(a))?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_BDESC, &of(b))?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_CDESC, &of(out))?
-                .with(Name::CUDNN_ATTR_OPERATION_MATMUL_DESC, &[how.raw()])?
+                .with(Name::CUDNN_ATTR_OPERATION_MATMUL_DESC, &[settings.raw()])?
                 .finished("a matmul")
         }
         Operation::Pointwise { each, x, b, chosen_by, out } => {
@@ -212,16 +213,16 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
                 (Element::I32, Each::Add | Each::Sub) => Data::CUDNN_DATA_INT32,
                 _ => Data::CUDNN_DATA_FLOAT,
             };
-            let how = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
+            let settings = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode(each)])?
                 .with(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[precision])?;
-            let how = match each {
-                Each::Index(axis) => how.with(Name::CUDNN_ATTR_POINTWISE_AXIS, &[i64::from(axis)])?,
-                _ => how,
+            let settings = match each {
+                Each::Index(axis) => settings.with(Name::CUDNN_ATTR_POINTWISE_AXIS, &[i64::from(axis)])?,
+                _ => settings,
             };
-            let how = how.finished("a pointwise mode")?;
+            let settings = settings.finished("a pointwise mode")?;
             let mut made = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
-                .with(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[how.raw()])?
+                .with(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[settings.raw()])?
                 .with(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &of(x))?
                 .with(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &of(out))?;
             if let Some(b) = b {
@@ -238,14 +239,14 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
             } else {
                 sys::cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_MAX
             };
-            let how = Descriptor::new(Kind::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?
+            let settings = Descriptor::new(Kind::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_REDUCTION_COMP_TYPE, &fp32)?
                 .with(Name::CUDNN_ATTR_REDUCTION_OPERATOR, &[operator])?
                 .finished("a reduction's operator")?;
             Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &of(x))?
                 .with(Name::CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &of(out))?
-                .with(Name::CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[how.raw()])?
+                .with(Name::CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[settings.raw()])?
                 .finished("a reduction")
         }
         Operation::Turn { x, out } => Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
