@@ -24,7 +24,7 @@ pub fn head(text: &str, origin: &str) -> Result<(String, String, u64, u64), Swee
 /// Results of a shard as lines in the order of their options, the same as its finished file has.
 pub fn shard(text: &str, origin: &str, index: u64, of: u64, control: &Control) -> Result<String, SweepError> {
     let sweep = Sweep::parse(text, origin)?;
-    let shard = Shard { index, of };
+    let shard = Shard { index, count: of };
     let all = shard.options(&sweep);
     let kept = Mutex::new(Vec::new());
     let failed = |why: &dyn std::fmt::Display| SweepError::value("results", why);

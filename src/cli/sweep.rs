@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // what stands beside results of this sweep was made from them; results themselves are never replaced
     let of_this_sweep = own.iter().any(|path| path.exists());
     let existing = if of_this_sweep { Existing::Replace } else { args.force.existing() };
-    if shard.of == 1 {
+    if shard.count == 1 {
         kept(&REPORTS.map(|name| folder.join(name)), existing)?;
     }
     let expected = Expected { digest: &sweep.digest, options: sweep.options() };
@@ -138,12 +138,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         progress.finish();
         store.finish()?
     };
-    if shard.of > 1 {
+    if shard.count > 1 {
         talk(&format!(
             "{}: shard {} of {} is done; join them with `meshwright sweep merge`",
             path.display(),
             shard.index,
-            shard.of
+            shard.count
         ));
         return Ok(Outcome::Answered);
     }
@@ -170,7 +170,7 @@ struct Written<'a> {
 }
 
 fn shard_text(shard: Shard, options: u64) -> String {
-    if shard.of == 1 { String::new() } else { format!("; shard {} of {} has {options}", shard.index, shard.of) }
+    if shard.count == 1 { String::new() } else { format!("; shard {} of {} has {options}", shard.index, shard.count) }
 }
 
 /// Runs a small sweep in memory, without a folder.

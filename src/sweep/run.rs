@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn shards_are_read_and_checked() {
-        assert_eq!("3/8".parse(), Ok(Shard { index: 3, of: 8 }));
+        assert_eq!("3/8".parse(), Ok(Shard { index: 3, count: 8 }));
         for slip in ["0/8", "9/8", "3", "a/b", "1/0"] {
             assert!(slip.parse::<Shard>().is_err(), "{slip}");
         }

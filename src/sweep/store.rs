@@ -24,7 +24,7 @@ pub use super::results::{Expected, lines, records};
 
 /// Name of the finished file of a shard.
 pub fn file_name(shard: Shard) -> String {
-    if shard.of == 1 { "results.jsonl".into() } else { format!("results-{}-of-{}.jsonl", shard.index, shard.of) }
+    if shard.count == 1 { "results.jsonl".into() } else { format!("results-{}-of-{}.jsonl", shard.index, shard.count) }
 }
 
 /// Results file that is being written.
