@@ -31,20 +31,20 @@ impl Grid {
     ///
     /// The reason why only the rank order is possible.
     pub fn new(cluster: &Cluster, plan: &Plan) -> Result<Self, Unplaceable> {
-        let axes = axes(plan).ok_or(Unplaceable::Groups)?;
+        let axes = axes(plan).ok_or(Unplaceable::OverlappingGroups)?;
         let units = units(cluster);
         let world = plan.layout.world_size();
         let host = whole_host(cluster);
         if world <= host {
             return Err(Unplaceable::OneHost);
         }
-        let held = |gpus| filled(plan, plan.order, &axes, gpus).ok_or(Unplaceable::Host(host));
+        let held = |gpus| filled(plan, plan.order, &axes, gpus).ok_or(Unplaceable::IndivisibleHost(host));
         let (of_host, fixed) = (held(host)?, units.iter().take_while(|gpus| **gpus <= host));
         let fixed: Vec<Spread> = fixed.map(|gpus| held(*gpus)).collect::<Result<_, _>>()?;
         let free: Vec<bool> =
             (0..units.len()).map(|unit| unit >= fixed.len() && matters(cluster, &units, unit)).collect();
         if !free.contains(&true) {
-            return Err(Unplaceable::AllAlike);
+            return Err(Unplaceable::Equidistant);
         }
         let start: Vec<u32> = fixed.iter().map(|held| held.iter().product()).collect();
         let mut shapes = Vec::new();

@@ -88,7 +88,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
         all.push(chosen.to_vec());
         if all.len() > options.enumerated { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let first = all.first().cloned().ok_or(Unplaceable::Units)?;
+    let first = all.first().cloned().ok_or(Unplaceable::IndivisibleUnits)?;
     let mut priced: Vec<(Seconds, Vec<usize>)>;
     let found = if whole.is_continue() {
         priced = all.into_iter().map(|chosen| (step_of(&chosen), chosen)).collect();
@@ -100,7 +100,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     sort_by_numbers(&mut priced, |(time, ..)| [time.get()]);
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
     let played = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
-    let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;
+    let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::IndivisibleUnits)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
     Ok(Placement { plan: plan.clone(), seats, step, in_order, found })
@@ -171,7 +171,7 @@ fn by_program(
     _: Vec<usize>,
     _: usize,
 ) -> Result<Vec<(Seconds, Vec<usize>)>, Unplaceable> {
-    Err(Unplaceable::Solver)
+    Err(Unplaceable::NoSolver)
 }
 
 /// Spreads with the least sum of `extra`, by the integer program; used to compare it with enumeration.

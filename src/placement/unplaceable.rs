@@ -8,17 +8,17 @@ pub enum Unplaceable {
     OneHost,
     /// All hosts are equally far apart.
     #[error("no level above a host is slower than the one below it: the order of hosts makes no difference")]
-    AllAlike,
-    /// Two groups of the plan overlap in a part.
-    #[error("process groups overlap in a part, so that ranks form no grid")]
-    Groups,
-    /// A host has a part of a group that does not divide the group.
+    Equidistant,
+    /// Two process groups of the plan share some ranks and not others.
+    #[error("process groups overlap only in part, so that ranks form no grid")]
+    OverlappingGroups,
+    /// The ranks of a group on one host do not divide the group; the number of GPUs of a host.
     #[error("a host of {0} GPUs has no whole part of the rank grid")]
-    Host(u32),
-    /// No arrangement fits the units of the network.
+    IndivisibleHost(u32),
+    /// No blocks of the rank grid fill the units of the network.
     #[error("no whole parts of the rank grid fill the units of the network")]
-    Units,
-    /// There are too many orders to enumerate, and the build has no integer programs.
+    IndivisibleUnits,
+    /// There are too many orders to enumerate, and the build has no solver of integer programs.
     #[error("too many orders of hosts to try each, and this build has no solver of integer programs")]
-    Solver,
+    NoSolver,
 }

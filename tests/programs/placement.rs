@@ -200,11 +200,11 @@ fn what_cannot_be_placed_is_said() {
         let problem = question.problem();
         Grid::new(problem.cluster(), &plan(&problem, text)).map(|_| ()).unwrap_err()
     };
-    assert_eq!(refused(llama(), "tp=8 pp=4 mbs=1 sp=on"), Unplaceable::AllAlike);
+    assert_eq!(refused(llama(), "tp=8 pp=4 mbs=1 sp=on"), Unplaceable::Equidistant);
     assert_eq!(refused(llama().gpus(8), "tp=8 mbs=1 sp=on"), Unplaceable::OneHost);
     let crooked = tiered(&llama(), 1536);
     let plan = plan(&crooked, "tp=1 cp=3 pp=4 mbs=1");
-    assert_eq!(Grid::new(crooked.cluster(), &plan).unwrap_err(), Unplaceable::Host(8));
+    assert_eq!(Grid::new(crooked.cluster(), &plan).unwrap_err(), Unplaceable::IndivisibleHost(8));
 }
 
 /// The list of hosts holds every host once at the most, and the ranks on it sit as the seats say: counted one by one in every unit.
