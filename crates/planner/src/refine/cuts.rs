@@ -16,7 +16,7 @@ fn balanced(program: &StageProgram) -> Vec<usize> {
     for chunk in 0..program.chunks {
         let rank = program.rank_of(chunk);
         slower[rank] = program.layers_time(chunk, 0, n) / layers;
-        ends[rank] += program.fastest(chunk, 0, 0).both();
+        ends[rank] += program.fastest(chunk, 0, 0).busy;
     }
     let work = layers + ends.iter().zip(&slower).map(|(end, slower)| end / slower).sum::<f64>();
     let mean = work / slower.iter().map(|slower| 1.0 / slower).sum::<f64>();

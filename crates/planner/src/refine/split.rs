@@ -21,7 +21,7 @@ pub(super) struct Solution {
     pub cut_short: bool,
 }
 
-/// Times and bytes of one stage for one micro-batch.
+/// Times in seconds and bytes of one stage for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageLoad {
     /// Forward time without hidden traffic.
@@ -42,11 +42,4 @@ pub struct StageLoad {
     pub slack: f64,
     /// Index in its frontier; none for the fastest options.
     pub point: Option<usize>,
-}
-
-impl StageLoad {
-    /// Mean time that a micro-batch occupies its rank, a lower bound.
-    pub fn both(&self) -> f64 {
-        self.busy
-    }
 }

@@ -106,7 +106,7 @@ impl Columns {
                 .map(|&chunk| {
                     let time = |shape: usize| {
                         let (a, b) = stages.shapes()[shape].items;
-                        program.fastest(chunk, a, b).both()
+                        program.fastest(chunk, a, b).busy
                     };
                     stages.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
                 })

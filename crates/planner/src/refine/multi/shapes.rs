@@ -47,7 +47,7 @@ impl StageShapes {
                     if (chunk == last && b < n) || !program.may_hold(chunk, a, b) {
                         continue;
                     }
-                    if program.fastest(chunk, a, b).both() > ceiling || program.least_excess(chunk, a, b) > 0.0 {
+                    if program.fastest(chunk, a, b).busy > ceiling || program.least_excess(chunk, a, b) > 0.0 {
                         if chunk == last {
                             continue;
                         }

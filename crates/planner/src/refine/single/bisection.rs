@@ -246,7 +246,7 @@ fn interval_bound(
     let mut least = f64::INFINITY;
     let mut candidates: Vec<Vec<usize>> = Vec::new();
     for rank in (0..program.ranks).filter(|&rank| table.any_slower(arcs, rank, low)) {
-        let own = |stage: usize, load: &StageLoad| stage == rank && load.both() <= low;
+        let own = |stage: usize, load: &StageLoad| stage == rank && load.busy <= low;
         let mut of_rank: Option<(f64, usize)> = None;
         let mut met: Vec<Vec<usize>> = Vec::new();
         for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {

@@ -65,13 +65,13 @@ impl Fitting {
     fn new(program: &StageProgram, identical: &IdenticalLayers, stage: usize, ceiling: f64) -> Self {
         let mut loads = Vec::new();
         let mut of_layers = |a: usize, b: usize| {
-            if program.fastest(stage, a, b).both() > ceiling {
+            if program.fastest(stage, a, b).busy > ceiling {
                 return Verdict::Beyond;
             }
             let load = if program.may_hold(stage, a, b) { program.fitting(stage, a, b) } else { None };
             match load {
                 None if b > a && program.least_excess(stage, a, b) > 0.0 => Verdict::Beyond,
-                Some(load) if load.both() <= ceiling => {
+                Some(load) if load.busy <= ceiling => {
                     loads.push(load);
                     Verdict::StageLoad(loads.len() as u32 - 1)
                 }
@@ -114,7 +114,7 @@ impl StageTable {
         let within: Vec<Vec<bool>> = self
             .stages
             .iter()
-            .map(|stage| stage.loads.iter().map(|load| load.both() - load.slack <= high).collect())
+            .map(|stage| stage.loads.iter().map(|load| load.busy - load.slack <= high).collect())
             .collect();
         let mut ends = vec![vec![false; n + 1]; self.ranks + 1]; // from which the rest can be covered
         ends[self.ranks][n] = true;
@@ -148,7 +148,7 @@ impl StageTable {
             let mut next = vec![f64::INFINITY; n + 1];
             for (a, &so_far) in best.iter().enumerate().filter(|(_, so_far)| so_far.is_finite()) {
                 for (b, load) in stage.from(a) {
-                    next[b] = next[b].min(so_far.max(stage.loads[load].both()));
+                    next[b] = next[b].min(so_far.max(stage.loads[load].busy));
                 }
             }
             best = next;
@@ -208,7 +208,7 @@ impl StageTable {
 
     /// Whether a stage has a load here that is slower than `low`.
     pub fn any_slower(&self, arcs: &Arcs, stage: usize, low: f64) -> bool {
-        arcs.stages[stage].loads.iter().any(|&load| self.load(stage, load).both() > low)
+        arcs.stages[stage].loads.iter().any(|&load| self.load(stage, load).busy > low)
     }
 
     /// Shortest path over cuts, its length and its cuts, where a stage is as long as `price` says; stages of infinite length are left out.
