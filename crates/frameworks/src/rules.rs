@@ -14,7 +14,7 @@ pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
 
-/// Whether all of something lies on the host, or nothing.
+/// Whether a share on the host is nothing or all.
 pub(crate) fn is_whole(share: f64) -> bool {
     share <= 0.0 || share >= 1.0
 }
@@ -40,25 +40,25 @@ pub(crate) fn attentions(model: &Model) -> impl Iterator<Item = &Attention> {
     })
 }
 
-/// Ranks of a pipeline become replicas.
+/// Plan whose pipeline ranks are replicas instead.
 pub(crate) fn without_pipeline(plan: &Plan) -> Plan {
     let Layout { pp, dp, .. } = plan.layout;
     Plan { layout: Layout { pp: 1, dp: dp * pp, ..plan.layout }, ..plan.clone() }
 }
 
-/// Ranks of context parallelism become replicas.
+/// Plan whose context-parallel ranks are replicas instead.
 pub(crate) fn without_context(plan: &Plan) -> Plan {
     let Layout { cp, dp, .. } = plan.layout;
     Plan { layout: Layout { cp: 1, dp: dp * cp, ..plan.layout }, ..plan.clone() }
 }
 
-/// Ranks of tensor parallelism become replicas.
+/// Plan whose tensor-parallel ranks are replicas instead.
 pub(crate) fn without_tensor(plan: &Plan) -> Plan {
     let Layout { tp, dp, .. } = plan.layout;
     Plan { layout: Layout { tp: 1, etp: 1, dp: dp * tp, ..plan.layout }, sequence_parallel: false, ..plan.clone() }
 }
 
-/// No pipeline.
+/// Obstacle of a plan with a pipeline.
 pub(crate) fn no_pipeline(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.layout.pp > 1).then(|| Obstacle {
         what: format!("pp={}", plan.layout.pp),
@@ -67,7 +67,7 @@ pub(crate) fn no_pipeline(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// No expert parallelism, and none of its tensor parallelism.
+/// Obstacle of a plan with expert parallelism, or tensor parallelism inside experts.
 pub(crate) fn no_experts(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Layout { ep, etp, .. } = plan.layout;
     (ep > 1 || etp > 1).then(|| Obstacle {
@@ -77,7 +77,7 @@ pub(crate) fn no_experts(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Experts are not split by tensor parallelism.
+/// Obstacle of a plan whose experts are split by tensor parallelism.
 pub(crate) fn no_expert_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.layout.etp > 1).then(|| Obstacle {
         what: format!("etp={}", plan.layout.etp),
@@ -125,7 +125,7 @@ impl FusedExchange {
     }
 }
 
-/// A fused exchange where the GPUs have one.
+/// Obstacle of a plan with a fused exchange of tokens, on GPUs that have none.
 pub(crate) fn fused_exchange(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let wanted = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
     (wanted && FusedExchange::of(problem).is_none()).then(|| Obstacle {
@@ -136,7 +136,7 @@ pub(crate) fn fused_exchange(problem: &Problem, plan: &Plan) -> Option<Obstacle>
     })
 }
 
-/// Tokens reach experts by all-to-all only.
+/// Obstacle of a plan whose tokens reach experts by another dispatcher than all-to-all.
 pub(crate) fn all_to_all_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp).then(|| Obstacle {
         what: "dispatcher=deepep".into(),
@@ -145,7 +145,8 @@ pub(crate) fn all_to_all_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Tensor parallelism keeps whole sequences in norms; experts beside it would want them split.
+/// Obstacle of a plan with sequence parallelism. Experts beside tensor parallelism need it, so the nearest plan of a mixture has no
+/// tensor parallelism.
 pub(crate) fn no_sequence_parallel(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let near = || {
         if problem.model().is_moe() { without_tensor(plan) } else { Plan { sequence_parallel: false, ..plan.clone() } }
@@ -157,7 +158,8 @@ pub(crate) fn no_sequence_parallel(problem: &Problem, plan: &Plan) -> Option<Obs
     })
 }
 
-/// Only these exchanges of context parallelism; the first is nearest to all others.
+/// Obstacle of a plan whose context parallelism exchanges otherwise than by one of `kinds`, of which the first is nearest to all
+/// others.
 pub(crate) fn only_context(plan: &Plan, kinds: &[CpKind], why: &'static str) -> Option<Obstacle> {
     if plan.layout.cp == 1 || kinds.contains(&plan.cp_kind) {
         return None;
@@ -166,7 +168,7 @@ pub(crate) fn only_context(plan: &Plan, kinds: &[CpKind], why: &'static str) -> 
     Obstacle::of_plan(format!("cp-kind={}", plan.cp_kind), why, near)
 }
 
-/// Context parallelism gathers keys and values.
+/// Obstacle of a plan whose context parallelism does not gather keys and values.
 ///
 /// Source: [maxtext] `context_parallel_strategy` is `all_gather`; [torchtitan] `distributed/context_parallel.py`; [nanotron]
 /// `llama3_ring_attention`.
@@ -174,7 +176,7 @@ pub(crate) fn gathered_context(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
 }
 
-/// All layers are recomputed, or none.
+/// Obstacle of a plan that recomputes neither all layers nor none.
 pub(crate) fn recompute_all_or_none(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     if matches!(plan.recompute, Recompute::None | Recompute::Full) {
         return None;
@@ -209,7 +211,7 @@ pub(crate) const fn torch_interleaves(micro_batches: u32, pp: u32) -> bool {
     micro_batches.is_multiple_of(rounds)
 }
 
-/// Nothing waits on the host.
+/// Obstacle of a plan that offloads to the host.
 pub(crate) fn no_offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.offload != Offload::NONE).then(|| Obstacle {
         what: "offload".into(),
@@ -218,7 +220,7 @@ pub(crate) fn no_offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// All replicas share one copy.
+/// Obstacle of a plan that shards over groups of replicas.
 pub(crate) fn no_shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
     Obstacle::of_plan(
@@ -228,7 +230,7 @@ pub(crate) fn no_shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     )
 }
 
-/// Stages are outermost.
+/// Obstacle of a plan whose replicas are outermost: the framework puts stages there.
 pub(crate) fn pipeline_outermost(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let differs = plan.layout.pp > 1 && plan.layout.dp > 1 && plan.order == RankOrder::DataOutermost;
     differs.then(|| Obstacle {
@@ -238,7 +240,7 @@ pub(crate) fn pipeline_outermost(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Weights are freed after the forward pass.
+/// Obstacle of a plan that keeps gathered weights after the forward pass.
 pub(crate) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.zero == ZeroStage::Three && !plan.reshard_after_forward).then(|| Obstacle {
         what: "reshard=off".into(),
@@ -247,16 +249,13 @@ pub(crate) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Tensor parallelism divides the key-value heads, and copies none.
+/// Obstacle of a plan whose tensor parallelism does not divide the key-value heads, where the framework copies none.
 ///
 /// Source: [torchtitan] `models/common/decoder.py`, `update_from_config`; [nanotron] `config/config.py`: as many as tp or more.
 pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Layout { tp, dp, .. } = plan.layout;
-    let attention = problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(attention.kv_heads),
-        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
-    });
-    let heads = attention.into_iter().find(|heads| !heads.is_multiple_of(tp))?;
+    let mut heads = attentions(problem.model()).map(|attention| attention.kv_heads);
+    let heads = heads.find(|heads| !heads.is_multiple_of(tp))?;
     let near = (1..=tp).rev().find(|near| tp.is_multiple_of(*near) && heads.is_multiple_of(*near))?;
     let layout = Layout { tp: near, dp: dp * (tp / near), ..plan.layout };
     let why = format!("tensor parallelism divides the {heads} key-value heads");
@@ -267,7 +266,7 @@ pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle
     )
 }
 
-/// Weights and GEMMs in bf16.
+/// Obstacle of a problem in fp16.
 ///
 /// Source: [torchtitan] `config/configs.py`: `mixed_precision_param` is bfloat16 or float32; [nanotron] scales no loss.
 pub(crate) fn no_float16(problem: &Problem) -> Option<Obstacle> {
@@ -275,7 +274,7 @@ pub(crate) fn no_float16(problem: &Problem) -> Option<Obstacle> {
         .then(|| Obstacle::of_model("--precision fp16", "it scales no loss: plan with --precision bf16"))
 }
 
-/// bf16 on devices that multiply it.
+/// Obstacle of a problem in bf16, on a device that does not multiply it.
 pub(crate) fn bf16_units(problem: &Problem) -> Option<Obstacle> {
     let (workload, gpu) = (problem.workload(), &problem.cluster().gpu);
     let wanted = workload.format == Format::Bf16 && workload.half == Half::Bf16;
@@ -287,7 +286,8 @@ pub(crate) fn bf16_units(problem: &Problem) -> Option<Obstacle> {
     })
 }
 
-/// bf16 GEMMs, bf16 weights, fp32 master weights and Adam's two moments in fp32.
+/// Obstacles of a problem without bf16 GEMMs, bf16 weights, gradients of one of these numbers of bytes, fp32 master weights and Adam's
+/// two moments in fp32.
 pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec<Obstacle> {
     let workload = problem.workload();
     let Recipe { weight, gradient, master, state } = workload.recipe;
@@ -311,7 +311,7 @@ pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec
     found
 }
 
-/// `pretrain_gpt.py` of Megatron-LM trains all weights.
+/// Obstacle of a problem with adapters: `pretrain_gpt.py` of Megatron-LM trains all weights.
 pub(crate) fn no_adapters(problem: &Problem) -> Option<Obstacle> {
     let adapts = problem.workload().adaptation == Adaptation::Lora;
     adapts.then(|| Obstacle::of_model("LoRA", "`pretrain_gpt.py` trains all weights"))

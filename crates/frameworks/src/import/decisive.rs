@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use super::imported::Imported;
 
-/// Endings of such keys.
+/// Endings of decisive keys.
 const ENDS: &[&str] = &[
     "parallel_size",
     "parallel_degree",
@@ -29,11 +29,12 @@ const ENDS: &[&str] = &[
     "pipeline_stage",
 ];
 
-/// Such keys that are short.
+/// Decisive keys that are too short to be told by an ending.
 const WHOLE: &[&str] =
     &["tp", "pp", "cp", "ep", "etp", "vpp", "tp_size", "pp_size", "cp_size", "ep_size", "dp_size", "peft"];
 
-/// Parts of keys of what is not the training step: evaluation, inference, other networks; and sizes that follow from others.
+/// Parts of keys that do not decide although their ending says so: those of evaluation, inference and other networks, and sizes that
+/// follow from others.
 const APART: &[&str] = &[
     "eval",
     "valid",
@@ -77,7 +78,7 @@ pub(crate) fn is_decisive(key: &str) -> bool {
     ends && !APART.iter().any(|part| key.contains(part))
 }
 
-/// Makes errors of the settings that nobody read and that decide by their name.
+/// Turns every decisive setting that was not read into an error.
 pub(super) fn refuse_unread(imported: &mut Imported) {
     let paths = imported.without_effect.iter().filter(|path| !APART.iter().any(|part| path.contains(part)));
     let unread: Vec<String> = paths

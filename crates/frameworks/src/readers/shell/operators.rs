@@ -6,7 +6,8 @@ use super::run::{Shell, Variable};
 use super::text::Text;
 
 impl Shell<'_> {
-    /// Expansion of `${name…}` by the operator that `rest` begins with: `:-`, `:=`, `:+`, `:?`, `%`, `#`, `,`, `^^`, `/`, `:start:length`.
+    /// Expansion of `${name…}` by the operator that `rest` begins with: `:-`, `:=`, `:+`, `:?`, `%`, `#`, `,`, `^^`, `/`,
+    /// `:start:length`.
     pub(super) fn operated(
         &mut self,
         name: &str,
