@@ -1,4 +1,4 @@
-//! Transport of a network between nodes: what its messages reach of the wire rate.
+//! Transport of a network between nodes: the share of the wire rate that its collectives reach, and its latency.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct Transport {
     pub source: String,
     /// Share of the wire rate that collectives reach (specification §3.4).
     pub efficiency: f64,
-    /// Latency of a ring's hop relative to the table's (specification §3.3).
+    /// Latency of a ring's hop, as a multiple of that in the table of specification §3.3.
     pub hop_latency: f64,
 }
 

@@ -8,11 +8,15 @@ use crate::gpu::Collective;
 use crate::stack::Dispatcher;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
-/// Start-up of expert dispatch inside one domain and across several. Source: specification §3.5.
+/// Start-up times in microseconds. Source: specification §3.5.
 mod start {
+    /// Expert dispatch inside one scale-up domain.
     pub const DOMAIN: f64 = 15.0;
+    /// Expert dispatch across domains.
     pub const NETWORK: f64 = 25.0;
+    /// Plain all-to-all across domains.
     pub const PLAIN: f64 = 20.0;
+    /// Addition to `PLAIN` for each domain.
     pub const PLAIN_PER_DOMAIN: f64 = 5.0;
 }
 
@@ -85,7 +89,7 @@ impl Fabric<'_> {
         self.observed(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
     }
 
-    /// Time of dispatch or combine on this very domain.
+    /// Time of dispatch or combine on this domain as a whole.
     fn dispatch_on(&self, what: &Dispatch, group: Group) -> Seconds {
         let mut inside = self.inside_domain(group);
         while !group.ranks.is_multiple_of(inside) {

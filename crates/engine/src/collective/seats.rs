@@ -4,7 +4,7 @@ use super::group::Group;
 use crate::cluster::Cluster;
 use crate::gpu::Topology;
 
-/// Axis of the rank grid: ranks that differ in nothing else.
+/// Axis of the rank grid, such as tensor or data parallelism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Number of ranks on the axis.
@@ -54,8 +54,8 @@ impl Seats {
         &self.axes
     }
 
-    /// Ranks of a group inside one scale-up domain (`above` = 0) or one unit of the level `above` levels higher; all in the
-    /// last.
+    /// Ranks of a group inside one scale-up domain (`above` = 0) or one unit of the level `above` levels higher; the last level
+    /// holds all of them.
     pub fn inside(&self, group: Group, above: usize) -> u32 {
         self.inside_unit(group, self.below + above)
     }

@@ -7,9 +7,11 @@ use super::{all_to_all, domain, torus};
 use crate::gpu::Collective;
 use crate::units::{Bytes, Seconds};
 
-/// Latency of a ring hop through the network, and inside a scale-up domain. Source: specification §3.3, version 1.1.
+/// Latencies in microseconds. Source: specification §3.3, version 1.1.
 mod hop {
+    /// A hop of a ring through the network.
     pub const NETWORK: f64 = 14.0;
+    /// A hop inside a scale-up domain.
     pub const DOMAIN: f64 = 1.0;
     /// Fixed part of a collective that leaves the domain.
     pub const BASE: f64 = 10.0;
@@ -23,7 +25,9 @@ mod hop {
 mod saturation {
     /// Size of a message per domain at which the loss is `SHARE`, in bytes.
     pub const SIZE: f64 = 4e6;
+    /// Loss at that size, as a share of the asymptotic time.
     pub const SHARE: f64 = 0.25;
+    /// Exponent of the loss over the ratio of sizes.
     pub const EXPONENT: f64 = 0.7;
 }
 
@@ -35,7 +39,7 @@ impl Fabric<'_> {
     /// ```text
     /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S_b)^0.7)      φ = (n−1)/n, all-reduce twice that
     /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
-    /// λ = (k−1)·14 us + (n−k)·1 us, and one way across a slow link each time that the ring crosses it
+    /// λ = (k−1)·14 us + (n−k)·1 us, and the latency of a slow link each time that the ring crosses it
     /// α = 10 us + λ          all-gather, reduce-scatter
     ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
     /// ```
@@ -54,7 +58,7 @@ impl Fabric<'_> {
         self.observed(TransferKind::Collective(op), payload, group, time)
     }
 
-    /// Time on this very domain.
+    /// Time on this domain as a whole.
     fn time_on(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
         let (inside, domains) = self.span(group);
         if domains == 1 {

@@ -5,11 +5,11 @@ use super::seats::Seats;
 use crate::gpu::{Collective, ScaleUp};
 use crate::units::{Bytes, Seconds};
 
-/// Start of a hop between neighbouring chips. Source: specification §3.11.
+/// Latency of a hop between neighbouring chips in microseconds. Source: specification §3.11.
 const HOP: f64 = 1.0;
 
-/// Time of an all-gather of the same global array, against that of an all-to-all: each element moves a quarter of a ring on
-/// average, with both directions in use. Source: specification §3.11, after [scaling-book].
+/// Ratio of the time of an all-gather to that of an all-to-all of the same global array: on average an element of the all-to-all
+/// moves a quarter of the ring, and both directions are in use. Source: specification §3.11, after [scaling-book].
 const ALL_TO_ALL: f64 = 4.0;
 
 /// Time of a collective over a group that occupies whole axes, innermost first.
@@ -37,7 +37,7 @@ pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Byt
     }
 }
 
-/// Link directions that a group can use at once, and hops to its farthest member.
+/// Link directions that a group can use at once, and hops to its farthest member, where ranks fill the axes in order.
 fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
     let (mut stride, mut left) = (group.stride.max(1), group.ranks);
     let (mut links, mut hops) = (0.0, 0.0);
@@ -61,8 +61,8 @@ fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
     if links == 0.0 { (1.0, f64::from(group.ranks)) } else { (links, hops) }
 }
 
-/// Link directions and hops of a group with known seats. The axes inside it are nearer: on a part of a torus axis whose
-/// neighbours are s chips apart, s groups share the links (specification §3.11).
+/// Link directions and hops of a group whose ranks have known seats. Groups inside it come first on an axis: where neighbours of
+/// this group are s chips apart, s groups share the links (specification §3.11).
 fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> (f64, f64) {
     let nearer = Group { ranks: group.stride, stride: 1 };
     let (mut links, mut hops) = (0.0, 0.0);
@@ -83,7 +83,8 @@ mod tests {
     use crate::gpu::Topology;
     use crate::units::BytesPerSec;
 
-    /// Specification, appendix A: v5p, 268 MB over one wrapped ring of 16 is 1.26 ms; over two axes 0.63 ms.
+    /// Specification, appendix A: an all-gather of 268 MB on v5p takes 1.26 ms over one wrapped ring of 16, and 0.67 ms over all 256
+    /// chips of two axes.
     #[test]
     fn an_all_gather_on_a_v5p() {
         let torus = ScaleUp {

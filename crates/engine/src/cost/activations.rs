@@ -7,12 +7,12 @@ use crate::units::Bytes;
 
 /// Bytes of the log-sum-exp of one head, in fp32. Source: specification §6.3.
 const LOG_SUM_EXP: f64 = 4.0;
-/// Bytes of the masks of dropout of one attention score: the mask and the dropped scores. Source: [korthikanti22].
+/// Bytes that dropout keeps of one attention score: the mask and the score after dropout. Source: [korthikanti22].
 const SCORE_MASKS: f64 = 3.0;
 /// Bytes that a token's routing keeps for each expert. Source: specification §6.3.
 const ROUTED: f64 = 8.0;
-/// Bytes that a norm in plain PyTorch keeps of an element beside input and output: the input in fp32 instead of 16 bits, and
-/// the result before it is scaled. Source: [memory-oracle].
+/// Bytes that a norm in plain PyTorch keeps of an element in addition to a fused one: the input in fp32 instead of 16 bits, and the
+/// result before it is scaled. Source: [memory-oracle].
 pub(super) const UNFUSED_NORM: f64 = 4.0;
 
 impl Costs<'_> {
@@ -106,8 +106,9 @@ impl Costs<'_> {
         self.device.format.element_bytes()
     }
 
-    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3); `2·d(a+g)/t` each where rotated
-    /// queries and keys lie beside the whole output of QKV, and where norms of queries and keys keep their input (un-fused: 6).
+    /// Bytes per token of attention: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, and `a/t·s·(2 + 3δ)` for unfused scores (§6.3). Another
+    /// `2·d(a+g)/t` where rotated queries and keys are kept in addition to the whole output of QKV, and again where norms of queries
+    /// and keys keep their input (6 instead of 2 if unfused).
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
@@ -128,8 +129,8 @@ impl Costs<'_> {
         bytes
     }
 
-    /// Per token: `(2+ε)(q_r+kv_r) + 2d_r + 2(a/t)(2·d_qk + d_v) + 2·a·d_v/t + 4a/t` (§6.3); recomputing the up-projections
-    /// leaves the compressions and the context.
+    /// Bytes per token of latent attention: `(2+ε)(q_r+kv_r) + 2d_r + 2(a/t)(2·d_qk + d_v) + 2·a·d_v/t + 4a/t` (§6.3); recomputing
+    /// the up-projections leaves the compressions and the context.
     fn mla_activations(&self, mla: &Mla, plan: &Plan, recomputed: Modules) -> f64 {
         let heads = f64::from(mla.heads) / f64::from(plan.layout.tp);
         let (qk, v) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
@@ -138,7 +139,7 @@ impl Costs<'_> {
         ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + LOG_SUM_EXP * heads
     }
 
-    /// Per token of a dense MLP: `2·G·f/t + ε·f/t`, and `2·f/t` where the activated gate is kept; recomputing the activation
+    /// Bytes per token of a dense MLP: `2·G·f/t + ε·f/t`, and `2·f/t` where the activated gate is kept; recomputing the activation
     /// function leaves the first term.
     fn mlp_activations(&self, gates: f64, intermediate: f64, plan: &Plan, recomputed: Modules) -> f64 {
         let width = intermediate / f64::from(plan.layout.tp);
@@ -151,7 +152,7 @@ impl Costs<'_> {
         if self.device.stack.memory.keeps_activated_gate && gates > 1.0 { 2.0 } else { 0.0 }
     }
 
-    /// Of a mixture of experts, T token copies that the busiest rank receives:
+    /// Activations of a mixture of experts with T copies of tokens, as the busiest rank receives them:
     ///
     /// ```text
     /// T·(ε·h + 2·G·f_e/t_e + ε·f_e/t_e + 2h) + n·shared MLP + 8·n·E/t          specification §6.3

@@ -94,13 +94,13 @@ impl StageCounts {
         std::iter::from_fn(move || {
             let rest = &self.chunks[at as usize * width..];
             let mut layers = PerKind::from_slice(rest.get(..width)?);
-            let alike = if let [one] = layers[..] {
+            let equal = if let [one] = layers[..] {
                 rest.iter().position(|count| count.to_bits() != one.to_bits()).unwrap_or(rest.len())
             } else {
                 rest.chunks(width).take_while(|row| **row == layers[..]).count()
             };
             let from = at;
-            at += alike as u32;
+            at += equal as u32;
             match mtp {
                 Some((chunk, choice)) if chunk == from => {
                     layers[choice] += f64::from(self.mtp);
@@ -126,7 +126,7 @@ impl StageCounts {
     }
 }
 
-/// A value of each place that follows from its layers; neighbours with the same layers have it computed once.
+/// Value of each stage or rank, computed by `value` from its layers; once for neighbours with the same layers.
 pub(super) fn by_layers<'c, T: Copy>(
     places: impl Iterator<Item = &'c [f64]>,
     value: impl Fn(&'c [f64]) -> T,

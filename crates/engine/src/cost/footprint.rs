@@ -1,4 +1,4 @@
-//! Memory of one rank, by tenant, and what lies beside its tensors.
+//! Memory of one rank: its tensors by tenant, and the reserve beyond them.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::moments::{Fullest, Needs, Timing};
 use super::term::Tenant;
 use crate::units::Bytes;
 
-/// Memory that lies beside the tensors of every rank of a plan: specification §6.5, §6.9.
+/// Memory beyond the tensors of every rank of a plan: specification §6.5, §6.9.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reserve {
     /// Share of the tensors that the allocator loses.
@@ -26,20 +26,20 @@ pub struct Footprint {
     pub gradients: Bytes,
     /// Master weights and moments.
     pub optimizer: Bytes,
-    /// Kept between forward and backward.
+    /// Tensors kept between forward and backward.
     pub activations: Bytes,
     /// Working set: logits, a recomputed layer, gathered weights.
     pub transient: Bytes,
     /// Caches of the libraries (Transformer Engine's weight-gradient buffers).
     pub caches: Bytes,
-    /// Lost to fragmentation.
+    /// Memory lost to fragmentation of the allocator.
     pub fragmentation: Bytes,
     /// CUDA context, workspaces and NCCL buffers.
     pub context: Bytes,
 }
 
 impl Footprint {
-    /// The tenants of a rank at its fullest moment, with what fragmentation and the context take beside.
+    /// Footprint of a rank at its fullest moment, with fragmentation and context.
     #[inline]
     pub(super) fn of_rank(
         rank: u32,

@@ -31,7 +31,7 @@ const MLP_BACKWARD: f64 = 4.0;
 /// the reduction. Source: [memory-oracle].
 const GATHERED_GRADIENTS: f64 = 4.0;
 
-/// Bytes of a rank that it holds in parts of a step only.
+/// Tensors that a rank holds in parts of a step only, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Temporary {
     /// While the loss is computed.
@@ -43,12 +43,12 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Each part of both together.
+    /// Sum of both, part by part.
     pub(super) fn plus(self, other: Self) -> Self {
         self.joined(other, |a, b| a + b)
     }
 
-    /// The lesser of each part of two.
+    /// Smaller of both, part by part.
     pub(super) fn lesser(self, other: Self) -> Self {
         self.joined(other, Bytes::min)
     }
@@ -62,16 +62,16 @@ impl Temporary {
         }
     }
 
-    /// Whether no part is more than another's.
+    /// Whether no part exceeds that of `other`.
     pub(super) fn within(self, other: Self) -> bool {
         self.lesser(other) == self
     }
 }
 
-/// Bytes of a rank beside its states.
+/// Bytes of a rank without its states.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Needs {
-    /// Activations when they are the most.
+    /// Activations at their peak.
     pub activations: Bytes,
     /// Activations of the layer that keeps the most.
     pub layer: Bytes,
@@ -80,23 +80,23 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Whether no part is more than another's.
+    /// Whether no part exceeds that of `other`.
     pub fn within(&self, other: &Self) -> bool {
         let Self { activations, layer, temporary } = *self;
         activations <= other.activations && layer <= other.layer && temporary.within(other.temporary)
     }
 }
 
-/// When the tensors of a rank are held together.
+/// Which tensors of a rank are held at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Timing {
-    /// At once, as far as the formula knows.
+    /// All at once, each at its own peak.
     Together,
     /// By the moments of a step.
     ByMoment {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
-        /// Shares of the activations and of what is held beside them that the allocator loses.
+        /// Shares of the activations, and of the other tensors of the moment, that fragmentation takes.
         lost: (f64, f64),
     },
     /// By the ends of a compiled loop over the layers.
@@ -106,11 +106,14 @@ pub(super) enum Timing {
     },
 }
 
-/// Tensors at the fullest moment that are not always there.
+/// Tensors at the fullest moment, without those that are held all the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fullest {
+    /// Gradients that are there at that moment.
     pub gradients: Bytes,
+    /// Activations that are there at that moment.
     pub activations: Bytes,
+    /// Working sets, and weights or gradients that are whole for a while.
     pub transient: Bytes,
 }
 
@@ -150,8 +153,8 @@ impl Timing {
         }
     }
 
-    /// Memory that the allocator reserves beyond the tensors of the fullest moment, of which there are `tensors` in all;
-    /// `share` = what it loses of tensors that are held together.
+    /// Memory that the allocator reserves beyond the tensors of the fullest moment, which are `tensors` in all; `share` of them is
+    /// lost to fragmentation where all are held at once.
     ///
     /// ```text
     /// together    share·tensors, and of a loop

@@ -13,7 +13,7 @@ use crate::units::{Bytes, Seconds};
 
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
 const BESIDE: f64 = 0.85;
-/// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
+/// Processors (SMs) that the overlapped dispatch kernels occupy. Source: specification §3.5 (DeepEP V1).
 const DISPATCH_PROCESSORS: f64 = 20.0;
 
 /// Flow of the micro-batches through a pipeline.
@@ -21,7 +21,7 @@ const DISPATCH_PROCESSORS: f64 = 20.0;
 pub(super) struct Flow {
     /// Work of the busiest rank, and its wait for other stages.
     pub busy: StepTime,
-    /// Behind what the edges hide.
+    /// Compute that may hide the edges.
     pub windows: Windows,
     /// Micro-batches.
     pub micro_batches: f64,
@@ -43,7 +43,7 @@ pub(super) struct Edges {
 }
 
 impl Edges {
-    /// Whether nothing of them takes longer than another's.
+    /// Whether no part takes longer than that of `other`.
     pub fn within(&self, other: &Self) -> bool {
         let Self { exchange, tied, update, host } = self;
         exchange.reduce <= other.exchange.reduce
@@ -53,7 +53,7 @@ impl Edges {
             && *host <= other.host
     }
 
-    /// The lesser of each part of two.
+    /// Smaller of both, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
         let Self { exchange, tied, update, host } = self;
         let exchange = Exchange {
@@ -151,7 +151,7 @@ impl Costs<'_> {
         StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, (update, host))
     }
 
-    /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
+    /// Step of a schedule whose ranks compute and wait: the busiest rank sets the pace, and the bubble is its wait.
     fn flushed<'w>(plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)>, micro_batches: f64) -> StepTime {
         let simulated = |work: &Work| {
             let time = work.rank_time();
@@ -201,7 +201,7 @@ impl Costs<'_> {
         (kept, self.device.stack.overlap.ep)
     }
 
-    /// `DualPipe`: stages are averaged, for every rank holds one from each end.
+    /// Step of a bidirectional schedule: stages are averaged, for every rank holds one from each end.
     fn bidirectional<'w>(
         &self,
         plan: &Plan,

@@ -18,7 +18,7 @@ impl Costs<'_> {
     /// every other   half of that
     /// per op        ½(F − T_attn) + ½·communication
     /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
-    ///               function; mla_up_proj its products and ½ of the norms; mlp, moe the whole feed-forward part
+    ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
     ///
     /// Recomputing `moe` dispatches the tokens again. Under JAX the modules are those of [`Self::policy`]. Source: specification §6.4

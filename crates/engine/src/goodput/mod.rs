@@ -96,9 +96,10 @@ pub struct Goodput {
 /// η = τ / ( M·e^((R+D)/M)·(e^((τ+δ)/M) − 1) )
 /// ```
 ///
+/// τ = `interval` of work between checkpoints, δ = `pause` of a checkpoint, R + D = `after_failure`, M = `between_failures`.
 /// Exact for failures of constant rate, which may also strike during a checkpoint and a restart [daly-2006]; the drain D of an
-/// asynchronous checkpoint is work that is lost with the checkpoint under way. To first order it is the
-/// formula of specification §7.2.
+/// asynchronous checkpoint is work that is lost with the checkpoint under way. To first order it is the formula of
+/// specification §7.2.
 pub fn useful(interval: Seconds, pause: Seconds, after_failure: Seconds, between_failures: Seconds) -> f64 {
     let m = between_failures;
     interval / (m * (libm::exp(after_failure / m) * libm::expm1((interval + pause) / m)))
@@ -160,10 +161,7 @@ mod tests {
         let m = Seconds::hours(3.09);
         for (pause, restart, tau, expected) in [(30.0, 180.0, Some(817.0), 0.9161), (5.0, 600.0, None, 0.9217)] {
             let (pause, restart) = (Seconds::new(pause), Seconds::new(restart));
-            let tau = tau.map_or_else(
-                || (pause * (2.0 * m.get() * pause.get())) / (pause.get() * (2.0 * m.get() * pause.get()).sqrt()),
-                Seconds::new,
-            );
+            let tau = tau.map_or_else(|| Seconds::new((2.0 * m.get() * pause.get()).sqrt()), Seconds::new);
             let first = first_order(tau, pause, restart, m);
             assert!((first - expected).abs() < 0.0001, "{first}");
             assert!((useful(tau, pause, restart, m) - expected).abs() < 0.008, "{}", useful(tau, pause, restart, m));

@@ -10,43 +10,43 @@ use crate::units::Bytes;
 pub struct MemoryUse {
     /// Name of the default byte recipe (`--optimizer`), if the framework has one of its own.
     pub recipe: Option<String>,
-    /// Name of the default byte recipe where GEMMs are in FP8 or MXFP8, if it then differs.
+    /// Name of the default byte recipe in FP8 and MXFP8, if it is another one.
     pub narrow_recipe: Option<String>,
     /// Whether the input of a virtual stage is freed once the stage has read it.
     pub frees_stage_inputs: bool,
-    /// Whether outputs of experts are kept for the weighted sum. They are not where the router's probabilities multiply the
-    /// input of the second matmul.
+    /// Whether outputs of experts are kept for the backward of their weighted sum; false where the router's probabilities multiply
+    /// the input of the second matmul instead.
     pub keeps_expert_outputs: bool,
-    /// Bytes of a kept element of the input of an activation function.
+    /// Bytes of each element of an activation function's input that is kept for its backward.
     pub activation_input_bytes: f64,
-    /// Bytes of a kept element of the output of attention.
+    /// Bytes of each element of attention's output that is kept for its backward.
     pub attention_output_bytes: f64,
     /// Whether recomputation is by JAX's checkpoint policies, which keep outputs of matmuls (specification §6.4).
     pub keeps_matmul_outputs: bool,
     /// Whether checkpointing by operator keeps what PyTorch's policy lists: the output of every second matmul, attention's
     /// output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
     pub keeps_listed_operators: bool,
-    /// Whether the inputs of column-parallel matmuls that tensor parallelism gathers are kept whole, where others gather them
-    /// again in backward.
+    /// Whether the gathered inputs of column-parallel matmuls are kept whole; other frameworks gather them once more in backward.
     pub keeps_gathered_inputs: bool,
-    /// Whether the whole output of QKV is kept beside the rotated queries and keys, since the values are a view of it.
+    /// Whether the whole output of the QKV projection is kept in addition to the rotated queries and keys, since the values are a
+    /// view of it.
     pub keeps_whole_qkv: bool,
-    /// Whether the activated gate is kept beside gate, up and their product, as un-fused SwiGLU does.
+    /// Whether the activated gate is kept in addition to gate, up and their product, as unfused SwiGLU keeps it.
     pub keeps_activated_gate: bool,
     /// Whether norms are plain PyTorch: they keep their input in fp32 and their result before it is scaled.
     pub unfused_norms: bool,
-    /// Whether what GEMMs take of the weights in narrow formats stays from the first micro-batch of a step to its last, beside
-    /// weights in 16 bits. Source: [transformer-engine] `get_weight_workspace`.
+    /// Whether the quantized copies of 16-bit weights stay from the first micro-batch of a step to its last. Source:
+    /// [transformer-engine] `get_weight_workspace`.
     pub keeps_quantized_weights: bool,
     /// Whether each layer holds its own table of rotary embeddings.
     pub rotary_tables: bool,
     /// Whether ZeRO 3 holds its shards in fp32, which are the master weights, and 16-bit copies only while they are gathered.
     pub fp32_shards: bool,
-    /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step, and not the sum of what each moment needs:
-    /// the loss, either end of the backward.
+    /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step: the loss, the first or the last layer of the
+    /// backward. Otherwise it is the sum of what these moments need.
     pub by_moment: bool,
-    /// Whether a compiled loop runs the layers: what they keep and their gradients are whole arrays from its first pass to its last
-    /// (where peaks are by moment).
+    /// Whether a compiled loop runs the layers, so that their kept activations and their gradients are whole arrays from its first
+    /// pass to its last. Only with `by_moment`.
     pub scanned_layers: bool,
     /// Whether the gathered head stays until its backward, since the root of the model is not resharded.
     pub keeps_gathered_head: bool,
@@ -54,14 +54,15 @@ pub struct MemoryUse {
     pub keeps_outputs: bool,
     /// Chunks of the tokens that the head and the loss take one after another; 1 is the whole micro-batch.
     pub loss_chunks: u32,
-    /// Bytes per logit of the loss where tensor parallelism splits the vocabulary, if other than without.
+    /// Bytes per logit of the loss where tensor parallelism splits the vocabulary, if they differ from those without it.
     pub split_logit_bytes: Option<f64>,
-    /// Reserved memory beyond the tensors at their peak, as a share of them.
+    /// Memory lost to fragmentation as a share of the tensors at their peak, without `by_moment`.
     pub fragmentation: f64,
-    /// Share of the activations that fragmentation takes where peaks are by moment. Source: [memory-oracle], without expandable
+    /// Memory lost to fragmentation as a share of the activations, with `by_moment`. Source: [memory-oracle], without expandable
     /// segments; with them 0.01.
     pub activation_fragmentation: f64,
-    /// Share of what is held beside them that it takes there; with expandable segments 0.23.
+    /// Memory lost to fragmentation as a share of all tensors that are not activations, with `by_moment`; with expandable segments
+    /// 0.23.
     pub transient_fragmentation: f64,
     /// Memory of the CUDA context and the workspaces of libraries.
     pub context: Bytes,

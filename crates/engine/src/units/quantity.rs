@@ -16,6 +16,7 @@ pub struct ParseQuantityError {
     units: String,
 }
 
+/// SI value of a number with one of `units`, given as names and SI values; `$` may stand before the number. Not negative.
 fn parse(text: &str, what: &'static str, units: &[(&str, f64)]) -> Result<f64, ParseQuantityError> {
     let bad = || ParseQuantityError {
         text: text.to_owned(),
@@ -25,15 +26,7 @@ fn parse(text: &str, what: &'static str, units: &[(&str, f64)]) -> Result<f64, P
     let trimmed = text.trim();
     let dollar = trimmed.strip_prefix('$');
     let body = dollar.unwrap_or(trimmed);
-    let split = body
-        .char_indices()
-        .find(|&(at, c)| {
-            !(c.is_ascii_digit()
-                || matches!(c, '.' | '+' | '-' | '_')
-                || (matches!(c, 'e' | 'E')
-                    && body[at + 1..].starts_with(|d: char| d.is_ascii_digit() || d == '-' || d == '+')))
-        })
-        .map_or(body.len(), |(at, _)| at);
+    let split = number_length(body);
     let number: f64 = body[..split].trim().replace('_', "").parse().map_err(|_| bad())?;
     let suffix = body[split..].trim();
     let suffix = if dollar.is_some() { format!("${suffix}") } else { suffix.to_owned() };
@@ -42,6 +35,17 @@ fn parse(text: &str, what: &'static str, units: &[(&str, f64)]) -> Result<f64, P
     if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(bad()) }
 }
 
+/// Bytes of the number that a text begins with; `e` belongs to it where an exponent follows.
+fn number_length(text: &str) -> usize {
+    let begins_exponent = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
+    let in_number = |at: usize, c: char| match c {
+        'e' | 'E' => begins_exponent(&text[at + 1..]),
+        c => c.is_ascii_digit() || matches!(c, '.' | '+' | '-' | '_'),
+    };
+    text.char_indices().find(|&(at, c)| !in_number(at, c)).map_or(text.len(), |(at, _)| at)
+}
+
+/// Declares a quantity: its name, its name in messages, and its units with their SI values.
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident, $what:literal, [$(($unit:literal, $scale:expr)),+ $(,)?]) => {
         $(#[$doc])*
@@ -322,7 +326,7 @@ impl Mul<Watts> for UsdPerWatt {
     }
 }
 
-/// Kilograms.
+/// Emissions in kilograms of CO2.
 impl Mul<Joules> for KgPerJoule {
     type Output = f64;
     fn mul(self, energy: Joules) -> f64 {
