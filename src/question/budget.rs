@@ -42,7 +42,7 @@ pub struct BudgetQuestion {
     #[cfg_attr(feature = "cli", arg(long, value_name = "B", default_value_t = 1))]
     #[serde(default = "one")]
     pub micro_batch: u32,
-    /// Device that must fit the model [default: 80 GB of memory].
+    /// Device whose memory is counted in GPUs [default: 80 GB of memory].
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     #[serde(default)]
     pub gpu: Option<String>,
@@ -81,7 +81,7 @@ pub struct RecipeBudget {
     pub states_gib: f64,
     /// Activations of one micro-batch in GiB.
     pub activations_gib: f64,
-    /// Least number of GPUs that hold states and activations, shared out perfectly, without a reserve.
+    /// Fewest GPUs that hold states and activations, if these are divided evenly and nothing else takes memory.
     pub fewest_gpus: u64,
 }
 

@@ -76,7 +76,7 @@ fn floors_of_shardings_are_floors() {
 /// Stages that are spelled out cost what those very stages cost one by one; identical ones what the even split costs.
 #[test]
 fn spelled_out_stages_are_priced_one_by_one() {
-    let (mut spelled_out, mut alike) = (0, 0);
+    let (mut spelled_out, mut identical) = (0, 0);
     for spec in specs() {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
@@ -93,7 +93,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
                 let (one, two) = (costs.evaluate(&plan), costs.evaluate(&Plan { split: listed, ..plan }));
                 let (one, two) = (one.step.total().get(), two.step.total().get());
                 assert!(close(one, two), "{plan}: {one} even, {two} spelled out");
-                alike += 1;
+                identical += 1;
             }
             let plan = Plan { split: crate::random::spelled_out(&costs, &plan, &mut numbers), ..plan };
             let stager = Stager::new(&costs, &plan);
@@ -107,7 +107,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
             spelled_out += 1;
         }
     }
-    assert!(spelled_out > 100 && alike > 20, "{spelled_out} and {alike} plans");
+    assert!(spelled_out > 100 && identical > 20, "{spelled_out} and {identical} plans");
 }
 
 /// The update and the exchange, each bounded alone, take no longer than the ends of a step under ZeRO 0 to 2.
