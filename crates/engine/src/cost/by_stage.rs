@@ -127,7 +127,7 @@ impl<'a> Stager<'a> {
     pub fn closed_sends(&self) -> Seconds {
         self.closed_sends_of(self.send)
     }
-    /// Sends of a whole step where each takes `send`.
+    /// Exposed time of all sends of a step, each of which takes `send`.
     pub(crate) fn closed_sends_of(&self, send: Seconds) -> Seconds {
         let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
@@ -184,7 +184,7 @@ impl<'a> Stager<'a> {
         RankParameters::of_layer(self.costs.layer_parameters(kind), &self.plan.layout)
     }
 
-    /// Parameters of a multi-token-prediction layer beside the layer: its projection, 2·h².
+    /// Parameters that multi-token prediction adds to its layer: the projection, 2·h².
     pub fn mtp_parameters(&self) -> RankParameters {
         self.costs.mtp_parameters(&self.plan)
     }

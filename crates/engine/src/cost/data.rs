@@ -29,7 +29,7 @@ pub struct RankParameters {
     pub dense: f64,
     /// Routed experts, replicated over world/(pp·ep·etp) ranks.
     pub experts: f64,
-    /// Of the dense ones, those of the embedding and the head, which GEMMs never take in narrow formats.
+    /// Dense parameters of the embedding and the head, which GEMMs never take in narrow formats.
     pub tables: f64,
 }
 
@@ -53,7 +53,7 @@ impl RankParameters {
         self.dense + self.experts
     }
 
-    /// With `times` of another.
+    /// Sum with `times` of `other`.
     pub(super) const fn plus(&self, other: &Self, times: f64) -> Self {
         Self {
             dense: self.dense + other.dense * times,
@@ -63,12 +63,12 @@ impl RankParameters {
     }
 }
 
-/// When communication of the step's edges can hide: behind the last backward, and behind the first forward.
+/// Compute that may hide the communication at the ends of a step: the last backward and the first forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Windows {
-    /// Behind which gradients move.
+    /// Backward that hides gradients.
     pub backward: Seconds,
-    /// Behind which parameters move.
+    /// Forward that hides parameters.
     pub forward: Seconds,
     /// Backward of one micro-batch on the busiest rank.
     pub micro_backward: Seconds,
@@ -103,7 +103,8 @@ pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankPara
     stages.iter().zip(stages.iter().rev()).map(mean).collect()
 }
 
-/// Micro-batches whose backward passes go through a virtual stage one after another: its gradients need one reduction for them.
+/// Number of micro-batches whose backward passes go through a virtual stage one after another, so that its gradients need one
+/// reduction for all of them.
 ///
 /// ```text
 /// interleaved    min(p, m)        breadth first, GPipe    m        else    1
@@ -174,7 +175,7 @@ impl Costs<'_> {
         (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
     }
 
-    /// Parameters of a multi-token-prediction layer beside the layer: its projection, 2·h².
+    /// Parameters that multi-token prediction adds to its layer: the projection, 2·h².
     pub(super) fn mtp_parameters(&self, plan: &Plan) -> RankParameters {
         let hidden = f64::from(self.problem.model().hidden);
         RankParameters { dense: 2.0 * hidden.powi(2) / f64::from(plan.layout.tp), ..RankParameters::default() }
@@ -190,8 +191,8 @@ impl Costs<'_> {
         number.max(1.0)
     }
 
-    /// Behind what the edges of the step hide. Under interleaving, earlier chunks' gradients are complete before later
-    /// ones':
+    /// Windows that hide the exchange at the ends of the step. Under interleaving, the gradients of earlier chunks are complete
+    /// before those of later ones:
     ///
     /// ```text
     /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
@@ -244,7 +245,7 @@ impl Costs<'_> {
         self.exchange_beside(self.exchange_of_experts(plan, heaviest), plan, heaviest)
     }
 
-    /// The exchange beside that of the experts, which is known.
+    /// Exchange of all parameters, given that of the experts.
     pub(super) fn exchange_beside(&self, experts: Exchange, plan: &Plan, heaviest: &RankParameters) -> Exchange {
         let (reduce, gather) = self.dense_exchange(plan, heaviest.dense * self.trained_share());
         Exchange { reduce: reduce + experts.reduce, gather: gather + experts.gather }
@@ -274,7 +275,7 @@ impl Costs<'_> {
         if matches!(self.device.format, Format::Fp8 | Format::Fp8Block) { sent.min(held) } else { sent }
     }
 
-    /// Share of the parameters that gradients are exchanged of.
+    /// Share of the parameters whose gradients are exchanged.
     fn trained_share(&self) -> f64 {
         if self.is_lora() { LORA_SHARE } else { 1.0 }
     }

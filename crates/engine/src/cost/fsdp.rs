@@ -31,12 +31,12 @@ pub(super) struct Sharding {
 }
 
 impl Sharding {
-    /// Whether both take no longer than another's.
+    /// Whether neither takes longer than that of `other`.
     fn within(&self, other: &Self) -> bool {
         self.gather <= other.gather && self.scatter <= other.scatter
     }
 
-    /// The lesser of each part of two.
+    /// Smaller of both, part by part.
     fn lesser(&self, other: &Self) -> Self {
         Self { gather: self.gather.min(other.gather), scatter: self.scatter.min(other.scatter) }
     }
@@ -60,9 +60,9 @@ pub(super) struct GatheredRank {
     layers: PerKind,
     /// Their work on a micro-batch.
     work: Work,
-    /// Forward and backward of it.
+    /// Forward and backward time of that work.
     busy: Seconds,
-    /// Whether the head stands here.
+    /// Whether it holds the head.
     is_last: bool,
 }
 
@@ -96,8 +96,8 @@ pub(super) struct GatheredLayers {
 }
 
 impl GatheredLayers {
-    /// Of ranks with these layers of each choice, each with how many are like it and whether the head stands there; `works` are
-    /// those of one layer of each choice.
+    /// Layers of these ranks: each rank is its layers of each choice, the number of ranks that equal it, and whether it holds the
+    /// head; `works` = of one layer of each choice.
     pub fn new<'r>(
         choices: &[LayerChoice],
         works: &[Work],
@@ -135,7 +135,7 @@ pub(super) struct Sharded {
 }
 
 impl Sharded {
-    /// Whether nothing of it takes longer than another's.
+    /// Whether no part takes longer than that of `other`.
     pub fn within(&self, other: &Self) -> bool {
         let Self { kinds, table, outer, update, host } = self;
         kinds.iter().zip(&other.kinds).all(|(a, b)| a.within(b))
@@ -145,7 +145,7 @@ impl Sharded {
             && *host <= other.host
     }
 
-    /// The lesser of each part of two.
+    /// Smaller of both, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
         let Self { kinds, table, outer, update, host } = self;
         Self {
@@ -345,6 +345,7 @@ impl Costs<'_> {
         self.fabric.time(Collective::AllReduce, Bytes::new(mine * self.device.stack.reduce_bytes), group, 1.0)
     }
 
+    /// Time of FSDP's update on the device, of the parameters of the heaviest rank.
     pub(super) fn fsdp_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { data::LORA_SHARE } else { 1.0 };
         let shard = heaviest.dense / f64::from(plan.dense_shards())

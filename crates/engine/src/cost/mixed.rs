@@ -23,7 +23,7 @@ pub struct Mixed<'s, 'a> {
 }
 
 impl<'s, 'a> Mixed<'s, 'a> {
-    /// `stagers` evaluate the plan on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = time of a
+    /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = time of a
     /// send from a rank of stager a to one of stager b, and the time until the link is free again.
     ///
     /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
@@ -34,15 +34,15 @@ impl<'s, 'a> Mixed<'s, 'a> {
     ) -> Self {
         let plan = stagers[0].plan();
         let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
-        let ways: Vec<(Seconds, Seconds)> = (1..chunks)
+        let sends: Vec<(Seconds, Seconds)> = (1..chunks)
             .map(|chunk| {
                 let rank = |chunk| of_rank[plan.schedule.rank_of(chunk, pp) as usize];
                 let (a, b) = (rank(chunk - 1), rank(chunk));
                 if a == b { (stagers[a].send(), Seconds::ZERO) } else { across(a, b) }
             })
             .collect();
-        let send = ways.iter().map(|(way, _)| *way).reduce(Seconds::min).unwrap_or_default();
-        let wires = ways.into_iter().map(|(way, held)| Wire { late: way - send, held }).collect();
+        let send = sends.iter().map(|(time, _)| *time).reduce(Seconds::min).unwrap_or_default();
+        let wires = sends.into_iter().map(|(time, held)| Wire { late: time - send, held }).collect();
         Self { stagers, of_rank, wires, send }
     }
 
@@ -57,7 +57,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
         self.wires.iter().map(|wire| wire.late * 4.0 + wire.held * 2.0).sum()
     }
 
-    /// The price of stages:
+    /// Evaluation of a staged plan:
     ///
     /// ```text
     /// T_step = (T_replayed + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)

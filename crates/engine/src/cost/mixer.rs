@@ -12,7 +12,7 @@ use crate::plan::{CpKind, Plan};
 use crate::units::{Bytes, Seconds};
 
 impl Costs<'_> {
-    /// Norms and residuals of the tokens that this rank holds.
+    /// Adds the norms and residuals of a layer to its cost, for the tokens that this rank holds.
     pub(super) fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let model = self.problem.model();
         let residuals = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
@@ -43,7 +43,7 @@ impl Costs<'_> {
         self.device.stack.eager_operators && self.problem.model().norm == Norm::Rms
     }
 
-    /// Forward and backward time of `calls` calls over so many elements together, operator by operator.
+    /// Forward and backward time of `calls` calls over `elements` elements in all, operator by operator.
     fn by_operators(
         &self,
         (forward, backward): &(Streamed, Streamed),
@@ -54,6 +54,7 @@ impl Costs<'_> {
         (time(forward), time(backward))
     }
 
+    /// Adds the mixer of a layer to its cost: attention, latent attention or a recurrence.
     pub(super) fn mixer(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         match &layer.mixer {
             Mixer::Attention(attention) => self.attention(attention, plan, cost),
@@ -74,7 +75,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Projections, rotary embedding and the attention core.
+    /// Adds projections, rotary embedding and the core of grouped-query attention to a layer's cost.
     fn attention(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
         let (hidden, tp, tokens) =
             (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp), self.tokens(plan));
@@ -125,7 +126,7 @@ impl Costs<'_> {
         cost.dgrad += backward;
     }
 
-    /// Projections, norms and rotary parts of latent attention, and the core.
+    /// Adds projections, norms, rotary parts and the core of latent attention to a layer's cost.
     fn mla(&self, mla: &Mla, plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in mla.projections(self.problem.model().hidden) {
@@ -145,7 +146,7 @@ impl Costs<'_> {
         self.core((heads, heads), dims, Span::Full, self.device.stack.attention, plan, cost);
     }
 
-    /// Scores, softmax and context of one rank; a head of keys is not cut, but copied.
+    /// Adds scores, softmax and context of one rank to a layer's cost; a head of keys is copied, not split.
     fn core(
         &self,
         (heads, kv_heads): (f64, f64),
@@ -190,7 +191,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Projections of a state-space or delta-rule block.
+    /// Adds the projections of a state-space or delta-rule block to a layer's cost.
     fn projected(&self, projections: &[Projection], plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
@@ -199,7 +200,7 @@ impl Costs<'_> {
         }
     }
 
-    /// A scan that the memory bounds, of `inner` channels.
+    /// Adds a memory-bound scan of `inner` channels to a layer's cost.
     fn scan(&self, inner: u64, plan: &Plan, cost: &mut LayerCost) {
         let channels = self.tokens(plan) * inner as f64 / f64::from(plan.layout.tp);
         let scan = self.device.stream(Bytes::new(traffic::SCAN.0.bytes * channels), traffic::SCAN.0.kernels);

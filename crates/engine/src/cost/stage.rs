@@ -34,7 +34,7 @@ pub struct Work {
     pub host: Pair,
     /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
     pub ep_beside: Seconds,
-    /// The part of it that stays exposed where a layer's own compute hides it, not in the sums below either.
+    /// Part of `ep_beside` that a layer's own compute does not hide; not in the sums below either.
     pub ep_exposed: Seconds,
     /// Weight gradients, a part of `compute`.
     pub wgrad: Seconds,
@@ -67,7 +67,7 @@ impl Work {
         RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
     }
 
-    /// The forward of this and the backward of another.
+    /// Work of a pair of passes: the forward of `self` and the backward of `other`.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
@@ -316,7 +316,7 @@ impl Costs<'_> {
         times
     }
 
-    /// Work of a rank of each class, likewise.
+    /// Work of a rank of each class, where its layers are counted and `works` are those of one layer of each choice.
     pub(super) fn works_of_ranks(
         &self,
         plan: &Plan,
@@ -357,17 +357,19 @@ impl Costs<'_> {
     }
 }
 
-/// Work of so many layers of each choice.
+/// Work of `layers` layers of each choice; `works` = of one.
 fn work_of_layers(works: &[Work], layers: &[f64]) -> Work {
     let mut work = Work::default();
     works.iter().zip(layers).filter(|(_, times)| **times > 0.0).for_each(|(one, times)| work.add(one, *times));
     work
 }
 
+/// Work of the input embedding.
 pub(super) fn embedding(ends: &Ends) -> Work {
     Work { compute: ends.embedding, tp: ends.embedding_comm, ..Work::default() }
 }
 
+/// Work of the output head and the loss.
 pub(super) fn loss(ends: &Ends) -> Work {
     Work { compute: ends.head, tp: ends.head_comm, ..Work::default() }
 }

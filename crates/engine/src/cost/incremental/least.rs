@@ -164,8 +164,8 @@ pub(super) fn least_flow(
         .reduce(Seconds::max)
 }
 
-/// `DualPipe`, whose ranks hold two stages each: no rank takes less than the mean of all, and the mean rank waits for
-/// (p/2 − 1)/2 forwards before its first.
+/// Lower bound on the simulated time of a flow through `DualPipe`, whose ranks hold two stages each: some rank takes no less than the
+/// mean of all, and the mean rank waits for (p/2 − 1)/2 forwards before its first.
 fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> Option<Seconds> {
     let (pairs, pp) = (Pairs::of(costs, plan)?, f64::from(plan.layout.pp));
     let mean: Seconds = ranks.iter().map(|(work, times)| pairs.of_rank(work) * (times / pp)).sum();
@@ -176,20 +176,21 @@ fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> 
 /// Bounds on the time that pairs of a bidirectional pipeline save and cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pairs {
-    /// A pass's own work, against what it takes alone.
+    /// Factor on the work of a pass alone.
     work: f64,
-    /// Its expert traffic, likewise.
+    /// Factor on the expert traffic of a pass alone.
     traffic: f64,
-    /// How much slower compute is in a pair, and the share of expert traffic that it may hide.
+    /// Factor by which compute is slower in a pair.
     slower: f64,
+    /// Share of the expert traffic that a pair may hide.
     hidden: f64,
 }
 
 impl Pairs {
-    /// Of schedules without pairs: what passes take alone is what they take.
+    /// Bounds of schedules without pairs.
     pub const NONE: Self = Self { work: 1.0, traffic: 1.0, slower: 1.0, hidden: 0.0 };
 
-    /// `None` where the schedule does not run.
+    /// Bounds for a plan; `None` where its schedule does not run.
     ///
     /// ```text
     /// Σ over pairs and passes alone  ≥  m·(F + B)·(1 + (κ−1)·f) + m·E·(1 − θ·g)          f, g = least and largest share paired

@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
 use crate::split::layers as split;
 
-/// Ranks that do the same.
+/// Class of ranks with the same work.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Class {
     /// Layers of each choice, those of multi-token prediction among them.
@@ -21,7 +21,7 @@ pub(super) struct Class {
     pub first: bool,
     /// Whether the head lies here.
     pub last: bool,
-    /// How many such ranks.
+    /// Number of its ranks.
     pub count: f64,
     /// Layers of each choice in the virtual stages before the first one of the last such rank.
     pub before: PerKind,
@@ -29,7 +29,7 @@ pub(super) struct Class {
     pub embedding_before: bool,
 }
 
-/// Ranks that hold the same.
+/// Class of ranks with the same parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Hold {
     /// All of them, in order.
