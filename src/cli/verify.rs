@@ -11,8 +11,8 @@ use super::measure::{ProbeArgs, cuda, machine, open, resume, take, top};
 use super::{Outcome, files, output};
 use crate::files::Existing;
 use crate::question::Question;
-use crate::question::again::again;
-use crate::report::again::{Again, sheet as again_sheet};
+use crate::question::recalibrated::recalibrated;
+use crate::report::recalibrated::{Recalibrated, sheet as recalibrated_sheet};
 use crate::report::{json, verify as sheets};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -50,7 +50,7 @@ struct Document<'a> {
     #[serde(flatten)]
     verification: &'a Verification,
     #[serde(skip_serializing_if = "Option::is_none")]
-    again: Option<&'a Again>,
+    again: Option<&'a Recalibrated>,
 }
 
 /// Runs the command; any verdict other than "confirmed" is a failure.
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
     let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
     let verification = verify(&problem, &known, &samples, &plans);
-    let again = again(&problem, &known);
+    let recalibrated = recalibrated(&problem, &known);
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
             schema: json::SCHEMA,
@@ -113,11 +113,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
             machine: &samples.machine,
             basis: samples.basis,
             verification: &verification,
-            again: again.as_ref(),
+            again: recalibrated.as_ref(),
         })?
     } else {
         let mut sheets = sheets::report(&problem.heading(), &samples, &verification);
-        sheets.extend(again.as_ref().map(again_sheet));
+        sheets.extend(recalibrated.as_ref().map(recalibrated_sheet));
         output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;

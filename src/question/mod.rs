@@ -14,7 +14,6 @@
 //! # }
 //! ```
 
-pub mod again;
 mod answer;
 mod budget;
 mod calibration;
@@ -34,6 +33,7 @@ mod part;
 mod place;
 mod plan;
 mod pooled;
+pub mod recalibrated;
 mod recipe;
 mod refine;
 mod replay;

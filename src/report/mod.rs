@@ -1,6 +1,5 @@
 //! Reports: text sheets for people, versioned JSON and CSV for programs, all from the library's own types.
 
-pub mod again;
 pub mod answer;
 pub mod basis;
 pub mod bill;
@@ -20,6 +19,7 @@ pub mod plans;
 pub mod pools;
 pub mod pools_document;
 mod prediction;
+pub mod recalibrated;
 mod recommended;
 pub mod refined;
 pub mod sweep;

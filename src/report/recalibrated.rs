@@ -18,7 +18,7 @@ pub struct ChangedTerm {
 
 /// Plan to launch by the catalogue's figures of a device and by the calibrated ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Again {
+pub struct Recalibrated {
     /// Plan to launch before.
     pub before: String,
     /// Its step time with the catalogue's figures.
@@ -33,7 +33,7 @@ pub struct Again {
     pub after_s: Seconds,
 }
 
-impl Again {
+impl Recalibrated {
     /// Whether the measurement changes the plan to launch.
     pub fn is_changed(&self) -> bool {
         self.before != self.after
@@ -41,9 +41,9 @@ impl Again {
 }
 
 /// Terms of the plan to launch before and after, and the plan to launch after.
-pub fn sheet(again: &Again) -> Sheet {
-    let Again { before, before_s, recalibrated_s, terms, after, after_s } = again;
-    let title = if again.is_changed() {
+pub fn sheet(outcome: &Recalibrated) -> Sheet {
+    let Recalibrated { before, before_s, recalibrated_s, terms, after, after_s } = outcome;
+    let title = if outcome.is_changed() {
         format!("The search again with these figures: another plan, {after}, {after_s} a step")
     } else {
         "The search again with these figures: the same plan".into()
