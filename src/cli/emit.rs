@@ -89,18 +89,22 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
-    let question = EmitQuestion {
+    let answer = question(args, problem, plan).answer().map_err(anyhow::Error::from);
+    // what a document asks is wrong in the document
+    let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
+    files_or_talk(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
+}
+
+/// Question of the files of one plan.
+fn question(args: &Args, problem: Question, plan: String) -> EmitQuestion {
+    EmitQuestion {
         framework: args.framework.clone(),
         problem,
         plan,
         refine: args.refine,
         steps: args.steps,
         release: args.release.clone(),
-    };
-    let answer = question.answer().map_err(anyhow::Error::from);
-    // what a document asks is wrong in the document
-    let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
-    files_or_talk(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
+    }
 }
 
 /// Writes the files of the best plans, each into a folder of its own, and a Slurm array of them.
@@ -119,14 +123,7 @@ fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
     };
     let (mut folders, mut first) = (Vec::new(), None);
     for (at, (problem, plan)) in asked.into_iter().enumerate() {
-        let question = EmitQuestion {
-            framework: args.framework.clone(),
-            problem,
-            plan,
-            refine: args.refine,
-            steps: args.steps,
-            release: args.release.clone(),
-        };
+        let question = question(args, problem, plan);
         let Some(files) = files_or_talk(question.answer()?) else { continue };
         let folder = folder_of(at + 1);
         written(&out.join(&folder), &files, existing)?;

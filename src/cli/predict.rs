@@ -83,7 +83,6 @@ const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu",
 /// Rows that are read, predicted and printed together: enough for every core, and little memory.
 const TOGETHER: usize = 1024;
 
-/// Runs the command; lines are printed as rows are read, so a file of any length takes the same memory.
 /// Runs of a file that may contradict others; none without a file.
 pub fn witnesses(path: Option<&Path>) -> Result<Vec<Row>> {
     let Some(path) = path else { return Ok(Vec::new()) };
@@ -92,6 +91,7 @@ pub fn witnesses(path: Option<&Path>) -> Result<Vec<Row>> {
     runs::read(file).with_context(|| origin)
 }
 
+/// Runs the command; lines are printed as rows are read, so a file of any length takes the same memory.
 pub fn run(args: &Args) -> Result<Outcome> {
     let sets = args.runs.sets()?;
     let mut rows = runs::rows(args.runs.open()?).with_context(|| args.runs.origin())?;

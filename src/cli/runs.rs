@@ -53,7 +53,7 @@ pub fn run(command: &RunsCommand) -> Result<Outcome> {
         let row = Row { id: Some(name(path)), source: Some(origin.clone()), ..run.row };
         let row = model.as_ref().map_or(row.clone(), |model| log::of_model(model, row));
         let row = log::fill(row, &cells).map_err(|error| anyhow!("--with: {error}"))?;
-        said(&origin, run.steps, &row);
+        report(&origin, run.steps, &row);
         rows.push(row);
     }
     let text = log::to_csv(&rows)?;
@@ -76,7 +76,7 @@ fn cell(item: &str) -> Result<(String, String)> {
 }
 
 /// Reports on stderr what was found, and what a prediction still needs.
-fn said(origin: &str, steps: usize, row: &Row) {
+fn report(origin: &str, steps: usize, row: &Row) {
     let framework = row.framework.as_deref().unwrap_or_default();
     let seconds = row.step_time_canon_s.map_or_else(|| "no step time".to_owned(), |s| format!("{s:.4} s a step"));
     output::talk(&format!("{origin}: {framework}, {steps} steps logged, {seconds}"));

@@ -49,6 +49,13 @@ pub struct Args {
     slurm: Option<u32>,
     #[command(flatten)]
     force: ForceArgs,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Arguments of what is printed of the results.
+#[derive(Debug, clap::Args)]
+struct ShownArgs {
     /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
@@ -75,12 +82,8 @@ struct MergeArgs {
     out: PathBuf,
     #[command(flatten)]
     force: ForceArgs,
-    /// Number of cheapest options to show, in addition to the Pareto front.
-    #[arg(long, value_name = "K", default_value_t = 10)]
-    top: usize,
-    /// Output format.
-    #[arg(long, value_enum, default_value = "table")]
-    format: OutputFormat,
+    #[command(flatten)]
+    shown: ShownArgs,
 }
 
 /// Runs the command.
@@ -107,7 +110,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     ));
     let Some(folder) = &args.out else {
         let records = in_memory(&sweep, all, &effort)?;
-        return answer(&sweep, &Selection::of_all(records), None, args.top, args.format);
+        return answer(&sweep, &Selection::of_all(records), None, args.shown.top, args.shown.format);
     };
     let own = [folder.join(store::file_name(shard)), folder.join(store::file_name(shard)).with_extension("part")];
     // what stands beside results of this sweep was made from them; results themselves are never replaced
@@ -148,7 +151,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Ok(Outcome::Answered);
     }
     let written = Written { folder, results: &path, existing };
-    answer(&sweep, &Selection::read(&path)?, Some(&written), args.top, args.format)
+    answer(&sweep, &Selection::read(&path)?, Some(&written), args.shown.top, args.shown.format)
 }
 
 /// Reports that are made from results, beside them.
@@ -231,7 +234,7 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
     let selection = store::merge(&files, &target, Expected { digest: &sweep.digest, options }, existing)?;
     talk(&format!("{}: {options} options of {} files", target.display(), files.len()));
     let written = Written { folder: &args.out, results: &target, existing };
-    answer(&sweep, &selection, Some(&written), args.top, args.format)
+    answer(&sweep, &selection, Some(&written), args.shown.top, args.shown.format)
 }
 
 fn answer(
