@@ -57,15 +57,15 @@ impl<'a> Analytic<'a> {
     /// contended = T·(1 + σ)          sustained = T/κ
     /// ```
     ///
-    /// Of the probe's own attention it knows the algorithm alone, and says what FlashAttention-2 takes.
+    /// The probe's own attention is predicted as FlashAttention-2, whose algorithm it runs.
     pub fn predict(&self, kernel: &Kernel) -> Seconds {
         match kernel {
-            Kernel::Gemm(gemm) => self.product(gemm),
-            Kernel::Contended(gemm) => self.product(gemm) * (1.0 + self.cluster.gpu.contention.value),
+            Kernel::Gemm(gemm) => self.gemm(gemm),
+            Kernel::Contended(gemm) => self.gemm(gemm) * (1.0 + self.cluster.gpu.contention.value),
             Kernel::Sustained(gemm) => {
                 let curves = &self.cluster.gpu.gemm;
                 let curve = curves.get(&gemm.format).unwrap_or(&curves[&Format::Bf16]);
-                self.product(gemm) / curve.sustained
+                self.gemm(gemm) / curve.sustained
             }
             Kernel::Attention(core) => {
                 let mut gpu = self.cluster.gpu.clone();
@@ -92,7 +92,8 @@ impl<'a> Analytic<'a> {
         }
     }
 
-    fn product(&self, gemm: &Gemm) -> Seconds {
+    /// Predicted time of a GEMM at full clocks.
+    fn gemm(&self, gemm: &Gemm) -> Seconds {
         let mut gpu = self.cluster.gpu.clone();
         full_clocks(&mut gpu);
         Device { gpu: &gpu, ..self.device() }.gemm_pass(&gemm.into(), gemm.format, gemm.pass)
@@ -103,7 +104,7 @@ impl<'a> Analytic<'a> {
     }
 }
 
-/// Full clocks, since a loop of one short kernel does not heat the device.
+/// Sets full clocks, since a loop of one short kernel does not heat the device.
 fn full_clocks(gpu: &mut meshwright_engine::gpu::Gpu) {
     for curve in gpu.gemm.values_mut() {
         curve.sustained = 1.0;

@@ -64,7 +64,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Loss after so many trials, or after the last.
+    /// Relative loss after `trials` trials, or after the last.
     pub fn after(&self, trials: usize) -> f64 {
         let at = trials.min(self.regrets.len());
         at.checked_sub(1).map_or(f64::INFINITY, |at| self.regrets[at])
@@ -77,15 +77,17 @@ pub fn replay(choice: &MeasuredChoice, rule: TrialRule, tolerance: f64) -> Repla
         TrialRule::Tune(table) => tuned(choice, table, tolerance),
         TrialRule::Model => in_order(choice, &by_model(choice)),
         TrialRule::Random(seed) => in_order(choice, &shuffled(choice.plans.len(), seed)),
-        TrialRule::SpaceFilling => in_order(choice, &spread(choice)),
+        TrialRule::SpaceFilling => in_order(choice, &maximin(choice)),
         TrialRule::AutoConfigurator => in_order(choice, &grid(choice)),
     }
 }
 
+/// Least measured time of a choice.
 fn fastest(choice: &MeasuredChoice) -> f64 {
     choice.plans.iter().filter_map(|plan| plan.measured).fold(f64::INFINITY, f64::min)
 }
 
+/// Replay of trials in a fixed order.
 fn in_order(choice: &MeasuredChoice, order: &[usize]) -> Replay {
     let (best, mut found) = (fastest(choice), f64::INFINITY);
     let regrets = order.iter().take(MOST).map(|&at| {
@@ -95,6 +97,7 @@ fn in_order(choice: &MeasuredChoice, order: &[usize]) -> Replay {
     Replay { regrets: regrets.collect(), stopped: None }
 }
 
+/// Replay of trials by expected improvement.
 fn tuned(choice: &MeasuredChoice, table: &DiscrepancyTable, tolerance: f64) -> Replay {
     let plans = &choice.plans;
     let point =
@@ -134,7 +137,7 @@ fn by_model(choice: &MeasuredChoice) -> Vec<usize> {
     order
 }
 
-/// Order of a linear congruential shuffle (Fisher and Yates; SplitMix64).
+/// Random order of `n` indices: Fisher–Yates shuffle with the generator SplitMix64.
 fn shuffled(n: usize, mut seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for at in (1..n).rev() {
@@ -147,7 +150,8 @@ fn shuffled(n: usize, mut seed: u64) -> Vec<usize> {
     order
 }
 
-fn spread(choice: &MeasuredChoice) -> Vec<usize> {
+/// Order in which each layout is as far as possible from those before it, beginning near the mean (maximin design).
+fn maximin(choice: &MeasuredChoice) -> Vec<usize> {
     let place = |at: usize| choice.plans[at].traits.coordinates;
     let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>();
     let n = choice.plans.len();

@@ -7,12 +7,12 @@ use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::problem::Problem;
 
-/// A published layout on the asked cluster.
+/// A published layout, evaluated on the question's cluster.
 #[derive(Clone, Debug)]
 pub struct PublishedPlan {
     /// Where it was published, and for how many GPUs.
     pub layout: &'static PublishedLayout,
-    /// The layout with the replicas of the asked cluster.
+    /// Evaluation of the layout with the replicas of the question's cluster.
     pub evaluation: Evaluation,
     /// Whether it fits, by the model.
     pub fits: bool,

@@ -1,4 +1,4 @@
-//! Text that knows of every character on which line it was written, and whether quotes protect it.
+//! Text whose characters know the line that they were written on, and whether quotes protect them.
 
 /// Character of a script, with its line and whether it is quoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,9 @@ pub struct Glyph {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text(pub Vec<Glyph>);
 
-/// Opens and closes the name of what could not be resolved, inside of a text: private characters that no script has.
+/// Character before the name of something unresolved inside a text; a private one, which no script has.
 const OPEN: char = '\u{E000}';
+/// Character after such a name.
 const CLOSE: char = '\u{E001}';
 
 impl Text {
@@ -40,17 +41,17 @@ impl Text {
         Self(text.chars().filter(|c| *c != '\r').map(|char| Glyph { char, line, quoted: false }).collect())
     }
 
-    /// Stands for what cannot be resolved: a variable, a command's output.
+    /// Text that stands for something unresolved: a variable, a command's output.
     pub fn unresolved(name: &str, line: u32) -> Self {
         Self::on(&format!("{OPEN}{}{CLOSE}", name.replace(char::is_whitespace, "\u{A0}")), line).quoted(true)
     }
 
-    /// The names of what is not resolved in it.
+    /// Names of what is unresolved in the text.
     pub fn missing(&self) -> Vec<String> {
         names(&self.plain())
     }
 
-    /// The characters alone; what is not resolved is written in its shell form.
+    /// Its characters, with the marks around unresolved names.
     pub fn plain(&self) -> String {
         self.0.iter().map(|glyph| glyph.char).collect()
     }

@@ -12,14 +12,14 @@ const PER_STAGE: &str = "parallelism.pipeline_parallel_layers_per_stage";
 /// Most stages that are spelled out: a slip must not take the memory.
 const MOST_STAGES: u32 = 100_000;
 
-/// Layers that the embedding and the head stand for.
+/// Weights of the embedding and of the head in layers: the first and the last stage hold that many layers less.
 fn weights(document: &Document) -> [u32; 2] {
     let weight = |end| document.number(&format!("parallelism.pipeline_parallel_{end}_stage_less_layers")).unwrap_or(1);
     [weight("first"), weight("last")]
 }
 
-/// Stages of each rank under a schedule that takes `usual` of them: as many as are spelled out, else as the layers of a stage
-/// ask for.
+/// Number of stages of each rank: that of the stages that are spelled out, else that which the layers of a stage ask for, else
+/// `usual`, the schedule's own.
 pub fn stages_of_rank(document: &Document, layers: Option<u32>, pp: u32, usual: u32) -> u32 {
     if let Some(parts) = document.count(PARTS) {
         if parts >= pp && parts.is_multiple_of(pp) {
@@ -41,7 +41,7 @@ pub fn stages_of_rank(document: &Document, layers: Option<u32>, pp: u32, usual: 
     of_rank.min(u64::from(MOST_STAGES)) as u32
 }
 
-/// The layers of each stage, `v` stages a rank; of a model of so many layers, where that is known.
+/// Split of a model's layers over `pp` ranks of `v` stages each; `layers` = of the model, where it is known.
 pub fn split(document: &Document, layers: Option<u32>, pp: u32, v: u32) -> Option<LayerSplit> {
     let stages = pp.checked_mul(v).filter(|stages| *stages <= MOST_STAGES)?;
     let [first, last] = weights(document);
@@ -62,7 +62,7 @@ pub fn split(document: &Document, layers: Option<u32>, pp: u32, v: u32) -> Optio
     Some(if holds { plainest(&counts, pp, 0, last) } else { LayerSplit::stages(&counts, 0, last) })
 }
 
-/// Layers of each part that is spelled out: names of modules, or the counts of a call.
+/// Layers of each stage that is spelled out by names of modules, or by the counts of a call.
 fn named(document: &Document, parts: u32) -> Option<Vec<u32>> {
     let layers =
         |part| document.words(&format!("{PARTS}.{part}")).iter().filter(|name| name.contains("layers.")).count();
@@ -76,10 +76,11 @@ fn named(document: &Document, parts: u32) -> Option<Vec<u32>> {
     given.iter().filter_map(numbers).find(|counts| counts.len() == parts as usize)
 }
 
-/// L + f + l layers spread evenly, the first stages taking what is over; f of the first and l of the last are not layers.
+/// Layers of each stage where torchtitan spreads L + f + l of them evenly, the first stages taking the remainder; f on the first stage
+/// and l on the last stand for the embedding and the head.
 ///
 /// # Errors
-/// Says what torchtitan refuses.
+/// Torchtitan refuses the split, for the reason given.
 fn weighed(layers: u32, stages: u32, first: u32, last: u32) -> Result<Vec<u32>, String> {
     if stages == 1 {
         return Ok(vec![layers]);
