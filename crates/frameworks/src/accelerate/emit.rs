@@ -6,7 +6,7 @@
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{FIRST, NODE, PORT, environment, nodes_of};
+use crate::emit::launcher::{FIRST, NODE, PORT, environment, launch_script, nodes_of, own_code_duties, with_duties};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -106,30 +106,22 @@ pub(crate) fn launcher(request: &Request) -> Snippet<Shell> {
 
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["train.py, the model's own code, must:"]);
-    text.comments([format!(
-        "  * build {} and read sequences of {} tokens",
-        problem.model().name,
-        problem.workload().seq_len
-    )]);
-    text.comments(request.timing_duty().map(|duty| format!("  * {duty}")));
+    let mut duties = own_code_duties(request);
     if plan.layout.tp > 1 {
-        text.comments(["  * load it with tp_plan=\"auto\" on the Accelerator's mesh"]);
+        duties.push("load it with tp_plan=\"auto\" on the Accelerator's mesh".into());
     }
     if plan.layout.cp > 1 {
-        text.comments(["  * run each step in accelerator.maybe_context_parallel(), with scaled_dot_product_attention"]);
+        duties.push("run each step in accelerator.maybe_context_parallel(), with scaled_dot_product_attention".into());
     }
     let checkpoints = plan.zero == ZeroStage::Zero && plan.recompute == Recompute::Full;
     if checkpoints {
-        text.comments(["  * call model.gradient_checkpointing_enable()"]);
+        duties.push("call model.gradient_checkpointing_enable()".into());
     }
     if problem.workload().adaptation == Adaptation::Lora {
-        text.comments(["  * freeze the base and train low-rank adapters"]);
+        duties.push("freeze the base and train low-rank adapters".into());
     }
-    text.comments(["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py."]);
-    text.fixed("set -euo pipefail\n");
+    let comments = with_duties("train.py, the model's own code, must:", &duties);
+    let mut text = launch_script(&LIMITS, request, &[], comments);
     environment(&mut text, request);
     text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", request.accumulation()));
     let checkpointing = Snippet::fixed(if checkpoints { " --gradient_checkpointing True" } else { "" });

@@ -6,8 +6,8 @@ use super::limits::LIMITS;
 use crate::accelerate::emit::mesh_of;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -94,13 +94,15 @@ fn data(request: &Request, text: &mut Lines<Yaml>) {
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
-        "name goes to axolotl, such as --learning-rate=1e-5.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
+            "name goes to axolotl, such as --learning-rate=1e-5.",
+        ],
+    );
     no_marks(&mut text, CONFIG, "axolotl.yaml: set these: base model, data, folders, and the rank of adapters");
     environment(&mut text, request);
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));

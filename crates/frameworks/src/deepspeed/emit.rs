@@ -6,12 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::limits::LIMITS;
-use crate::emit::header::lines;
-use crate::emit::language::Shell;
-use crate::emit::launcher::{distributed, environment, nodes_of};
+use crate::emit::launcher::{distributed, environment, launch_script, nodes_of, own_code_duties, with_duties};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::snippet;
-use crate::emit::text::Lines;
 use crate::rules::bytes_are;
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
 use meshwright_engine::workload::Adaptation;
@@ -101,30 +98,25 @@ fn zero(request: &Request) -> Value {
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let Layout { tp, cp, pp, ep, .. } = plan.layout;
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["The JSON sets batch, sharding and formats. train.py, the model's own code, must:"]);
-    let mut must =
-        vec![format!("build {} and read sequences of {} tokens", problem.model().name, problem.workload().seq_len)];
-    must.extend(request.timing_duty());
+    let mut duties = own_code_duties(request);
     if pp > 1 {
-        must.push(format!(
+        duties.push(format!(
             "be a PipelineModule(num_stages={pp}, partition_method=\"uniform\") and call engine.train_batch()"
         ));
     }
     if tp > 1 {
-        must.push(format!("have layers that AutoTP knows, cut into {tp} (Hugging Face models are)"));
+        duties.push(format!("have layers that AutoTP knows, cut into {tp} (Hugging Face models are)"));
     }
     if cp > 1 {
-        must.push(format!(
+        duties.push(format!(
             "give each of {cp} ranks its part of the sequence and wrap attention in DistributedAttention"
         ));
     }
     if ep > 1 {
-        must.push(format!("have experts that AutoEP knows, spread over {ep} ranks"));
+        duties.push(format!("have experts that AutoEP knows, spread over {ep} ranks"));
     }
     match plan.recompute {
-        Recompute::Full if pp == 1 => must.push("run every layer through deepspeed.checkpointing.checkpoint".into()),
+        Recompute::Full if pp == 1 => duties.push("run every layer through deepspeed.checkpointing.checkpoint".into()),
         Recompute::Full
         | Recompute::None
         | Recompute::PerOp
@@ -133,11 +125,10 @@ fn script(request: &Request) -> EmittedFile {
         | Recompute::Selective(_) => {}
     }
     if problem.workload().adaptation == Adaptation::Lora {
-        must.push("freeze the base and train low-rank adapters".into());
+        duties.push("freeze the base and train low-rank adapters".into());
     }
-    text.comments(must.iter().map(|what| format!("  * {what}")));
-    text.comments(["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py."]);
-    text.fixed("set -euo pipefail\n");
+    let whose = "The JSON sets batch, sharding and formats. train.py, the model's own code, must:";
+    let mut text = launch_script(&LIMITS, request, &[], with_duties(whose, &duties));
     environment(&mut text, request);
     let (nodes, per_node) = nodes_of(request);
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));

@@ -1,10 +1,12 @@
 //! Start of the processes: `torchrun` on every node, the environment, and variables that the user sets.
 
+use super::header::lines;
 use super::language::Shell;
 use super::request::Request;
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
 use meshwright_engine::gpu::Format;
+use meshwright_planner::limits::Limits;
 
 /// Nodes and GPUs on each: a part of one node stays one node.
 pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
@@ -44,6 +46,34 @@ pub(crate) fn distributed(nodes: u32, per_node: u32) -> Vec<Snippet<Shell>> {
         snippet!("--master-port {}", Snippet::fixed(PORT)),
     ];
     counts.into_iter().chain(meeting).collect()
+}
+
+/// Beginning of a launch script: the header of its plan with `notes`, these comments, and the rule that the first error ends it.
+pub(crate) fn launch_script<S: AsRef<str>>(
+    framework: &Limits,
+    request: &Request,
+    notes: &[String],
+    comments: impl IntoIterator<Item = S>,
+) -> Lines<Shell> {
+    let mut text = Lines::new();
+    text.comments(lines(framework, request, notes));
+    text.comments(comments);
+    text.fixed("set -euo pipefail\n");
+    text
+}
+
+/// Duties of `train.py`, which the model's own code has whatever the framework.
+pub(crate) fn own_code_duties(request: &Request) -> Vec<String> {
+    let problem = request.costs.problem;
+    let build = format!("build {} and read sequences of {} tokens", problem.model().name, problem.workload().seq_len);
+    [build].into_iter().chain(request.timing_duty()).collect()
+}
+
+/// Comments that list the duties of `train.py` below `whose`, and say how the script is started.
+pub(crate) fn with_duties(whose: &str, duties: &[String]) -> Vec<String> {
+    let start = "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py.";
+    let listed = duties.iter().map(|duty| format!("  * {duty}"));
+    [whose.to_owned()].into_iter().chain(listed).chain([start.to_owned()]).collect()
 }
 
 /// A variable that the user sets: its name, and what it holds.

@@ -28,7 +28,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A priced plan as it is.
+    /// Request of a priced plan, without options.
     pub const fn new(costs: &'a Costs<'a>, evaluation: &'a Evaluation) -> Self {
         Self { costs, evaluation, recipe: None, steps: None, release: None, staged: None, pools: None }
     }

@@ -6,8 +6,8 @@
 use super::limits::{LIMITS, PARALLEL};
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Python, Shell, Yaml};
-use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of, wanted};
+use crate::emit::language::{Python, Yaml};
+use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -199,13 +199,15 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. Data and tokenizer are set in its YAML, or in others whose names follow",
-        "its own.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Data and tokenizer are set in its YAML, or in others whose names follow",
+            "its own.",
+        ],
+    );
     wanted(&mut text, &[("GPT_NEOX", "a checkout of GPT-NeoX")]);
     no_marks(&mut text, CONFIG, "gpt_neox.yml: set these: data, tokenizer, and for training steps and a folder");
     environment(&mut text, request);

@@ -6,8 +6,8 @@ use super::limits::LIMITS;
 use crate::accelerate::emit as accelerate;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -74,13 +74,15 @@ fn config(request: &Request) -> EmittedFile {
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
-        "name goes to LLaMA-Factory, such as learning_rate=1e-5.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
+            "name goes to LLaMA-Factory, such as learning_rate=1e-5.",
+        ],
+    );
     no_marks(
         &mut text,
         CONFIG,

@@ -6,8 +6,8 @@
 use super::limits::{CAP, LIMITS};
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{FIRST, NODE, PORT, UNSET, environment, no_marks, nodes_of, wanted};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{FIRST, NODE, PORT, UNSET, environment, launch_script, no_marks, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -235,13 +235,15 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer, duration and folder are set in its YAML; what follows",
-        "its name goes to llm-foundry, such as optimizer.lr=0.0001.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer, duration and folder are set in its YAML; what follows",
+            "its name goes to llm-foundry, such as optimizer.lr=0.0001.",
+        ],
+    );
     wanted(&mut text, &[("LLM_FOUNDRY", "a checkout of llm-foundry")]);
     no_marks(
         &mut text,

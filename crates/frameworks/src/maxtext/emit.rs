@@ -5,8 +5,8 @@
 use super::limits::{LIMITS, OFFLOADED, POLICIES, inside_and_across};
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, nodes_of, wanted};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -129,10 +129,12 @@ const VARIABLES: &[Wanted] = &[
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, _) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["Run it in this folder, once a host; on GPUs under Slurm: sbatch launch.sbatch"]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        ["Run it in this folder, once a host; on GPUs under Slurm: sbatch launch.sbatch"],
+    );
     wanted(&mut text, if request.steps.is_some() { &VARIABLES[..2] } else { VARIABLES });
     if request.costs.problem.cluster().gpu.vendor != "Google" && nodes > 1 {
         text.comments(["JAX meets on the first node; on TPUs it asks the platform."]);

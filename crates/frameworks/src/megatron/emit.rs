@@ -10,12 +10,10 @@ use super::flags::{Releases, names};
 use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
-use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
+use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
-use crate::emit::text::Lines;
 use crate::sizes::Sizes;
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
 use meshwright_planner::limits::Obstacle;
@@ -76,7 +74,7 @@ const TRAINING: [&str; 7] = [
 /// Learning rate, before the steps over which it rises; to be edited.
 const RATE: [&str; 3] = ["--lr 3e-4", "--min-lr 3e-5", "--lr-decay-style cosine"];
 
-/// Arguments that a run needs beside the plan; to be edited.
+/// Arguments that a run needs in addition to the plan; to be edited.
 const RUN: [&str; 6] = [
     "--clip-grad 1.0",
     "--weight-decay 0.1",
@@ -118,10 +116,12 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<E
     arguments.notes.push(format!("every flag is one of Megatron core {releases}; --release writes those of another"));
     let plan = &request.evaluation.plan;
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &arguments.notes));
-    text.comments([rank_order(plan.order), "Run it once a node; under Slurm: sbatch launch.sbatch"]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &arguments.notes,
+        [rank_order(plan.order), "Run it once a node; under Slurm: sbatch launch.sbatch"],
+    );
     wanted(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
     environment(&mut text, request);
     if let Some(connections) = connections(request) {
@@ -179,7 +179,7 @@ pub(crate) const fn rank_order(order: RankOrder) -> &'static str {
     }
 }
 
-/// A flag as it is typed, for messages.
+/// Flag as the user types it, for messages.
 fn written_text(setting: &FlagSetting) -> String {
     let words = match &setting.value {
         FlagValue::On => Vec::new(),
@@ -189,7 +189,7 @@ fn written_text(setting: &FlagSetting) -> String {
     [&[setting.flag][..], &words].concat().join(" ").replacen("", "--", 1)
 }
 
-/// A flag as it is typed.
+/// Flag as the user types it.
 fn written(setting: &FlagSetting) -> Snippet<Shell> {
     let flag = Snippet::fixed(setting.flag);
     match &setting.value {

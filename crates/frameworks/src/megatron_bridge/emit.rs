@@ -6,8 +6,8 @@
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
-use crate::emit::language::{Python, Shell};
-use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
+use crate::emit::language::Python;
+use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -270,10 +270,8 @@ const TRAINING: &str = "    cfg.dataset.blend = [os.environ.get(\"DATA\")], None
 /// The launch script.
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
-    text.fixed("set -euo pipefail\n");
+    let mut text =
+        launch_script(&LIMITS, request, &[], ["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
     let of_run = if request.steps.is_some() { &[][..] } else { VARIABLES };
     let adapts = request.costs.problem.workload().adaptation == Adaptation::Lora;
     let variables: Vec<Wanted> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();

@@ -8,12 +8,10 @@ use super::limits::{LIMITS, narrow_gradients};
 use super::trainer::emit as trainer;
 use super::trainer::limits::trains;
 use crate::emit::flags::{FlagSetting, FlagValue};
-use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::wanted;
+use crate::emit::launcher::{launch_script, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
-use crate::emit::text::Lines;
 use crate::megatron::emit::ArgumentGroups;
 use crate::sizes::Sizes;
 use meshwright_engine::gpu::AttentionKernel;
@@ -59,12 +57,14 @@ fn script(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
             "ms-swift has no CUDA graphs and hides no exchange with experts, which the prediction assumed".into(),
         );
     }
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &notes));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --lr 1e-5.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &notes,
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --lr 1e-5.",
+        ],
+    );
     wanted(&mut text, VARIABLES);
     processes(request, &mut text);
     text.array("PLAN_ARGS", settings(request, arguments));

@@ -5,8 +5,8 @@
 use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of, wanted};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -54,7 +54,7 @@ logging:
 tokenizer:
   tokenizer_max_length: null";
 
-/// Checkpoints and data of a training run, with marks in the place of what the user sets.
+/// Checkpoints and data of a training run, with marks where the user sets values.
 const TRAINING: &str = "\
 # To be edited: all that says TO_BE_SET.
 checkpoints:
@@ -154,12 +154,12 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        ["Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML."],
+    );
     wanted(&mut text, &[("NANOTRON", "a checkout of nanotron")]);
     if request.steps.is_none() {
         no_marks(&mut text, CONFIG, "nanotron.yaml: set these: folders of data and checkpoints, tokenizer");

@@ -9,8 +9,8 @@ mod module;
 use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Python, Shell};
-use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
+use crate::emit::language::Python;
+use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -205,13 +205,15 @@ const VARIABLES: &[Wanted] = &[
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments([
-        "Run it in this folder, once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to the configuration, such as",
-        "--train_module.optim.lr=0.0001.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &[],
+        [
+            "Run it in this folder, once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to the configuration, such as",
+            "--train_module.optim.lr=0.0001.",
+        ],
+    );
     wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
     environment(&mut text, request);
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));

@@ -6,8 +6,8 @@
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
-use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, nodes_of, wanted};
+use crate::emit::language::Yaml;
+use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -169,13 +169,15 @@ const VARIABLES: &[Wanted] = &[
 
 fn script(request: &Request, notes: &[String]) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, notes));
-    text.comments([
-        "Run it in this folder, once a node, in Primus' container or environment; under Slurm: sbatch launch.sbatch. What follows",
-        "its name goes to Primus, such as --lr 0.0001.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        notes,
+        [
+            "Run it in this folder, once a node, in Primus' container or environment; under Slurm: sbatch launch.sbatch. What follows",
+            "its name goes to Primus, such as --lr 0.0001.",
+        ],
+    );
     wanted(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
     environment(&mut text, request);
     if request.steps.is_none() {

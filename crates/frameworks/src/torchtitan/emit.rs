@@ -5,8 +5,8 @@
 use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
-use crate::emit::language::{Python, Shell};
-use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
+use crate::emit::language::Python;
+use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -379,10 +379,8 @@ const TRAINING: &str = "    config.dataloader = HuggingFaceTextDataLoader.Config
 
 fn script(request: &Request) -> EmittedFile {
     let (nodes, per_node) = nodes_of(request);
-    let mut text = Lines::<Shell>::new();
-    text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
-    text.fixed("set -euo pipefail\n");
+    let mut text =
+        launch_script(&LIMITS, request, &[], ["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
     wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
     environment(&mut text, request);
     text.fixed("export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");

@@ -5,12 +5,10 @@
 use serde_json::json;
 
 use crate::deepspeed::emit as deepspeed;
-use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::{Wanted, wanted};
+use crate::emit::launcher::{Wanted, launch_script, wanted};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
-use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
 use crate::ms_swift::launch::{VARIABLES, processes};
 use crate::ms_swift::limits::LIMITS;
@@ -38,7 +36,7 @@ pub(crate) fn files(request: &Request) -> Vec<EmittedFile> {
     files
 }
 
-/// FSDP2's settings, which recompute in the place of the `Trainer`.
+/// FSDP2's settings, which turn recomputation on instead of the `Trainer`'s.
 fn fsdp(plan: &Plan) -> EmittedFile {
     let config = json!({
         "fsdp": "full_shard auto_wrap",
@@ -57,13 +55,15 @@ fn fsdp(plan: &Plan) -> EmittedFile {
 
 fn script(request: &Request) -> EmittedFile {
     let problem = request.costs.problem;
-    let mut text = Lines::<Shell>::new();
     let notes = [format!("the model is what MODEL names; the plan is for {}", problem.model().name)];
-    text.comments(lines(&LIMITS, request, &notes));
-    text.comments([
-        "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --learning_rate 1e-5.",
-    ]);
-    text.fixed("set -euo pipefail\n");
+    let mut text = launch_script(
+        &LIMITS,
+        request,
+        &notes,
+        [
+            "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --learning_rate 1e-5.",
+        ],
+    );
     let adapts = problem.workload().adaptation == Adaptation::Lora;
     let variables: Vec<Wanted> = VARIABLES.iter().chain(if adapts { ADAPTERS } else { &[] }).copied().collect();
     wanted(&mut text, &variables);
