@@ -56,12 +56,12 @@ const fn one() -> f64 {
     1.0
 }
 
-/// Of InfiniBand and tuned RoCE. Source: specification §3.4.
+/// Default efficiency of a level: that of InfiniBand and tuned RoCE. Source: specification §3.4.
 const fn tuned_efficiency() -> f64 {
     0.85
 }
 
-/// Of InfiniBand and tuned RoCE. Source: specification §3.3.
+/// Default hop latency of a level: that of InfiniBand and tuned RoCE. Source: specification §3.3.
 const fn tuned_hop() -> f64 {
     0.5
 }

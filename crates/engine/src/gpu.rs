@@ -62,7 +62,7 @@ pub struct Gpu {
     pub processors: Sourced<u32>,
     /// Memory capacity.
     pub hbm: Sourced<Bytes>,
-    /// Memory that the runtime takes beside the tensors, where it is not that of CUDA and NCCL.
+    /// Memory that the runtime takes beyond the tensors, on devices without CUDA and NCCL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_memory: Option<Sourced<Bytes>>,
     /// Bandwidth of the memory.

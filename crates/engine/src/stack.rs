@@ -156,7 +156,7 @@ pub struct Stack {
     pub transformer_engine: bool,
     /// Attention kernel of the stack.
     pub attention: AttentionKernel,
-    /// Keys that fused attention computes beside those in a window: blocks of keys at its edges are computed whole, and masked.
+    /// Keys that fused attention computes in addition to those in a window: blocks of keys at its edges are computed whole, and masked.
     #[serde(default)]
     pub window_edge: f64,
     /// Speed of fused attention with heads of 192 relative to heads of 128, forward.

@@ -1,4 +1,4 @@
-//! Transfers between ranks, told to an observer as they are priced.
+//! Observer of the transfers between ranks that a fabric prices.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub struct PricedTransfer {
 
 impl PricedTransfer {
     /// Bandwidth as nccl-tests print it (`busbw`), of a collective or a send. A dispatch moves as many copies of a token as the
-    /// dispatcher makes, so its payload says nothing of it.
+    /// dispatcher makes, so that its payload does not determine one.
     ///
     /// ```text
     /// S/T · 2(n−1)/n all-reduce, (n−1)/n of other collectives, 1 of a send

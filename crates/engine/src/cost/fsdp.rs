@@ -42,7 +42,7 @@ impl Sharding {
     }
 }
 
-/// Parts of a step beside its layers.
+/// Parts of a step other than its layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around {
     /// The two ends of the model.
@@ -74,13 +74,13 @@ impl GatheredRank {
     }
 }
 
-/// Passes of one layer, whose weights are gathered beside them.
+/// Passes of one layer, during which weights are gathered.
 #[derive(Clone, Copy, Debug)]
 struct GatheredPasses {
     kind: usize,
     forward: Seconds,
     backward: Seconds,
-    /// Copies to and from the host beside them.
+    /// Copies to and from the host during the passes.
     link: Pair,
 }
 
@@ -122,9 +122,9 @@ impl GatheredLayers {
 /// Time of sharded weights in a step, before overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharded {
-    /// Of one layer of each kind.
+    /// Gather and scatter of one layer of each kind.
     pub kinds: Vec<Sharding>,
-    /// Of the embedding.
+    /// Gather and scatter of the embedding.
     pub table: Sharding,
     /// All-reduce between shard groups.
     pub outer: Seconds,

@@ -31,7 +31,7 @@ impl Costs<'_> {
         fullest_host(plan, &left, self.problem.cluster().gpus_per_node)
     }
 
-    /// As [`Costs::over_host`], where it is known what each pipeline rank would hold without its offload.
+    /// Result of [`Costs::over_host`] from the memory of each pipeline rank without its offload (`bare`).
     pub fn over_host_of(&self, plan: &Plan, bare: &[Footprint], offload: &[Offload]) -> Option<(Bytes, Bytes)> {
         let available = self.problem.cluster().host_memory?;
         let left: Vec<Bytes> = bare.iter().zip(offload).map(|(bare, &offload)| left_on_host(bare, offload)).collect();

@@ -31,15 +31,15 @@ pub struct LayerCost {
     pub dgrad: Seconds,
     /// Weight gradients.
     pub wgrad: Seconds,
-    /// Of `forward`: the attention core.
+    /// Part of `forward`: the attention core.
     pub attention: Seconds,
-    /// Of `dgrad`: the attention core.
+    /// Part of `dgrad`: the attention core.
     pub attention_backward: Seconds,
-    /// Of `forward`: norms and residuals.
+    /// Part of `forward`: norms and residuals.
     pub norms: Seconds,
-    /// Of `forward`: activation functions.
+    /// Part of `forward`: activation functions.
     pub activation: Seconds,
-    /// Of `forward`: the feed-forward part.
+    /// Part of `forward`: the feed-forward part.
     pub ffn: Seconds,
     /// Part of `forward`: the last GEMM of the feed-forward part.
     pub last_gemm: Seconds,
@@ -47,7 +47,7 @@ pub struct LayerCost {
     pub experts: Pair,
     /// Host time to launch those, once the number of tokens of each expert is known.
     pub expert_host: Pair,
-    /// Of `forward`: up-projections of latent attention.
+    /// Part of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
     /// Exposed tensor-parallel collectives.
     pub tp: Pair,
@@ -117,7 +117,7 @@ impl LayerCost {
     }
 }
 
-/// Launches that a mixture of experts adds, beside those per expert. Source: specification §2.9, version 1.1 [P].
+/// Launches that a mixture of experts adds, in addition to those of each expert. Source: specification §2.9, version 1.1 [P].
 const MOE_LAUNCHES: (f64, f64) = (14.0, 20.0);
 /// Weight-gradient work of adapters against full training. Source: specification §2.11, version 1.1.
 const LORA_WGRAD: f64 = 0.03;

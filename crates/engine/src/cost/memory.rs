@@ -16,8 +16,8 @@ use crate::schedule::closed::in_flight;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
-/// Bytes of the working set: of a hidden element before the head, of a hidden element of a layer with experts, of an
-/// intermediate element of a dense MLP. Source: specification §6.5.
+/// Bytes of the working set for a hidden element before the head, a hidden element of a layer with experts, and an intermediate
+/// element of a dense MLP. Source: specification §6.5.
 const WORKING: (f64, f64, f64) = (4.0, 4.0, 6.0);
 
 /// Buffers of NCCL for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
@@ -37,19 +37,19 @@ pub(super) struct LayerBytes {
 }
 
 impl Costs<'_> {
-    /// The rank that needs the most.
+    /// Memory of the rank that needs the most.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
         fullest(self.footprints(plan))
     }
 
-    /// Bytes beside the tensors of a rank of any plan, at the least: without process groups.
+    /// Lower bound of the memory beyond the tensors of a rank of any plan: that without process groups.
     pub fn least_context(&self) -> Bytes {
         let memory = &self.device.stack.memory;
         let cuda = memory.context + memory.communicator.map_or(Bytes::gib(NCCL_GIB), |_| Bytes::ZERO);
         self.device.gpu.runtime_memory.as_ref().map_or(cuda, |runtime| runtime.value)
     }
 
-    /// Memory beside the tensors of a rank of this plan.
+    /// Memory beyond the tensors of a rank of this plan.
     ///
     /// ```text
     /// context + communicator·(kinds of process group with two ranks or more) + all-to-all buffers where NCCL moves tokens
@@ -66,7 +66,7 @@ impl Costs<'_> {
         Reserve { fragmentation: memory.fragmentation, context }
     }
 
-    /// Tensors that a rank of this plan may hold: what the profile allows, without context and fragmentation.
+    /// Memory that the profile leaves for the tensors of a rank of this plan: without context and fragmentation.
     pub fn tensor_room(&self, plan: &Plan) -> Bytes {
         let reserve = self.reserve(plan);
         (self.problem.hbm_budget() - reserve.context) / (1.0 + reserve.fragmentation)
@@ -84,7 +84,7 @@ impl Costs<'_> {
     /// the host.
     ///
     /// ```text
-    /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and what lies beside the tensors
+    /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and the reserve beyond the tensors
     /// ```
     pub(super) fn footprints_of(
         &self,
@@ -199,7 +199,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Input of one virtual stage where the stack frees it in a pipeline, as far as it is not on the host.
+    /// Input of one virtual stage where the stack frees it in a pipeline, without the share on the host.
     pub(super) fn freed_input(&self, plan: &Plan, on_host: f64) -> Bytes {
         if self.device.stack.memory.frees_stage_inputs && plan.layout.pp > 1 {
             self.checkpoint(plan) * (1.0 - on_host)
@@ -277,7 +277,7 @@ impl Costs<'_> {
         (wide + format.weight_bytes(any_layout), held.max(WIDE))
     }
 
-    /// Working set of a rank beside what it keeps, without layers that it recomputes.
+    /// Working set of a rank in addition to what it keeps, without that of recomputed layers.
     pub(super) fn end_bytes(&self, is_last: bool, timing: Timing, plan: &Plan) -> Bytes {
         match (timing, is_last) {
             (Timing::Together, _) => self.working_set(is_last, plan),
@@ -286,7 +286,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Working set beside what is kept.
+    /// Working set in addition to what is kept.
     ///
     /// ```text
     /// last rank     n·V/t·(6 fused | 12) + 4·n·h/ts          others    6·n·f/t, with experts 4·n·h

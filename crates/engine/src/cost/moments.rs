@@ -34,9 +34,9 @@ const GATHERED_GRADIENTS: f64 = 4.0;
 /// Tensors that a rank holds in parts of a step only, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Temporary {
-    /// While the loss is computed.
+    /// Tensors held while the loss is computed.
     pub loss: Bytes,
-    /// While the backward goes through a layer.
+    /// Tensors held while the backward goes through a layer.
     pub backward: Bytes,
     /// Pool of the stream that gathers weights, at its own peak.
     pub gathers: Bytes,
@@ -92,14 +92,14 @@ impl Needs {
 pub(super) enum Timing {
     /// All at once, each at its own peak.
     Together,
-    /// By the moments of a step.
+    /// Each where it is held at one of the moments of a step.
     ByMoment {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
         /// Shares of the activations, and of the other tensors of the moment, that fragmentation takes.
         lost: (f64, f64),
     },
-    /// By the ends of a compiled loop over the layers.
+    /// Each where it is held at one end of a compiled loop over the layers.
     Loop {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
@@ -236,7 +236,7 @@ impl Costs<'_> {
         Bytes::new(own + tokens * hidden * inputs)
     }
 
-    /// Bytes of the backward of one layer beside what it keeps: what is recomputed, and gradients of its activations.
+    /// Bytes of the backward of one layer in addition to what it keeps: what is recomputed, and gradients of its activations.
     ///
     /// ```text
     /// A − A_kept + 4·n·f/t + 2·h·f/t,  and where tensor parallelism splits the sequence  + 4·n·h

@@ -8,7 +8,7 @@ use crate::plan::{Offload, Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;
 
-/// Bytes that the update moves per parameter, beside the gradient and the moments: master weights read and written, the
+/// Bytes that the update moves per parameter, without the gradient and the moments: master weights read and written, the
 /// new weight written, the gradient read twice more for norm and clip.
 ///
 /// Source: specification §2.7: 38 with fp32 gradients and moments = 4 + 8 + 16 + 2 + 8.

@@ -14,7 +14,7 @@ const MLP_WIDTHS: (f64, f64) = (4.0, 2.0);
 /// lanes, what is rotated, its gradient, and attention's output or the values' gradient. Source: [maxtext-compiled].
 const ROTATED: f64 = 5.0;
 
-/// Tensors of the width of queries beside the backward of an MLP: attention's output and input, and its log-sum-exp, which is
+/// Tensors of the width of queries that are held during the backward of an MLP: attention's output and input, and its log-sum-exp, which is
 /// padded to 128 lanes in fp32. Source: [maxtext-compiled].
 const BESIDE_MLP: f64 = 4.0;
 
@@ -40,7 +40,7 @@ impl Costs<'_> {
         self.device.stack.memory.scanned_layers
     }
 
-    /// Bytes of the backward of one scanned layer beside what the loop keeps, and of the head that waits for the loop's end.
+    /// Bytes of the backward of one scanned layer in addition to what the loop keeps, and of the head that waits for the loop's end.
     ///
     /// ```text
     /// max( n·2·(m·f + 5·d(a+g))/t + 4·n·h/ts,  n·2·(m·f + 4·a·d)/t + 2·n·h/ts + 2·h·(3·f + 2·a·d)/t )   m = 4, or 2 if kept
@@ -74,7 +74,7 @@ impl Costs<'_> {
         Bytes::new(ELEMENT * (attention.max(feed_forward) + gathered)) + self.head_beside_loop(plan)
     }
 
-    /// Bytes of the head beside the backward loop: the gradient of its weights or, under tensor parallelism, of the logits.
+    /// Bytes of the head during the backward loop: the gradient of its weights or, under tensor parallelism, of the logits.
     ///
     /// ```text
     /// 2·h·V, or 2·n·V/t + 4·n·h/ts

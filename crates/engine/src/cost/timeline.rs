@@ -31,11 +31,11 @@ pub struct Timeline {
     pub step: StepTime,
     /// Every operation.
     pub events: Vec<Event>,
-    /// When the last operation ends.
+    /// Time at which the last operation ends.
     pub makespan: Seconds,
     /// Time of a send between neighbouring stages.
     pub send: Seconds,
-    /// Of each chunk: forward and backward, each alone.
+    /// Parts of the forward and of the backward of each chunk, each pass alone.
     pub parts: Vec<(PassParts, PassParts)>,
     /// Expert traffic of one pass of each chunk that a pair hides, part of `parts`.
     pub hideable: Vec<Seconds>,

@@ -71,15 +71,15 @@ pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0)
 /// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
 /// counted in specification §2.3.
 pub mod chunked {
-    /// Bytes per token.
+    /// Bytes moved per token, by what they are in proportion to.
     pub struct PerToken {
-        /// For each inner channel.
+        /// Bytes for each inner channel.
         pub channel: f64,
-        /// For each inner channel and element of its state, once a chunk.
+        /// Bytes for each inner channel and element of its state, once a chunk.
         pub state: f64,
-        /// For each element of B or C.
+        /// Bytes for each element of B or C.
         pub group: f64,
-        /// For each pair of tokens of a chunk and group.
+        /// Bytes for each pair of tokens of a chunk and group.
         pub chunk: f64,
     }
 

@@ -11,12 +11,12 @@ use crate::workload::Adaptation;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// To storage, while training waits.
+    /// Storage, while training waits.
     Sync,
-    /// To host memory while training waits, then to storage during training.
+    /// Host memory while training waits, then storage during training.
     #[default]
     Async,
-    /// To the memory of a peer's host, without storage.
+    /// Memory of a peer's host, without storage.
     Memory,
 }
 

@@ -135,7 +135,7 @@ impl Device<'_> {
 mod tests {
     use super::computed;
 
-    /// Windows of 128 and 4096 of 8192 keys; never more than the causal half, and other masks as they are.
+    /// Windows of 128 and 4096 of 8192 keys never count more than the causal half; other masks do not change.
     #[test]
     fn a_window_is_computed_with_its_edges() {
         let share = |window: f64| window / 8192.0 * (1.0 - window / 16384.0);

@@ -164,7 +164,7 @@ impl Rate {
 /// Source: specification §7.4.
 ///
 /// # Errors
-/// When the device has no such price.
+/// The device has no such price.
 pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<UsdPerHour>) -> Result<Rate, MoneyError> {
     if let Some(price) = price {
         return Ok(Rate::fixed(price));

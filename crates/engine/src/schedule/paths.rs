@@ -54,7 +54,7 @@ impl Path {
         self.visit_often(pass, stage, 1.0);
     }
 
-    /// Adds so many passes of a stage.
+    /// Adds `times` passes of a stage.
     fn visit_often(&mut self, pass: Pass, stage: usize, times: f64) {
         match pass {
             Pass::Forward => self.forward[stage] += times,

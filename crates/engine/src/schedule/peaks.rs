@@ -58,7 +58,7 @@ impl Moments {
 }
 
 impl Peak {
-    /// Of a rank. Under interleaving the closed form gives the most of all virtual stages together: a whole number but for its
+    /// Peak of a rank. Under interleaving the closed form gives the most of all virtual stages together: a whole number but for its
     /// rounding.
     fn new(schedule: Schedule, pp: u32, rank: u32, micro_batches: f64) -> Self {
         let chunks = in_flight(schedule, rank, pp, micro_batches) * f64::from(schedule.virtual_stages());

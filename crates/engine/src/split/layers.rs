@@ -151,7 +151,7 @@ pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> 
 /// Whether the first and the last rank can have stated numbers of layers.
 ///
 /// # Errors
-/// Says what does not divide.
+/// The layers do not divide, with what does not.
 ///
 /// Source: [megatron-lm] `get_num_layers_to_build`: what is left divides by the ranks that are left, and each rank's layers by
 /// its chunks.

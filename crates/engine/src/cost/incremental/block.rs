@@ -184,17 +184,17 @@ pub struct Layers {
     /// Choices of a layer under its recomputation.
     pub(super) choices: Choices,
     in_pipeline: Works,
-    /// Where they differ.
+    /// Works without a pipeline, where they differ.
     without_pipeline: Option<Works>,
     /// Passes of the two ends.
     pub(super) ends: EndPasses,
-    /// Of one layer of each choice.
+    /// Bytes of one layer of each choice.
     pub(super) bytes: LayerBytes,
     /// Input of one layer.
     checkpoint: Bytes,
-    /// Of a rank without and with the head.
+    /// Working set of a rank without and with the head.
     pub(super) working_set: (Bytes, Bytes),
-    /// Of the loss, where peaks are by moment.
+    /// Bytes of the loss, where peaks are by moment.
     pub(super) loss: Bytes,
 }
 

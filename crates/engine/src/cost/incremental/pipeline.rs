@@ -21,9 +21,9 @@ use crate::units::{Bytes, Seconds};
 /// Step time and memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// Of one step.
+    /// Time of one step.
     pub time: Seconds,
-    /// Of the fullest rank, as the device shows it.
+    /// Memory of the fullest rank, as the device shows it.
     pub memory: Bytes,
 }
 

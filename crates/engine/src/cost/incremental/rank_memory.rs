@@ -1,4 +1,4 @@
-//! Memory of the ranks of a pipeline beside their states, ready for shardings.
+//! Memory of the ranks of a pipeline without their states, ready for shardings.
 
 use std::slice;
 
@@ -13,16 +13,16 @@ use crate::cost::moments::{Needs, Temporary, Timing};
 use crate::plan::{Plan, Recompute, ZeroStage};
 use crate::units::Bytes;
 
-/// Memory of the ranks of a pipeline beside their states.
+/// Memory of the ranks of a pipeline without their states.
 #[derive(Clone, Debug)]
 pub struct RankMemory {
-    /// Of each class of ranks where all is held together.
+    /// Bytes of each class of ranks where all tensors are held at once.
     together: SmallVec<[Held; 4]>,
-    /// Of each class of ranks by moment: of every rank that no other covers; empty where the stack does not ask.
+    /// Bytes of each class of ranks by moment, of every rank that no other covers; empty where the stack has no moments.
     by_moment: Vec<Vec<Held>>,
     /// Timing by moment.
     timing: Timing,
-    /// Beside the tensors of each rank.
+    /// Memory beyond the tensors of each rank.
     reserve: Reserve,
     caches: Bytes,
 }
@@ -38,7 +38,7 @@ pub struct UnsharedMemory<'l> {
     caches: Bytes,
 }
 
-/// Bytes of a rank beside its states.
+/// Bytes of a rank without its states.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     rank: u32,
@@ -126,7 +126,7 @@ impl RankMemory {
 }
 
 impl<'l> UnsharedMemory<'l> {
-    /// Of a plan's pipeline; its recomputation, sharding and offload are not read.
+    /// Memory of a plan's pipeline; its recomputation, sharding and offload are not read.
     pub fn new(costs: &Costs, plan: &Plan, stages: &'l Stages) -> Self {
         let moments = stages.moments(costs, plan);
         let (timing, reserve, caches) = (timing(costs, plan), costs.reserve(plan), costs.caches(plan));
@@ -138,7 +138,7 @@ impl<'l> UnsharedMemory<'l> {
         std::ptr::eq(self.stages, stages)
     }
 
-    /// With a plan's layers and the share of their activations that it leaves on the host.
+    /// Memory with a plan's layers, and with the share of their activations that it leaves on the host.
     pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
         let Self { stages, ref moments, timing, reserve, caches } = *self;
         let (together, by_moment) = held(costs, plan, layers, (stages, moments));
@@ -156,7 +156,7 @@ fn more(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
     if b.0 > a.0 { b } else { a }
 }
 
-/// Bytes of each class of ranks beside their states: of the rank that needs the most at once, and by moment of every rank that no
+/// Bytes of each class of ranks without their states: of the rank that needs the most at once, and by moment of every rank that no
 /// other covers.
 fn held(
     costs: &Costs,

@@ -75,9 +75,9 @@ impl StateBytes {
 /// none where no sharding has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeastStates {
-    /// All together.
+    /// Bytes where all tensors are held at once.
     pub(super) together: Option<Bytes>,
-    /// By moment, each part the least of any.
+    /// Bytes by moment, each part the least of any sharding.
     pub(super) by_moment: Option<(StateBytes, Temporary)>,
 }
 
@@ -122,7 +122,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Of the ranks of a plan's pipeline: tp, ep, etp, pp, schedule.
+    /// Parameters of the ranks of a plan's pipeline, by its tp, ep, etp, pp and schedule.
     pub fn new(costs: &Costs, plan: &Plan, stages: &Stages) -> Self {
         let all = costs.parameters_of(plan, &stages.counts, &each_rank(plan.layout.pp));
         let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();

@@ -61,7 +61,7 @@ pub struct Stages {
     last_chunk: u32,
     pub(super) classes: Vec<Class>,
     pub(super) holds: Vec<Hold>,
-    /// By the number of micro-batches, as bits.
+    /// Cache of moments, by the bits of the number of micro-batches.
     moments: RwLock<BTreeMap<u64, Moments>>,
 }
 
