@@ -200,7 +200,7 @@ pub fn recommend_from(
     advised(earlier, problem, options, (prudence, FirstChoice::LeftOut), control)
 }
 
-/// Whether the model's own first choice is looked for beside the plan to launch.
+/// Whether the cost model's own first choice is found too, in addition to the plan to launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstChoice {
     Sought,

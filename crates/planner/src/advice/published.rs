@@ -10,7 +10,7 @@ use meshwright_engine::problem::Problem;
 /// A published layout, evaluated on the question's cluster.
 #[derive(Clone, Debug)]
 pub struct PublishedPlan {
-    /// Where it was published, and for how many GPUs.
+    /// Layout as published, with its run and its number of GPUs.
     pub layout: &'static PublishedLayout,
     /// Evaluation of the layout with the replicas of the question's cluster.
     pub evaluation: Evaluation,

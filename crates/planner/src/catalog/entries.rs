@@ -22,7 +22,7 @@ pub fn model_names() -> Vec<&'static str> {
 /// what the user set of `model.…` where it is TOML.
 ///
 /// # Errors
-/// When there is none of this name, or its file does not make one.
+/// There is no entry of this name, or its file is invalid.
 pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     let path = Path::new(name);
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
@@ -79,7 +79,7 @@ pub fn stack_names() -> Vec<&'static str> {
 /// A market, with what the user set of `market.…`.
 ///
 /// # Errors
-/// When there is none of this name, its file does not make one, or a `--set` does not fit.
+/// There is no entry of this name, its file is invalid, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
     let text = read::find(EntryKind::Market, files::PRICES, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Market, files::PRICES, sets)?;
@@ -102,7 +102,7 @@ pub(super) fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> 
 /// A device, with the default fit.
 ///
 /// # Errors
-/// When there is none of this name, or its file does not make one.
+/// There is no entry of this name, or its file is invalid.
 pub fn gpu(name: &str) -> Result<Gpu, CatalogError> {
     gpu_at(name, None, &Overrides::default())
 }
@@ -110,7 +110,7 @@ pub fn gpu(name: &str) -> Result<Gpu, CatalogError> {
 /// A device, with what the user set of `gpu.…`.
 ///
 /// # Errors
-/// As [`gpu`], and when a `--set` does not fit.
+/// As for [`gpu`], or a `--set` does not fit.
 pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
     gpu_at(name, None, sets)
 }
@@ -128,7 +128,7 @@ pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Res
 /// A software stack, with what the user set of `stack.…`.
 ///
 /// # Errors
-/// When there is none of this name, its file does not make one, or a `--set` does not fit.
+/// There is no entry of this name, its file is invalid, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = read::find(EntryKind::Stack, files::STACKS, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
@@ -143,7 +143,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 /// Transport of a network.
 ///
 /// # Errors
-/// When there is none of this name, or its file does not make one.
+/// There is no entry of this name, or its file is invalid.
 pub fn transport(name: &str, sets: &Overrides) -> Result<Transport, CatalogError> {
     let text = read::find(EntryKind::Transport, files::TRANSPORTS, name, None, sets.text(name))?;
     let transport: Transport =

@@ -7,13 +7,13 @@ use super::overrides::Overrides;
 use super::read;
 use super::read::fitted;
 
-/// The text of a file with its relative's values where it says nothing itself; a file without `like` as it is.
+/// Text of a file, filled with the values of the entry that `like` names where it has none; that of a file without `like` is unchanged.
 ///
 /// The relative is an entry of the catalogue, under the fit that applies to it; a device's basis is `datasheet` unless its file
 /// states one. Tables are joined key by key, and lists replaced whole.
 ///
 /// # Errors
-/// When `like` names no such entry.
+/// `like` names no such entry.
 pub(super) fn joined(
     text: read::EntryText,
     kind: EntryKind,

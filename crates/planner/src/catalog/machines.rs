@@ -12,7 +12,7 @@ use meshwright_engine::cluster::{Cluster, ClusterFile};
 /// level, and `oversubscription` that of the last.
 ///
 /// # Errors
-/// When there is none of this name, it or its device does not load, or a `--set` does not fit.
+/// There is no cluster of this name, it or its device does not load, or a `--set` does not fit.
 pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     match machine(name, sets)? {
         ClusterOrPools::Cluster(cluster) => Ok(*cluster),
@@ -33,7 +33,7 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 ///
 /// # Errors
 ///
-/// As for [`cluster`], and when the pools do not fit together.
+/// As for [`cluster`], or the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
     let text = read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name))?;
     if pools::has_pools(&text) {

@@ -230,7 +230,7 @@ fn bad_value<'t>(keys: &mut Vec<&'t str>, value: &'t Value) -> Option<String> {
     }
 }
 
-/// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
+/// Constants of the fit for an entry of the catalogue. They do not apply to the user's own files.
 pub fn fitted<'a>(
     text: &EntryText,
     kind: EntryKind,

@@ -24,7 +24,7 @@ pub enum Technique {
 /// Settings of the solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Variables of the program beside the number of layers.
+    /// Variables of the program other than the number of layers.
     pub freedom: Freedom,
     /// Candidate offloads, the same for every rank, of which one is chosen; if empty, no offload and that of the plan.
     pub offloads: Vec<Offload>,
@@ -67,7 +67,7 @@ impl Default for Options {
     }
 }
 
-/// Variables of the program beside the number of layers.
+/// Variables of the program other than the number of layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Freedom {
     /// Whether each layer's recomputation is chosen; otherwise all follow the plan.

@@ -67,12 +67,12 @@ pub fn length(path: &Path, loads: &[StageLoad]) -> f64 {
 pub struct PathTable {
     /// Forwards and backwards of each path, for each stage.
     passes: Vec<Vec<[f64; 2]>>,
-    /// Weight gradients and expert traffic, likewise; empty where no path counts any.
+    /// Counts of weight gradients and expert traffic; empty where no path counts any.
     others: Vec<Vec<[f64; 2]>>,
 }
 
 impl PathTable {
-    /// Table of paths through a pipeline of so many stages.
+    /// Table of paths through a pipeline of `stages` stages.
     pub fn new(stages: usize, paths: &[Path]) -> Self {
         let by_stage = |of: fn(&Path, usize) -> [f64; 2]| -> Vec<Vec<[f64; 2]>> {
             (0..stages).map(|stage| paths.iter().map(|path| of(path, stage)).collect()).collect()

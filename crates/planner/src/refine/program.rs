@@ -31,15 +31,15 @@ pub struct StageProgram<'a> {
     of_rank: &'a [usize],
     /// Layers on each device.
     devices: Vec<DeviceLayers>,
-    /// Choices beside the number of layers.
+    /// Choices in addition to the number of layers.
     pub freedom: Freedom,
     /// Kind of each item.
     pub items: Vec<usize>,
-    /// Decoder layers among them.
+    /// Number of decoder layers among the items.
     pub decoder_layers: usize,
-    /// Virtual stages.
+    /// Number of virtual stages.
     pub chunks: usize,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: usize,
     /// Items of each kind among the first `i`.
     counts: Vec<Vec<u32>>,
@@ -47,7 +47,7 @@ pub struct StageProgram<'a> {
     states: Vec<f64>,
     /// Dense and expert parameters of the first `i` items.
     parameters: Vec<[f64; 2]>,
-    /// Of the embedding, and of the head.
+    /// Parameters of the embedding, and of the head.
     tables: [f64; 2],
     /// The rank of each stage; of two that hold it, the first.
     rank_of: Vec<usize>,

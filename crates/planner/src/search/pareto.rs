@@ -11,17 +11,17 @@ use meshwright_engine::cost::incremental::Price;
 /// Pareto front of values, each with a price and a number of GPUs.
 #[derive(Clone, Debug)]
 pub(super) struct ParetoFront<T> {
-    /// In the order in which they came; some are dominated by later ones.
+    /// Values in order of insertion; some are dominated by later ones.
     values: Vec<T>,
-    /// By ascending number of GPUs.
+    /// Staircases by ascending number of GPUs.
     staircases: Vec<Staircase>,
 }
 
-/// Front of time and memory of all values on so many GPUs or fewer.
+/// Front of time and memory of all values on `gpus` GPUs or fewer.
 #[derive(Clone, Debug)]
 struct Staircase {
     gpus: u32,
-    /// By ascending time and descending memory.
+    /// Steps by ascending time and descending memory.
     steps: Vec<Step>,
 }
 

@@ -117,7 +117,7 @@ impl Space<'_> {
         Arc::clone(self.recomputes[chunk as usize].get_or_init(|| self.recomputes_of(chunk).into()))
     }
 
-    /// Recomputations where the longest chunk has so many layers.
+    /// Recomputations where the longest chunk has `chunk` layers.
     fn recomputes_of(&self, chunk: u32) -> Vec<Recompute> {
         let family = self.family();
         let megatron = matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal);

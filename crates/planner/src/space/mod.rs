@@ -123,7 +123,7 @@ pub struct Space<'a> {
     restrictions: &'a Restrictions,
     /// Shares of activations on the host where the framework has no such offload, and where it has.
     activation_shares: [OnceLock<Arc<[f64]>>; 2],
-    /// Shares of optimizer states on the host, likewise.
+    /// Shares of optimizer states on the host.
     optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
     /// Those that the requested framework can express, by ZeRO stage, without and with a pipeline.
     expressible_shares: [[OnceLock<Arc<[f64]>>; 2]; 4],

@@ -41,7 +41,7 @@ pub const MOST_CHUNKS: u32 = 24;
 /// (mbridge-0022).
 pub const LARGEST_OVER_PCIE: u64 = 8_030_261_248;
 
-/// Parameters of the largest such model beside Grace hosts: Llama 3.1 405B (mbridge-0005).
+/// Parameters of the largest such model on GPUs with Grace hosts: Llama 3.1 405B (mbridge-0005).
 pub const LARGEST_BESIDE_GRACE: u64 = 405_853_388_800;
 
 /// Ratio of parameters up to which a model counts as large as the one of the run; a judgement.

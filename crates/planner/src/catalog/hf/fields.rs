@@ -74,7 +74,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of `map`, which is at `path` (empty, or ending in a dot) of the file `origin`.
+    /// Fields of `map`, which is at `path` (empty, or ending in a dot) of the file `origin`.
     pub fn new(map: &'a Map<String, Value>, origin: &'a str, path: &'static str) -> Self {
         Self { map, origin, path, read: RefCell::default() }
     }

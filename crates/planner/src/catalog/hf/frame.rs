@@ -189,7 +189,7 @@ pub enum Pattern {
     AllBut(u32),
     /// Those from this layer on (Qwen's `max_window_layers`).
     From(u32),
-    /// All but the first of each so many.
+    /// All but the first of each group of that many layers.
     AllButFirstOf(u32),
 }
 

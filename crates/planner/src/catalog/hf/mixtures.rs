@@ -1,4 +1,4 @@
-//! Families with routed experts beside Mixtral, Qwen and `DeepSeek`: Phi, Granite, ERNIE, `MiniMax`, Hunyuan and others.
+//! Families with routed experts other than Mixtral, Qwen and `DeepSeek`: Phi, Granite, ERNIE, `MiniMax`, Hunyuan and others.
 
 use super::dense::{exaone_attentions, hunyuan_attention};
 use super::error::HfError;

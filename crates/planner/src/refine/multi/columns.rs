@@ -15,7 +15,7 @@ const MOST_STATES: usize = 20_000;
 
 /// Columns of all ranks under a ceiling on the time of a rank.
 pub struct Columns {
-    /// By rank.
+    /// Columns of each rank.
     pub ranks: Vec<RankColumns>,
 }
 

@@ -29,9 +29,9 @@ pub struct Dual<'a> {
     kinds: Vec<Vec<f64>>,
     /// Layers of each kind in all.
     totals: Vec<f64>,
-    /// Scale of a layer beside a second in a subgradient: about the seconds that a rank works for one layer in a step.
+    /// Scale of a layer relative to a second in a subgradient: about the seconds that a rank works for one layer in a step.
     unit: f64,
-    /// Where each rank begins among the times that paths count.
+    /// Index of each rank's first entry among the times that paths count.
     from: Vec<usize>,
     /// Times of a stage that paths count: forward and backward, or weight gradients and expert traffic too.
     parts: usize,

@@ -64,7 +64,7 @@ impl PackedRank {
         list
     }
 
-    /// First column with so many layers and that cost.
+    /// First column with this number of layers and this cost.
     fn column(&self, layers: usize, costs: &[f64], cost: f64) -> Option<usize> {
         let (_, range) = self.groups.iter().find(|(own, _)| *own == layers)?;
         let at = costs[range.clone()].iter().position(|own| *own <= cost)?;
@@ -115,7 +115,7 @@ impl PackedColumns {
         (0..self.ranks.len()).map(of_rank).collect()
     }
 
-    /// Column of a rank with so many layers and that cost.
+    /// Column of a rank with this number of layers and this cost.
     pub fn column(&self, rank: usize, layers: usize, costs: &[f64], cost: f64) -> Option<usize> {
         self.ranks[rank].column(layers, &costs[self.first[rank]..self.first[rank + 1]], cost)
     }

@@ -265,11 +265,11 @@ pub struct Arcs {
 struct StageArcs {
     /// First item and load, by end.
     arcs: Vec<(u32, u32)>,
-    /// Where those of each end begin among them.
+    /// Index of the first arc of each end.
     begin: Vec<u32>,
-    /// The ends that there are.
+    /// Range of the ends.
     ends: Range<usize>,
-    /// The loads that there are.
+    /// Loads that the arcs use.
     loads: Vec<u32>,
 }
 
