@@ -1,6 +1,6 @@
 //! How fast plans are priced and spaces searched: `cargo bench --bench search`, results in `benches/runs/`.
 //!
-//! A harness of its own: each case runs until a second is over, and what is told is the best and the median of its runs.
+//! A harness of its own: each case runs until a second is over, and the best and the median of its runs are printed.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

@@ -17,7 +17,7 @@ use meshwright::validate::sources::SourceFits;
 
 /// Relative loss that does not matter.
 const TOLERANCE: f64 = 0.05;
-/// Trials after which the loss is told.
+/// Numbers of trials after which the loss is printed.
 const TRIALS: [usize; 4] = [1, 3, 5, 8];
 /// Random orders over which `random` is averaged.
 const SEEDS: u64 = 100;
@@ -29,7 +29,7 @@ fn rows(name: &str) -> Vec<Row> {
     runs::read(File::open(path).expect("it is committed")).expect("it is read by tests too")
 }
 
-/// Share of choices within the tolerance, and mean loss, after so many trials.
+/// Share of choices within the tolerance, and mean loss, after `trials` trials.
 fn scores(replays: &[Replay], trials: usize) -> (f64, f64) {
     let n = replays.len().max(1) as f64;
     let within = replays.iter().filter(|replay| replay.after(trials) <= TOLERANCE).count() as f64;

@@ -154,7 +154,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     answer(&sweep, &Selection::read(&path)?, Some(&written), args.shown.top, args.shown.format)
 }
 
-/// Reports that are made from results, beside them.
+/// Files of reports, in the folder of the results that they are made from.
 const REPORTS: [&str; 3] = ["results.csv", "results.parquet", "page.html"];
 
 /// Errors if a report would take the place of a file that is not a sweep's.
@@ -165,7 +165,7 @@ fn kept(reports: &[PathBuf], existing: Existing) -> Result<()> {
     }
 }
 
-/// Results on disk, and what may become of reports beside them.
+/// Results on disk, and whether reports in their folder may be replaced.
 struct Written<'a> {
     folder: &'a Path,
     results: &'a Path,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-/// Writes bytes, or as many as there is space for.
+/// Writes bytes, as many as there is space for.
 pub(crate) fn write(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     if let Err(full) = allowed() {
         // a disk that fills up takes the first part
@@ -69,7 +69,7 @@ pub(crate) fn allowed() -> io::Result<()> {
     })
 }
 
-/// Result of work on this thread on a disk that is full after so many calls.
+/// Result of work on this thread, on a disk that is full after `calls` calls.
 #[cfg(test)]
 pub(crate) fn failing_after<T>(calls: u64, work: impl FnOnce() -> T) -> T {
     LEFT.set(calls);

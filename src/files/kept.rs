@@ -22,7 +22,7 @@ enum Former {
 }
 
 impl Kept {
-    /// Keeps what is at a place, beside what is kept already.
+    /// Keeps the file at a place too, so that it can be put back.
     pub fn keep(&mut self, place: &Path) {
         let folder = place.parent().unwrap_or(Path::new("."));
         let former = if place.symlink_metadata().is_err() {

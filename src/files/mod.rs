@@ -59,9 +59,9 @@ impl FileError {
 /// Permissions of a new file, as far as the process's mask allows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileMode {
-    /// To be read and written.
+    /// Read and write.
     Data,
-    /// To be executed too.
+    /// Read, write and execute.
     Script,
 }
 

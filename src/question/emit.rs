@@ -43,7 +43,7 @@ pub struct EmitQuestion {
     pub release: Option<String>,
 }
 
-/// Kind of files of a plan, beside the framework.
+/// Options of the files of a plan, other than the framework.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileOptions {
     /// Steps of a timing run on made-up data that saves nothing; none for training.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::QuestionError;
 
-/// Members of part `index`, from 1, of `of` equal parts of a list of so many.
+/// Indices of part `index`, from 1, of `of` equal parts of a list.
 ///
 /// # Errors
 ///

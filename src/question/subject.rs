@@ -1,4 +1,4 @@
-//! From names and numbers to a validated problem.
+//! Subject of a question: a validated problem from names and numbers.
 
 use super::calibration;
 use super::defaults::default_stack;

@@ -1,4 +1,4 @@
-//! meshwright in the browser: the question of `plan` and what a page shows beside its answer.
+//! meshwright in the browser: the question of `plan`, and what a page shows in addition to its answer.
 //!
 //! A page writes a [`PageRequest`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`, whose text is
 //! that of the command line.

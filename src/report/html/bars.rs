@@ -9,7 +9,7 @@ use meshwright_engine::units::{Seconds, percent};
 const ROW: f64 = 28.0;
 const RIGHT: f64 = 110.0;
 
-/// Text of at most so many characters; a longer one ends in an ellipsis.
+/// Text of at most `most` characters; a longer one ends in an ellipsis.
 fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -103,7 +103,7 @@ pub struct CostSpread {
     pub high: (String, f64),
 }
 
-/// Tornado around a result, whose values are told by `text`.
+/// Tornado around a result, whose values `text` writes.
 pub fn tornado(middle: f64, bars: &[CostSpread], text: fn(f64) -> String) -> HtmlElement {
     let left = 230.0;
     let ends = || bars.iter().flat_map(|bar| [bar.low.1, bar.high.1]).chain([middle]);

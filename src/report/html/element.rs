@@ -43,35 +43,35 @@ pub fn style_sheet(rules: &'static str) -> HtmlElement {
 }
 
 impl HtmlElement {
-    /// With an attribute.
+    /// The element with one more attribute.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Display) -> Self {
         self.attributes.push((name, value.to_string()));
         self
     }
 
-    /// With the lengths of a drawing, to a tenth of a pixel.
+    /// The element with lengths of a drawing as attributes, to a tenth of a pixel.
     #[must_use]
     pub fn at<const N: usize>(mut self, lengths: [(&'static str, f64); N]) -> Self {
         self.attributes.extend(lengths.map(|(name, length)| (name, pixels(length))));
         self
     }
 
-    /// With a text after its content.
+    /// The element with a text after its content.
     #[must_use]
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.content.push(Content::Text(text.into()));
         self
     }
 
-    /// With an element after its content.
+    /// The element with another one after its content.
     #[must_use]
     pub fn child(mut self, child: Self) -> Self {
         self.content.push(Content::Nested(child));
         self
     }
 
-    /// With elements after its content.
+    /// The element with others after its content.
     #[must_use]
     pub fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.content.extend(children.into_iter().map(Content::Nested));

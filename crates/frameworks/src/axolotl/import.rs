@@ -34,7 +34,7 @@ const fn shipped(name: &'static str, stage: u8, optimizer_on_host: bool, weights
     Shipped { name, stage, overlaps: true, optimizer_on_host, weights_on_host }
 }
 
-/// Keys that decide the step, of which a slip is told.
+/// Keys that decide the step; a misspelling of one is a finding.
 const DECISIVE: &str = "sequence_len micro_batch_size gradient_accumulation_steps tensor_parallel_size context_parallel_size \
     expert_parallel_size dp_shard_size dp_replicate_size fsdp_config fsdp_version deepspeed gradient_checkpointing";
 

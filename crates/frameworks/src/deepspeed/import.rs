@@ -1,4 +1,4 @@
-//! DeepSpeed's JSON. It names no model and, beside ZeRO, few degrees: the launcher and the model's code say the rest.
+//! DeepSpeed's JSON. It names no model and few degrees other than ZeRO's: the launcher and the model's code say the rest.
 //!
 //! Source: [deepspeed] `deepspeed/runtime/config.py`, `zero/config.py`, `precision_config.py`, release 0.19.8.
 
@@ -147,7 +147,8 @@ fn zero(document: &Document, imported: &mut Imported) {
     }
 }
 
-/// Stage 0 beside 16-bit weights: copies of all states, but for gradients in fp32 and for bf16 in the pipeline engine.
+/// Reads stage 0 with 16-bit weights as ZeRO 1 where DeepSpeed does not keep copies of all states: with gradients in fp32, and with bf16
+/// in the pipeline engine.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), release 0.19.8.
 fn replicated(document: &Document, imported: &mut Imported) {

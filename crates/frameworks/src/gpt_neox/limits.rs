@@ -210,7 +210,7 @@ fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     None
 }
 
-/// `training.py` (`get_model`): ZeRO 2 and 3 stand beside neither a pipeline nor tensor parallelism.
+/// `training.py` (`get_model`): ZeRO 2 and 3 exclude a pipeline and tensor parallelism.
 fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.zero > ZeroStage::One && (plan.layout.pp > 1 || plan.layout.tp > 1) {
         let near = Plan { zero: ZeroStage::One, reshard_after_forward: true, ..plan.clone() };

@@ -1,4 +1,4 @@
-//! Words of Hugging Face's `Trainer` beside a configuration of DeepSpeed or of FSDP: batch, format, optimizer, model.
+//! Arguments of Hugging Face's `Trainer` next to a configuration of DeepSpeed or of FSDP: batch, format, optimizer, model.
 //!
 //! Source: [transformers] `training_args.py`, `integrations/deepspeed.py`, release 5.23.
 

@@ -11,10 +11,10 @@ use meshwright_engine::stack::Family;
 use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
-/// Families beside that of FSDP whose engine is set up.
+/// Families other than FSDP's whose engine is set up.
 pub(crate) const ALSO: &[Family] = &[Family::Deepspeed];
 
-/// Whether DeepSpeed is set up in the place of FSDP2.
+/// Whether DeepSpeed is set up instead of FSDP2.
 pub(crate) fn on_deepspeed(problem: &Problem) -> bool {
     problem.stack().family == Family::Deepspeed
 }

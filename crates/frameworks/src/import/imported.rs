@@ -115,7 +115,7 @@ pub struct Imported {
     pub settings: StackSettings,
     /// GPUs, where the file or its launcher says how many.
     pub world: Option<u32>,
-    /// GPUs per node, likewise.
+    /// GPUs per node, if the file says so.
     pub gpus_per_node: Option<u32>,
     /// The model, where the file describes one.
     pub model: Option<Model>,
@@ -194,7 +194,7 @@ impl Imported {
         }
     }
 
-    /// The plan on so many GPUs: replicas are what is left of them.
+    /// The plan on `gpus` GPUs: its other degrees divide them, and replicas take the rest.
     #[must_use]
     pub fn on(&self, gpus: u32) -> Plan {
         let Layout { tp, cp, pp, .. } = self.plan.layout;
@@ -209,7 +209,7 @@ impl Imported {
         plan
     }
 
-    /// Sequences per step on so many GPUs: as given, or what every replica accumulates.
+    /// Sequences per step on `gpus` GPUs: as given, or what every replica accumulates.
     pub fn batch_on(&self, gpus: u32) -> u32 {
         let plan = self.on(gpus);
         self.work
@@ -224,7 +224,7 @@ pub(crate) fn replicas(gpus: u32, degrees: &[u32]) -> u32 {
     (gpus / others).max(1)
 }
 
-/// Says where degrees do not multiply to a divisor of the GPUs.
+/// Adds a finding where the degrees do not multiply to a divisor of the GPUs.
 pub(crate) fn divides(findings: &mut Vec<Finding>, world: Option<u32>, plan: &Plan, place: Option<&Place>) {
     let Layout { tp, cp, pp, .. } = plan.layout;
     let others = u64::from(tp) * u64::from(cp) * u64::from(pp);

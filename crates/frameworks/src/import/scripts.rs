@@ -232,7 +232,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     Ok(imported)
 }
 
-/// Adds the sharding and offloading of the JSON beside Megatron-DeepSpeed's flags.
+/// Adds the sharding and offloading of the JSON that Megatron-DeepSpeed's flags name.
 fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran, context: &Context) {
     let document = match configuration(file, Form::Json, ran, context) {
         Ok(document) => document,
@@ -305,7 +305,7 @@ fn llm_foundry_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Resul
     is_its.then_some(document)
 }
 
-/// A launch of a program of OLMo-core that is beside the script.
+/// Launch of a program of OLMo-core in the folder of the script.
 fn of_program(launch: &Launch, launched: &Launched, context: &Context) -> Option<Result<Imported, ImportError>> {
     let program = launch.program.as_str();
     let text = (context.files)(program)

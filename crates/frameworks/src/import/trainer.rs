@@ -100,7 +100,7 @@ const RANK: &[&str] = &["--lora_rank", "--lora_r", "--lora_dim"];
 /// Flags of the modules that have adapters.
 const TARGETS: &[&str] = &["--lora_target", "--lora_target_modules", "--target_modules"];
 
-/// Adapters in the place of the whole model.
+/// Adapters that are trained instead of the whole model.
 fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     let place = |line: Option<u32>| Place { file: file.to_owned(), line: line.unwrap_or(launch.line) };
     let whole = ["full", "freeze", "galore"];

@@ -29,7 +29,7 @@ const fn shipped(name: &'static str, stage: u8, on_host: bool) -> Shipped {
     Shipped { name, stage, overlaps: false, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
 }
 
-/// Keys that decide the step, of which a slip is told.
+/// Keys that decide the step; a misspelling of one is a finding.
 const DECISIVE: &str = "per_device_train_batch_size gradient_accumulation_steps cutoff_len deepspeed finetuning_type bf16 fp16 \
     disable_gradient_checkpointing quantization_bit";
 

@@ -68,7 +68,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     found
 }
 
-/// Mixtral's and Qwen3's experts: a softmax router, and nothing beside the routed experts.
+/// Mixtral's and Qwen3's experts: a softmax router, and routed experts only.
 fn of_experts(model: &Model, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
     let router = &model.details.router;
     let beside = moe.shared_intermediate > 0 || moe.dense_intermediate > 0 || moe.group_limit > 0 || moe.router_bias;

@@ -128,7 +128,7 @@ impl Hybrid {
     }
 }
 
-/// On the model: FP8 GEMMs need widths in multiples of 16.
+/// Obstacle of a hybrid in FP8 or narrower whose widths are not multiples of 16, which the GEMMs need.
 pub(crate) fn formats(problem: &Problem) -> Option<Obstacle> {
     let width = mamba(problem.model())?.in_width();
     (problem.workload().format != Format::Bf16 && !width.is_multiple_of(16))

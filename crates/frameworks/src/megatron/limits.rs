@@ -35,7 +35,7 @@ pub const LIMITS: Limits = Limits {
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
 };
 
-/// On the model: `GPTModel` has one set of sizes, and one flag for all biases.
+/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases.
 pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);
@@ -332,8 +332,8 @@ fn expert_biases(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// With replicas outermost, dense and expert weights must have the same replicas: ep·etp = tp·cp, or no context parallelism in a
-/// dense model, whose expert groups are its tensor groups.
+/// Obstacle of a plan with replicas outermost whose dense and expert weights have different replicas. They have the same where
+/// ep·etp = tp·cp, and in a dense model, whose expert groups are its tensor groups, without context parallelism.
 ///
 /// Source: [megatron-lm] `parallel_state.py`, `initialize_model_parallel`.
 fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {

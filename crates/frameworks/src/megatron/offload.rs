@@ -12,7 +12,7 @@ use meshwright_engine::stack::AmaxReduction;
 use meshwright_engine::workload::Optimizer;
 use meshwright_planner::limits::Obstacle;
 
-/// On the share of optimizer states on the host.
+/// Obstacle of the share of optimizer states on the host.
 pub(super) fn optimizer(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let optimizer = plan.offload.optimizer;
     if optimizer <= 0.0 {
@@ -35,7 +35,7 @@ pub(super) fn optimizer(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     None
 }
 
-/// On the share of activations on the host.
+/// Obstacle of the share of activations on the host.
 pub(super) fn activations(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let activations = plan.offload.activations;
     if activations <= 0.0 {

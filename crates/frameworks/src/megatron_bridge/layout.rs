@@ -1,4 +1,4 @@
-//! Number of chunks of a rank beside a layout of the pipeline: Megatron core asserts that they agree.
+//! Number of chunks of a rank next to a layout of the pipeline: Megatron core asserts that they agree.
 
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;

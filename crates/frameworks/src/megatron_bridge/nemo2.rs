@@ -252,7 +252,8 @@ fn callbacks(document: &mut Document) {
     }
 }
 
-/// Overlaps that `MegatronCommOverlapCallback` turns on: those of data parallelism with a distributed optimizer, and those it is told.
+/// Overlaps that `MegatronCommOverlapCallback` turns on: those of data parallelism with a distributed optimizer, and those that its
+/// arguments name.
 fn overlap(document: &mut Document, path: &str) {
     let degree = |key: &str| document.peek(&format!("{STRATEGY}.{key}")).unwrap_or_default().to_owned();
     let is_split = degree("tensor_model_parallel_size").parse::<u32>().is_ok_and(|tp| tp > 1);

@@ -313,7 +313,7 @@ fn of_fsdp(document: &Document, launched: &Launched, context: &Context) -> Resul
     Ok(imported)
 }
 
-/// Adapters, which it trains unless it is told otherwise, and findings of what is not priced.
+/// Adapters, which it trains by default, and findings of what is not priced.
 fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
     let kinds = ["tuner_type", "train_type", "sft_type"].map(|key| document.word(key).map(|kind| (key, kind)));
     let rank = document.size("lora_rank");

@@ -285,7 +285,7 @@ impl Document {
         })
     }
 
-    /// Keeps a finding.
+    /// Adds a finding.
     pub fn note(&self, finding: Finding) {
         self.findings.borrow_mut().push(finding);
     }

@@ -38,7 +38,7 @@ pub struct Curves {
     pub kernel_gap: Option<Seconds>,
     /// Bandwidth of the link to the host.
     pub host_link: Option<BytesPerSec>,
-    /// Slow-down of compute beside communication (σ).
+    /// Slow-down of compute during communication (σ).
     pub contention: Option<f64>,
     /// Host time of one launch.
     pub launch: Option<Seconds>,

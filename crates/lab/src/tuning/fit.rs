@@ -9,7 +9,7 @@ use super::stalls::stalls;
 use super::timed::TimedPlan;
 use meshwright_planner::discrepancy::{DiscrepancyTable, StackCoefficients, Stalls, TRAITS, TraitSpread};
 
-/// Plans predicted to take over so many times the fastest of their choice do not count: nobody would try them.
+/// Ratio to the fastest predicted plan of a choice above which a plan does not count: nobody would try it.
 const RELEVANT: f64 = 4.0;
 /// Factors by which a parameter is changed, coarse to fine.
 const FACTORS: [f64; 3] = [3.0, 1.8, 1.3];
@@ -143,12 +143,12 @@ pub fn fit(plans: &[&TimedPlan], name: &str, date: &str, constants: &str) -> Dis
     DiscrepancyTable { stacks, ..table }
 }
 
-/// Value to seven significant digits, as it is written.
+/// Value to seven significant digits, as files have it.
 fn rounded(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }
 
-/// Law of stalls as it is written.
+/// Law of stalls as files have it.
 fn written(law: &Stalls) -> Stalls {
     Stalls { rate: law.rate.map(rounded), seconds: law.seconds.map(rounded), spread: rounded(law.spread) }
 }

@@ -168,7 +168,7 @@ fn maximin(choice: &MeasuredChoice) -> Vec<usize> {
     order
 }
 
-/// Ranges of NeMo's AutoConfigurator for GPT models with 4,096 tokens on devices of 80 GB: up to so many billions of parameters,
+/// Ranges of NeMo's AutoConfigurator for GPT models with 4,096 tokens on devices of 80 GB: largest number of parameters in billions,
 /// tensor-parallel sizes, least and largest pipeline, micro-batches, least and largest tp·pp [nemo-autoconfigurator].
 type Range = (f64, &'static [u32], (u32, u32), &'static [u32], (u32, u32));
 const RANGES: [Range; 7] = [

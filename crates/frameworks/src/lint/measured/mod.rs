@@ -53,7 +53,7 @@ pub struct Diagnosis {
 pub struct NextRun {
     /// Its sequences per step.
     pub global_batch: u32,
-    /// On so many GPUs.
+    /// Number of its GPUs.
     pub gpus: u32,
     /// Step time under each cause.
     pub says: Vec<(&'static str, f64)>,

@@ -49,7 +49,7 @@ fn no_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("tp={}", plan.layout.tp), why, rules::without_tensor(plan))
 }
 
-/// `sequence_parallel_size` is Ulysses; a ring stands beside it where it does not divide the key-value heads.
+/// `sequence_parallel_size` is Ulysses; a ring is added where it does not divide the key-value heads.
 fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     rules::only_context(plan, &[CpKind::AllToAll], "its sequence parallelism is Ulysses (a2a)")
 }

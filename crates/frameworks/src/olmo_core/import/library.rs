@@ -7,7 +7,7 @@ use super::tree::{class, field, holds, is_none, number, object, object_of_call, 
 use crate::readers::document::{Entries, Node, NodeValue};
 use crate::readers::python::Library;
 
-/// OLMo-core as a program sees it that runs on so many GPUs.
+/// OLMo-core as a program on a number of GPUs sees it.
 pub(super) struct OlmoCore {
     pub world: Option<u32>,
     pub gpus_per_node: Option<u32>,

@@ -195,7 +195,7 @@ impl Expression<'_> {
         Node { value: NodeValue::Map(entries), line }
     }
 
-    /// Of `f(x) for x in values]`, where the bracket and `for` stand.
+    /// Positions of the closing bracket and of `for` in `f(x) for x in values]`.
     fn comprehension(&self) -> Option<(usize, usize)> {
         let mut depth = 0_u32;
         let end = self.words.iter().position(|(word, _)| {

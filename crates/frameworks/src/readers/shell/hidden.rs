@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Fewest characters of a value that is hidden: a shorter one is a setting.
 const SHORTEST: usize = 4;
 
-/// Text in the place of a hidden value.
+/// Text that replaces a hidden value.
 const MASK: &str = "…";
 
 /// Words that are hidden.

@@ -136,7 +136,7 @@ impl Parser<'_> {
         Err(SyntaxError { line, why: format!("the {quote} that starts here is not closed") })
     }
 
-    /// From an opening bracket to the one that closes it.
+    /// Text from an opening bracket to the one that closes it.
     pub(super) fn matched(&mut self, open: char, close: char) -> Parsed<Text> {
         let (start, line) = (self.at, self.line());
         let mut depth = 0_u32;

@@ -65,11 +65,11 @@ pub enum Variable {
 /// Exit status of a command, as far as it is known without the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// With success.
+    /// Success.
     Yes,
-    /// With failure.
+    /// Failure.
     No,
-    /// That depends on the machine.
+    /// A status that depends on the machine.
     Unknown,
 }
 
@@ -202,19 +202,19 @@ impl<'a> Shell<'a> {
         Place { file: self.inputs.file.to_owned(), line: line.max(1) }
     }
 
-    /// Keeps a finding.
+    /// Adds a finding, once.
     pub fn find(&mut self, finding: Finding) {
         if !self.ran.findings.contains(&finding) {
             self.ran.findings.push(finding);
         }
     }
 
-    /// That a variable is taken as not set.
+    /// Records that a variable is taken as not set.
     pub fn assume_unset(&mut self, name: &str, line: u32) {
         self.assumed.entry(name.trim_start_matches('$').to_owned()).or_insert(line);
     }
 
-    /// That a default was taken.
+    /// Records that the default of a variable was taken.
     pub fn took_default(&mut self, name: &str, default: &Text, line: u32) {
         if !default.0.is_empty() {
             self.assume_unset(name, line);
@@ -233,7 +233,7 @@ impl<'a> Shell<'a> {
         self.find(finding);
     }
 
-    /// Reads a part of it.
+    /// Parses a part of the script.
     pub(super) fn read(&mut self, text: &Text) -> Result<List, SyntaxError> {
         let base = self.heredocs.len();
         let Script { list, heredocs } = syntax::parse(text, base)?;

@@ -273,7 +273,7 @@ impl Cuda {
         if core.kernel == Fused::Library(AttentionKernel::Cudnn) { self.open_cudnn(core) } else { self.compile(core) }
     }
 
-    /// Launch of a kernel that [`make_ready`](Self::make_ready) has seen, with operands in at most so many sets.
+    /// Launch of a kernel that [`make_ready`](Self::make_ready) has seen, with operands in at most `most_sets` sets.
     fn launch_of(&self, kernel: &Kernel, most_sets: usize) -> Result<Run<'_>, ProbeError> {
         match kernel {
             Kernel::Gemm(gemm) => self.gemm(gemm, self.stream, most_sets),

@@ -10,7 +10,7 @@ use super::{LoggedRun, Row, steady};
 /// Label of the throughput of the last step in a throughput line.
 const STEP: &str = "CurrSamplesPerSec=";
 
-/// Words of the lines that are read, beside the dump of settings.
+/// Words of the lines that are read, other than the dump of settings.
 pub(super) const WORDS: &[&str] = &[STEP, "world_size=", "world size:", "zero_config"];
 
 /// Reads a log that has a throughput line.

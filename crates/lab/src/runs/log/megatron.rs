@@ -10,7 +10,7 @@ use super::{LoggedRun, Row, steady};
 
 /// Label of the time in an iteration line.
 const ITERATION: &str = "elapsed time per iteration (ms):";
-/// Words of the lines that are read, beside the dump of arguments.
+/// Words of the lines that are read, other than the dump of arguments.
 pub(super) const WORDS: &[&str] = &[ITERATION, "padded vocab (size:", "memory (MB)"];
 /// MiB in a GiB: `report_memory` divides by 1024².
 const MIB: f64 = 1024.0;

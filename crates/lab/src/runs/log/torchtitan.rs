@@ -7,7 +7,7 @@ use super::lines::{after, number_after, year};
 use super::{LoggedRun, Row, shape, steady};
 use meshwright_planner::catalog::gpu_names;
 
-/// Words of the lines that are read, beside those of the model's shape.
+/// Words of the lines that are read, other than those of the model's shape.
 pub(super) const WORDS: &[&str] = &[
     "tps:",
     "Trainer is initialized with",
