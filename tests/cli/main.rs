@@ -22,3 +22,4 @@ mod reports;
 mod serve;
 mod sweep;
 mod tune;
+mod tune_session;
