@@ -15,8 +15,7 @@ fn replayed(session: &str) -> String {
     std::fs::copy(root.join(LOG), folder.join(LOG)).unwrap();
     let printed = |line: &str| {
         let args = line.trim_start_matches("$ meshwright ").split_whitespace();
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).current_dir(&folder).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).current_dir(&folder).output().unwrap();
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         format!("{line}\n{}", text(&output.stdout))
     };

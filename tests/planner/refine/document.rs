@@ -112,7 +112,7 @@ does a limit on its work. Where the gap stays over 2 %, annealing runs nine time
 
 What keeps Llama 4 Maverick open on three stages a rank is that stages are whole layers. Its head takes as long as 2.1 layers, so the 23
 other stages hold 48 layers: the relaxation gives each of them 2.1, a split two or three, and one stage of three, passed 32 times, is
-0.29 to 0.43 s of a pipeline of 2.71 s. The split is not what is off: annealing 30 to 400 times longer, from starting temperatures of 0.3
+0.29 to 0.43 s of a pipeline of 2.71 s. The split is not the cause: annealing 30 to 400 times longer, from starting temperatures of 0.3
 to 10 % and three seeds, ended at this split or at a slower one. Three bounds were tried and left out:
 
 * branching on the layers of one stage, in two parts, instead of those of a rank: a gap of 8.50 instead of 8.44 %;
