@@ -3,30 +3,39 @@
 use std::sync::OnceLock;
 
 use super::entries::{gpu_names, gpu_with, names, stack, stack_names, transport};
+use super::error::CatalogError;
 use super::files::TRANSPORTS;
 use super::overrides::Overrides;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::transport::Transport;
 
+/// Entries of one kind by name, each with the message of its error; filled on first use.
+type Cache<T> = Vec<(&'static str, OnceLock<Result<T, String>>)>;
+
+fn empty<T>(names: impl IntoIterator<Item = &'static str>) -> Cache<T> {
+    names.into_iter().map(|name| (name, OnceLock::new())).collect()
+}
+
+/// Entry of a cache, loaded on first use; a name that the cache lacks is loaded each time, for its error.
+fn cached<T: Clone>(cache: &Cache<T>, name: &str, load: impl Fn() -> Result<T, CatalogError>) -> Result<T, String> {
+    let load = || load().map_err(|error| error.to_string());
+    cache.iter().find(|(known, _)| *known == name).map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
+}
+
 /// Catalogue under one set of overrides; each entry is read on first use.
 #[derive(Debug)]
 pub struct Shelf<'a> {
     sets: &'a Overrides,
-    gpus: Vec<(&'static str, OnceLock<Result<Gpu, String>>)>,
-    stacks: Vec<(&'static str, OnceLock<Result<Stack, String>>)>,
-    transports: Vec<(&'static str, OnceLock<Result<Transport, String>>)>,
+    gpus: Cache<Gpu>,
+    stacks: Cache<Stack>,
+    transports: Cache<Transport>,
 }
 
 impl<'a> Shelf<'a> {
     /// Creates an empty cache.
     pub fn new(sets: &'a Overrides) -> Self {
-        Self {
-            sets,
-            gpus: gpu_names().into_iter().map(|name| (name, OnceLock::new())).collect(),
-            stacks: stack_names().into_iter().map(|name| (name, OnceLock::new())).collect(),
-            transports: names(TRANSPORTS).into_iter().map(|name| (name, OnceLock::new())).collect(),
-        }
+        Self { sets, gpus: empty(gpu_names()), stacks: empty(stack_names()), transports: empty(names(TRANSPORTS)) }
     }
 
     /// Device of the catalogue.
@@ -35,11 +44,7 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`gpu_with`].
     pub fn gpu(&self, name: &str) -> Result<Gpu, String> {
-        let load = || gpu_with(name, self.sets).map_err(|error| error.to_string());
-        self.gpus
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
+        cached(&self.gpus, name, || gpu_with(name, self.sets))
     }
 
     /// Stack of the catalogue.
@@ -48,11 +53,7 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`stack`].
     pub fn stack(&self, name: &str) -> Result<Stack, String> {
-        let load = || stack(name, self.sets).map_err(|error| error.to_string());
-        self.stacks
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
+        cached(&self.stacks, name, || stack(name, self.sets))
     }
 
     /// Transport of the catalogue.
@@ -61,10 +62,6 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`transport`].
     pub fn transport(&self, name: &str) -> Result<Transport, String> {
-        let load = || transport(name, self.sets).map_err(|error| error.to_string());
-        self.transports
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
+        cached(&self.transports, name, || transport(name, self.sets))
     }
 }

@@ -11,24 +11,25 @@ use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Ml
 pub fn qwen3_next(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = qwen_ffns(fields, frame.layers, &qwen_shared(fields)?)?;
-    delta(&frame, fields, ffns)
+    with_delta_rules(&frame, fields, ffns)
 }
 
 /// Qwen 3.5, dense.
 pub fn qwen3_5(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize];
-    delta(&frame, fields, ffns)
+    with_delta_rules(&frame, fields, ffns)
 }
 
 /// Qwen 3.5 with experts.
 pub fn qwen3_5_moe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = vec![Ffn::Moe(qwen_shared(fields)?); frame.layers as usize];
-    delta(&frame, fields, ffns)
+    with_delta_rules(&frame, fields, ffns)
 }
 
-fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfError> {
+/// Model of gated delta rules with full attention in every `full_attention_interval`-th layer, or as `layer_types` has it.
+fn with_delta_rules(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfError> {
     if !fields.flag("attn_output_gate")?.unwrap_or(true) {
         return Err(fields.unsupported("attn_output_gate", "the class always gates the output of its attention"));
     }
@@ -42,7 +43,7 @@ fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfErro
     };
     let every = fields.given_size(&["full_attention_interval"])?.unwrap_or(4);
     let types = fields.per_layer("layer_types", frame.layers)?;
-    let one = |(i, ffn): (u32, Ffn)| {
+    let layer_at = |(i, ffn): (u32, Ffn)| {
         let is_full = match types.as_ref().map(|types| types[i as usize]) {
             None => (i + 1).is_multiple_of(every),
             Some("full_attention") => true,
@@ -54,7 +55,7 @@ fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfErro
         let mixer = if is_full { Mixer::Attention(attention.clone()) } else { Mixer::DeltaNet(linear.clone()) };
         Ok(Layer { mixer, ffn, norms: 2, extra_parameters: 0 })
     };
-    let layers = (0..frame.layers).zip(ffns).map(one).collect::<Result<_, _>>()?;
+    let layers = (0..frame.layers).zip(ffns).map(layer_at).collect::<Result<_, _>>()?;
     let mtp_depth = fields.mtp_layers(&["mtp_num_hidden_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
@@ -65,7 +66,7 @@ fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, H
     Ok(Attention { head_dim, ..qwen3_attention(frame, fields)? })
 }
 
-/// Nemotron-H: each layer is one thing alone, as `hybrid_override_pattern` spells it: `M` Mamba-2,
+/// Nemotron-H: each layer is a mixer or a feed-forward part alone, by its letter in `hybrid_override_pattern`: `M` Mamba-2,
 /// `*` attention, `-` MLP, `E` experts.
 pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
     let letters = pattern(fields)?;
@@ -152,22 +153,22 @@ fn checked_mamba(fields: &Fields) -> Result<Mamba, HfError> {
     Ok(mamba)
 }
 
-/// Bamba: Mamba-2 in all layers but `attn_layer_indices`, an MLP in every one.
+/// Bamba: Mamba-2 in all layers but `attn_layer_indices`, which have attention; an MLP in every layer.
 pub fn bamba(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let mamba = checked_mamba(fields)?;
     let attention = frame.biased_attention(fields, None)?;
     let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
     let attends = fields.counts("attn_layer_indices")?;
-    let one = |i| {
+    let layer_at = |i| {
         let attends = attends.contains(&i);
         let mixer = if attends { Mixer::Attention(attention.clone()) } else { Mixer::Mamba(mamba.clone()) };
         Layer { mixer, ffn: Ffn::Dense(mlp.clone()), norms: 2, extra_parameters: 0 }
     };
-    Ok(frame.model(fields, Norm::Rms, (0..frame.layers).map(one).collect()))
+    Ok(frame.model(fields, Norm::Rms, (0..frame.layers).map(layer_at).collect()))
 }
 
-/// Granite 4: Mamba-2 and attention by `layer_types`; experts beside a shared MLP, or that MLP alone.
+/// Granite 4: Mamba-2 and attention by `layer_types`; experts with a shared MLP, or that MLP alone.
 pub fn granitemoehybrid(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let rope = fields.text("position_embedding_type")? == Some("rope");
@@ -179,7 +180,7 @@ pub fn granitemoehybrid(fields: &Fields) -> Result<Model, HfError> {
         Ffn::Moe(Moe { shared_intermediate: shared, ..experts(fields, &["intermediate_size"])? })
     };
     let types = fields.per_layer("layer_types", frame.layers)?;
-    let one = |i: u32| {
+    let layer_at = |i: u32| {
         let mixer = match types.as_ref().map(|types| types[i as usize]) {
             Some("attention" | "full_attention") => Mixer::Attention(attention.clone()),
             None | Some("mamba" | "linear_attention") => Mixer::Mamba(checked_mamba(fields)?),
@@ -189,7 +190,7 @@ pub fn granitemoehybrid(fields: &Fields) -> Result<Model, HfError> {
         };
         Ok(Layer { mixer, ffn: ffn.clone(), norms: 2, extra_parameters: 0 })
     };
-    let layers = (0..frame.layers).map(one).collect::<Result<_, _>>()?;
+    let layers = (0..frame.layers).map(layer_at).collect::<Result<_, _>>()?;
     Ok(frame.model(fields, Norm::Rms, layers))
 }
 

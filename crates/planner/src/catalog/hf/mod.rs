@@ -207,14 +207,13 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     if let Some(Value::Object(thinker)) = whole.remove("thinker_config") {
         whole = thinker; // Qwen's Omni models: the part that reads and writes text
     }
-    match TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null())) {
-        Some((name, path)) => from_text_part(whole, name, path, origin),
-        None => {
-            let fields = Fields::new(&whole, origin, "");
-            let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?;
-            read(&whole, model_type, origin, "")
-        }
+    if let Some((name, path)) = TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null()))
+    {
+        return from_text_part(whole, name, path, origin);
     }
+    let fields = Fields::new(&whole, origin, "");
+    let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?;
+    read(&whole, model_type, origin, "")
 }
 
 /// Reads the part of a multimodal configuration that holds the language model: the field `name`, whose fields have the prefix `path`
