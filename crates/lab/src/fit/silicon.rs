@@ -22,11 +22,11 @@ use crate::validate::sample::fold;
 use meshwright_engine::cluster::Host;
 use meshwright_engine::collective::on_curve;
 use meshwright_engine::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
-use meshwright_engine::kernel::Device;
-use meshwright_engine::kernel::GemmShape;
+use meshwright_engine::kernel::{Device, GemmShape};
+use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 use meshwright_planner::catalog::fits::{Constant, FOLDS};
-use meshwright_planner::catalog::{CatalogError, Overrides, gpu_with, stack};
+use meshwright_planner::catalog::{self, CatalogError, Overrides, gpu_with};
 
 /// Key of the source of the tables.
 const SOURCE: &str = "aiconfigurator";
@@ -35,8 +35,8 @@ const MARGIN: f64 = 0.05;
 /// Width of the quadratic part of the loss.
 const DELTA: f64 = 0.03;
 /// Bounds and starting value of the time that a table's benchmark adds to every GEMM, in microseconds.
-const OF_TABLE: (f64, f64) = (0.0, 40.0);
-const FIRST_OF_TABLE: f64 = 3.0;
+const TABLE_TIME: (f64, f64) = (0.0, 40.0);
+const FIRST_TABLE_TIME: f64 = 3.0;
 /// Fewest samples of a curve.
 const FEWEST: usize = 15;
 /// Smallest buffer of training traffic, in bytes; the smallest buffers determine the latency alone.
@@ -113,21 +113,21 @@ impl Curve {
     }
 }
 
-/// Sample of a fit: its fold, its measured time, and its prediction as a function of the parameters.
+/// Sample of a fit: the input of its prediction, its fold of the cross-validation, and its measured time.
 struct Sample<T> {
-    of: T,
+    input: T,
     fold: usize,
     seconds: f64,
 }
 
-/// Fitted parameters, median error before, and cross-validated median error.
+/// Fitted parameters, median error with the start, and median error with each fold's own parameters.
 fn fitted<T: Sync>(
     samples: &[Sample<T>],
     start: &[f64],
     bounds: &[Bounds],
     predict: &(dyn Fn(&[f64], &T) -> f64 + Sync),
 ) -> (Vec<f64>, f64, f64) {
-    let error = |x: &[f64], sample: &Sample<T>| (predict(x, &sample.of) / sample.seconds).ln();
+    let error = |x: &[f64], sample: &Sample<T>| (predict(x, &sample.input) / sample.seconds).ln();
     let best = |without: Option<usize>| {
         let used: Vec<&Sample<T>> = samples.iter().filter(|sample| without != Some(sample.fold)).collect();
         let residuals = |x: &[f64]| used.iter().map(|sample| softened(error(x, sample), DELTA)).collect();
@@ -149,7 +149,7 @@ fn fitted<T: Sync>(
 ///
 /// A device of the catalogue cannot be read.
 pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
-    let stack = stack("nemo-25", sets)?;
+    let stack = catalog::stack("nemo-25", sets)?;
     let mut curves = Vec::new();
     for name in GPUS {
         let gpu = gpu_with(name, sets)?;
@@ -160,62 +160,69 @@ pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Catalo
                 .map(|gemm| Sample {
                     fold: fold(&format!("{} {} {}", gemm.m, gemm.n, gemm.k), FOLDS as u32) as usize,
                     seconds: gemm.latency_us * 1e-6,
-                    of: gemm.clone(),
+                    input: gemm.clone(),
                 })
                 .collect();
             if samples.len() < FEWEST || present.source != SOURCE {
                 continue;
             }
-            let with = |x: &[f64]| {
-                let mut gpu = gpu.clone();
-                let curve = GemmCurve {
-                    efficiency: x[0],
-                    half_depth: x[1],
-                    intensity_exponent: x[2],
-                    wave_exponent: x[3],
-                    sustained: 1.0,
-                    source: String::new(),
-                };
-                gpu.gemm.insert(*format, curve);
-                gpu
-            };
-            let predict = |x: &[f64], gemm: &TimedGemm| {
-                let gpu = with(x);
-                let device = Device { gpu: &gpu, stack: &stack, format: *format, host: Host::X86, meter: None };
-                let TimedGemm { m, n, k, .. } = *gemm;
-                device.gemm(&GemmShape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
-            };
-            let known = [present.efficiency, present.half_depth, present.intensity_exponent, present.wave_exponent];
-            let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), OF_TABLE].map(Bounds::from);
-            let of_table = best_of_table(&samples, &known, &predict);
-            let start = [known[0], known[1], known[2], known[3], of_table];
-            let (best, before, crossed) = fitted(&samples, &start, &bounds, &predict);
-            let names = ["efficiency", "half_depth", "intensity_exponent", "wave_exponent"];
-            curves.push(Curve {
-                key: format!("gpu.{name}.gemm.{format}"),
-                values: names.into_iter().zip(best.iter().map(|value| Value::Float(rounded(*value)))).collect(),
-                samples: samples.len(),
-                before,
-                crossed,
-                kept: crossed < before * (1.0 - MARGIN),
-            });
+            curves.push(gemm_curve(&gpu, (name, *format), present, &stack, &samples));
         }
     }
     Ok(curves)
 }
 
+/// Fits the GEMM curve of one device and format, together with the time that the table's benchmark adds.
+fn gemm_curve(
+    gpu: &Gpu,
+    (name, format): (&str, Format),
+    known: &GemmCurve,
+    stack: &Stack,
+    samples: &[Sample<TimedGemm>],
+) -> Curve {
+    let predict = |x: &[f64], gemm: &TimedGemm| {
+        let mut gpu = gpu.clone();
+        let curve = GemmCurve {
+            efficiency: x[0],
+            half_depth: x[1],
+            intensity_exponent: x[2],
+            wave_exponent: x[3],
+            sustained: 1.0,
+            source: String::new(),
+        };
+        gpu.gemm.insert(format, curve);
+        let device = Device { gpu: &gpu, stack, format, host: Host::X86, meter: None };
+        let TimedGemm { m, n, k, .. } = *gemm;
+        device.gemm(&GemmShape { m, n, k, batch: 1.0, output_bytes: 2.0 }, format).get() + x[4] * 1e-6
+    };
+    let known = [known.efficiency, known.half_depth, known.intensity_exponent, known.wave_exponent];
+    let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), TABLE_TIME].map(Bounds::from);
+    let table_time = best_table_time(samples, &known, &predict);
+    let start = [known[0], known[1], known[2], known[3], table_time];
+    let (best, before, crossed) = fitted(samples, &start, &bounds, &predict);
+    let names = ["efficiency", "half_depth", "intensity_exponent", "wave_exponent"];
+    Curve {
+        key: format!("gpu.{name}.gemm.{format}"),
+        values: names.into_iter().zip(best.iter().map(|value| Value::Float(rounded(*value)))).collect(),
+        samples: samples.len(),
+        before,
+        crossed,
+        kept: crossed < before * (1.0 - MARGIN),
+    }
+}
+
 /// Time that the table's benchmark adds to every GEMM, fitted with the present curve, so that this curve is judged at its
 /// best.
-fn best_of_table(
+fn best_table_time(
     samples: &[Sample<TimedGemm>],
     known: &[f64; 4],
     predict: &(dyn Fn(&[f64], &TimedGemm) -> f64 + Sync),
 ) -> f64 {
     let residuals = |x: &[f64]| {
         let all = [known[0], known[1], known[2], known[3], x[0]];
-        samples.iter().map(|sample| softened((predict(&all, &sample.of) / sample.seconds).ln(), DELTA)).collect()
+        samples.iter().map(|sample| softened((predict(&all, &sample.input) / sample.seconds).ln(), DELTA)).collect()
     };
-    bounds::descend(&residuals, &[FIRST_OF_TABLE], &[OF_TABLE.into()])[0]
+    bounds::descend(&residuals, &[FIRST_TABLE_TIME], &[TABLE_TIME.into()])[0]
 }
 
 /// Formats that a column of the table describes. On Blackwell the block-scaled GEMM is the microscaled one; the table's
@@ -255,13 +262,13 @@ pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, C
                     .map(|(at, transfer)| Sample {
                         fold: at % FOLDS,
                         seconds: transfer.latency_us * 1e-6,
-                        of: transfer.size_bytes,
+                        input: transfer.size_bytes,
                     })
                     .collect();
                 if samples.len() < FEWEST {
                     continue;
                 }
-                curves.push(link(name, *op, place, known, &samples));
+                curves.push(collective_curve(name, *op, place, known, &samples));
             }
         }
     }
@@ -269,7 +276,13 @@ pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, C
 }
 
 /// Fits one curve of a collective; parameters that span decades are fitted as logarithms.
-fn link(name: &str, op: Collective, place: usize, known: &CollectiveCurve, samples: &[Sample<f64>]) -> Curve {
+fn collective_curve(
+    name: &str,
+    op: Collective,
+    place: usize,
+    known: &CollectiveCurve,
+    samples: &[Sample<f64>],
+) -> Curve {
     let at = |x: &[f64]| CollectiveCurve {
         ranks: known.ranks,
         latency: Seconds::micros(x[0].exp()),
