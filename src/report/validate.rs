@@ -13,8 +13,9 @@ pub fn time(report: &Report) -> Sheet {
     let columns = ["by", "class", "timed", "predicted", "mean", "median", "p90", "worst", "bias", "inside 90 %"];
     let mut sheet = Sheet::new("Step time: |predicted / measured - 1|; repeats count once", &columns);
     for class in &report.time {
-        let shown =
-            |of: fn(&Errors) -> f64| class.errors.as_ref().map_or_else(String::new, |errors| percent(of(errors)));
+        let shown = |figure: fn(&Errors) -> f64| {
+            class.errors.as_ref().map_or_else(String::new, |errors| percent(figure(errors)))
+        };
         sheet.push([
             class.by.to_owned(),
             class.class.clone(),
@@ -31,18 +32,18 @@ pub fn time(report: &Report) -> Sheet {
     sheet
 }
 
-/// Table of what the model is worth on a source: errors and coverage over sources, whatever the number of their runs.
+/// Table of errors over sources, each counted once whatever the number of its runs.
 pub fn by_source(report: &Report) -> Sheet {
     let columns = ["runs", "sources", "median of their mean errors", "mean over runs", "bias", "inside 90 %"];
     let mut sheet = Sheet::new("Each source predicted with constants fitted without it", &columns);
-    for of in &report.by_source {
+    for class in &report.by_source {
         sheet.push([
-            format!("{}: {}", of.class, of.errors.n),
-            of.sources.to_string(),
-            percent(of.median_of_means),
-            percent(of.errors.mean_ape),
-            percent(of.errors.bias),
-            of.inside.map_or_else(String::new, percent),
+            format!("{}: {}", class.class, class.errors.n),
+            class.sources.to_string(),
+            percent(class.median_of_means),
+            percent(class.errors.mean_ape),
+            percent(class.errors.bias),
+            class.inside.map_or_else(String::new, percent),
         ]);
     }
     sheet
@@ -124,9 +125,10 @@ pub fn choice(report: &Report) -> Sheet {
     let columns =
         ["set", "groups", "plans", "Spearman", "mean regret", "worst", "best of 3", "best of 3 of more than 3"];
     let mut sheet = Sheet::new("Choosing among measured plans of one model, GPUs, batch and sequence", &columns);
-    let mut all: Vec<(String, &ChoiceScore)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
-    if let Some(of) = &report.choice_uncontradicted {
-        all.insert(1, (format!("{}, without contradicted runs", of.class), of));
+    let mut all: Vec<(String, &ChoiceScore)> =
+        report.choice.classes.iter().map(|score| (score.class.clone(), score)).collect();
+    if let Some(score) = &report.choice_uncontradicted {
+        all.insert(1, (format!("{}, without contradicted runs", score.class), score));
     }
     for (name, class) in all {
         sheet.push([

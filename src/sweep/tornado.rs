@@ -35,11 +35,14 @@ impl Bar {
     }
 }
 
+/// Change of one figure of a sweep.
+type Change = Box<dyn Fn(&mut Sweep)>;
+
 /// Figure of a market with a low and a high value, each as its text and the change that sets it.
 struct Uncertain {
     what: &'static str,
     values: [&'static str; 2],
-    set: [Box<dyn Fn(&mut Sweep)>; 2],
+    set: [Change; 2],
 }
 
 /// Uncertain figure whose low and high values are given as arguments of one setter.
@@ -48,7 +51,7 @@ fn uncertain<T: Copy + 'static>(
     values: [(&'static str, T); 2],
     set: impl Fn(&mut Sweep, T) + Copy + 'static,
 ) -> Uncertain {
-    let boxed = |value: T| -> Box<dyn Fn(&mut Sweep)> { Box::new(move |sweep| set(sweep, value)) };
+    let boxed = |value: T| -> Change { Box::new(move |sweep| set(sweep, value)) };
     Uncertain { what, values: values.map(|(text, _)| text), set: values.map(|(_, value)| boxed(value)) }
 }
 
