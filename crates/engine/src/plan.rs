@@ -247,4 +247,13 @@ impl Plan {
             Some(_) | None => all,
         }
     }
+
+    /// Parameters whose optimizer states a rank holds, of its dense and expert parameters: under ZeRO 1 and above its share over dp·cp,
+    /// or over the replicas of the experts.
+    pub(crate) fn optimizer_shard(&self, dense: f64, experts: f64) -> f64 {
+        if self.zero == ZeroStage::Zero {
+            return dense + experts;
+        }
+        dense / f64::from(self.dense_shards()) + experts / f64::from(self.layout.expert_replicas())
+    }
 }

@@ -141,27 +141,33 @@ impl Problem {
     pub const fn model(&self) -> &Model {
         &self.model
     }
+
     /// Cluster to train on.
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
+
     /// Workload of one step.
     pub const fn workload(&self) -> &Workload {
         &self.workload
     }
+
     /// Software stack in use.
     pub const fn stack(&self) -> &Stack {
         &self.stack
     }
+
     /// Share of the memory that a plan may fill.
     pub const fn hbm_profile(&self) -> HbmProfile {
         self.hbm_profile
     }
+
     /// Problem with a lower ceiling on the share of the memory, if `share` is below the profile's.
     #[must_use]
     pub fn under_ceiling(self, share: f64) -> Self {
         Self { memory_ceiling: share, ..self }
     }
+
     /// Problem with another global batch.
     #[must_use]
     pub fn with_global_batch(&self, global_batch: u32) -> Self {
@@ -169,6 +175,7 @@ impl Problem {
         problem.workload.global_batch = global_batch;
         problem
     }
+
     /// Problem with a changed cluster, workload or stack.
     ///
     /// # Errors
@@ -179,6 +186,7 @@ impl Problem {
         change(&mut cluster, &mut workload, &mut stack);
         Ok(Self::new(model, cluster, workload, stack, hbm_profile)?.under_ceiling(memory_ceiling))
     }
+
     /// Memory budget of a plan on one device.
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)

@@ -7,7 +7,7 @@ use super::layer::LayerCost;
 use super::stage::Work;
 use crate::cluster::Host;
 use crate::gpu::Copies;
-use crate::plan::{Plan, ZeroStage};
+use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 
 /// Share by which copies slow down collectives inside the scale-up domain. Source: [nccl-copies].
@@ -62,9 +62,7 @@ impl Costs<'_> {
         if plan.offload.optimizer <= 0.0 {
             return Seconds::ZERO;
         }
-        let shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.dense_shards()) };
-        let expert_shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.layout.expert_replicas()) };
-        let shard = (heaviest.dense / shards + heaviest.experts / expert_shards) * plan.offload.optimizer;
+        let shard = plan.optimizer_shard(heaviest.dense, heaviest.experts) * plan.offload.optimizer;
         let speed = match self.device.host {
             Host::X86 => 1.0,
             Host::Grace => GRACE_UPDATE,

@@ -72,13 +72,8 @@ impl Costs<'_> {
     pub(super) fn optimizer_step(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
-        let (dense_shards, expert_shards) = if plan.zero == ZeroStage::Zero {
-            (1.0, 1.0)
-        } else {
-            (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()))
-        };
         let on_device = 1.0 - plan.offload.optimizer;
-        let shard = (dense / dense_shards + experts / expert_shards) * on_device;
+        let shard = plan.optimizer_shard(dense, experts) * on_device;
         let gradient = self.device.stack.reduce_bytes;
         let moved =
             gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP + 2.0 * self.problem.workload().recipe.state;

@@ -29,15 +29,15 @@ impl Costs<'_> {
         }
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
-            Recompute::Full => self.again(cost),
-            Recompute::EveryOther => self.again(cost) * 0.5,
+            Recompute::Full => self.repeated_forward(cost),
+            Recompute::EveryOther => self.repeated_forward(cost) * 0.5,
             Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
             Recompute::Selective(modules) => self.modules(modules, layer, cost),
         }
     }
 
     /// Forward time of a layer up to the last result that backward needs.
-    fn again(&self, cost: &LayerCost) -> Seconds {
+    fn repeated_forward(&self, cost: &LayerCost) -> Seconds {
         if self.stops_early(cost) {
             full(cost) - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
         } else {

@@ -5,7 +5,7 @@ use super::footprint::Footprint;
 use super::stage::Work;
 use super::step::StepTime;
 use crate::plan::Plan;
-use crate::schedule::replay::{Event, Trace, replay};
+use crate::schedule::replay::{Event, StageTime, Trace, replay};
 use crate::schedule::slot::Pass;
 use crate::units::{Bytes, Seconds};
 
@@ -56,34 +56,7 @@ impl Costs<'_> {
         let send = self.stage_send(plan);
         let trace = replay(plan.schedule, plan.layout.pp, micro_batches, &stages, send)?;
         let works = self.chunk_works(plan, &shape);
-        let parts = works
-            .iter()
-            .zip(&stages)
-            .map(|(work, time)| {
-                let Work {
-                    compute: _,
-                    recompute: _,
-                    tp,
-                    cp,
-                    ep,
-                    amax,
-                    host: _,
-                    ep_beside: _,
-                    ep_exposed: _,
-                    wgrad: _,
-                    link: _,
-                } = *work;
-                let own = |compute, tp, cp, ep| PassParts { compute, tp, cp, ep };
-                // What is not the chunk's own work is expert traffic.
-                let before = time.forward - work.forward();
-                let forward =
-                    own(Seconds::ZERO, tp.forward + amax.forward, cp.forward, ep.forward + before).filled(time.forward);
-                let beside = time.backward - work.backward();
-                let backward = own(Seconds::ZERO, tp.backward + amax.backward, cp.backward, ep.backward + beside)
-                    .filled(time.backward);
-                (forward, backward)
-            })
-            .collect();
+        let parts = works.iter().zip(&stages).map(|(work, time)| pass_parts(work, time)).collect();
         let bidirectional = plan.schedule.is_bidirectional() && plan.layout.pp > 1;
         let hideable = |work: &Work| if bidirectional { work.ep_beside / 2.0 } else { Seconds::ZERO };
         let hideable = works.iter().map(hideable).collect();
@@ -99,12 +72,24 @@ impl Costs<'_> {
     }
 }
 
-impl PassParts {
-    /// The rest of a pass is compute.
-    fn filled(self, whole: Seconds) -> Self {
-        Self { compute: (whole - self.tp - self.cp - self.ep).or_zero(), ..self }
-    }
+/// Parts of the forward and of the backward of one chunk. Time beyond the chunk's own work is expert traffic.
+fn pass_parts(work: &Work, time: &StageTime) -> (PassParts, PassParts) {
+    let Work { compute: _, recompute: _, tp, cp, ep, amax, host: _, ep_beside: _, ep_exposed: _, wgrad: _, link: _ } =
+        *work;
+    let parts = |whole: Seconds, tp: Seconds, cp: Seconds, ep: Seconds| PassParts {
+        compute: (whole - tp - cp - ep).or_zero(),
+        tp,
+        cp,
+        ep,
+    };
+    let (exposed, exposed_back) = (time.forward - work.forward(), time.backward - work.backward());
+    (
+        parts(time.forward, tp.forward + amax.forward, cp.forward, ep.forward + exposed),
+        parts(time.backward, tp.backward + amax.backward, cp.backward, ep.backward + exposed_back),
+    )
+}
 
+impl PassParts {
     /// The parts with the names of their streams.
     pub const fn streams(&self) -> [(&'static str, Seconds); 4] {
         let Self { compute, tp, cp, ep } = *self;
@@ -112,7 +97,7 @@ impl PassParts {
     }
 }
 
-/// The most forwards that a rank has done whose backward it has not, one at the least.
+/// Largest number of passes of a rank that are between their forward and their backward, one at the least.
 fn peak_in_flight(events: &[Event], rank: u32) -> f64 {
     let (mut now, mut most) = (0_i64, 1);
     for op in events.iter().filter(|event| event.rank == rank).flat_map(|event| event.slot.ops()) {

@@ -18,16 +18,17 @@ pub fn peak_moments(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<
 
 /// Moments of largest counts on one rank: [`peak_moments`].
 pub(crate) fn peak_moments_of(schedule: Schedule, pp: u32, micro_batches: f64, rank: u32) -> Vec<Vec<f64>> {
-    let unlike = schedule.distinct_ranks(pp);
-    let held = (pp * schedule.virtual_stages() / unlike) as usize;
+    let distinct = schedule.distinct_ranks(pp);
+    let held = (pp * schedule.virtual_stages() / distinct) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
     if whole && pp > 1 && runs(schedule, pp, micro_batches as u32) {
-        return moments(&ops_of(schedule, pp, micro_batches as u32, rank), unlike, held);
+        return moments(&ops_of(schedule, pp, micro_batches as u32, rank), distinct, held);
     }
     let share = f64::from(schedule.virtual_stages()) / held as f64;
     vec![vec![in_flight(schedule, rank, pp, micro_batches) * share; held]]
 }
 
+/// Moments of largest counts in a rank's list of operations, which visits chunks of `distinct` ranks; a count for each of `held` chunks.
 fn moments(list: &[Slot], distinct: u32, held: usize) -> Vec<Vec<f64>> {
     let mut now = vec![0.0_f64; held];
     let mut most: Vec<Vec<f64>> = Vec::new();

@@ -104,13 +104,15 @@ fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
     }
 }
 
+/// Runs the operations of all ranks in turn, each as soon as its inputs and its rank are there, and records each slot. Returns the time
+/// of the last; `None` if the schedule does not run.
 fn play(
     schedule: Schedule,
     pp: u32,
     micro_batches: u32,
     stages: &[StageTime],
     (send, wires): (Seconds, &[Wire]),
-    mut played: impl FnMut(Event),
+    mut record: impl FnMut(Event),
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
     let chunks = stages.len();
@@ -121,7 +123,7 @@ fn play(
     let mut next = vec![0; pp as usize];
     let last = chunks as u32 - 1;
     let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
-    // earliest start that the operation's inputs allow, or `None` while they are not available
+    // Earliest start that the operation's inputs allow, or `None` while they are not available.
     let ready = |op: Op, done: &[Option<Seconds>], posts: &Posts| -> Option<Seconds> {
         let of = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
         let from = |pass, stage| posts.arrived(done, index(Op { pass, micro_batch: op.micro_batch, stage }));
@@ -151,7 +153,7 @@ fn play(
                     done[index(op)] = Some(end);
                     posts.post(op, index(op), end, |chunk| schedule.rank_of(chunk, pp) as usize);
                 }
-                played(Event { rank: rank as u32, slot, start, end });
+                record(Event { rank: rank as u32, slot, start, end });
                 next[rank] += 1;
                 progressed = true;
             }
@@ -190,13 +192,13 @@ impl<'w> Posts<'w> {
         if self.wires.is_empty() {
             return;
         }
-        // the link, and the stage at its other end
-        let way = match op.pass {
+        // The link's number, and the stage at its other end.
+        let direction = match op.pass {
             Pass::Forward => Some((op.stage as usize, op.stage + 1)),
             Pass::Backward | Pass::Input => op.stage.checked_sub(1).map(|below| (below as usize, below)),
             Pass::Wgrad => None,
         };
-        self.arrived[operation] = Some(match way.and_then(|(at, to)| Some((self.wires.get(at)?, to))) {
+        self.arrived[operation] = Some(match direction.and_then(|(at, to)| Some((self.wires.get(at)?, to))) {
             Some((wire, to)) => {
                 let free = &mut self.free[rank_of(op.stage) * self.ranks + rank_of(to)];
                 let start = end.max(*free);
