@@ -55,9 +55,7 @@ fn completed(costs: &Costs, text: &str, effort: &EffortLimits) -> Option<Evaluat
         let (_, value) = setting.split_once('=')?;
         restrictions.fix(&format!("{}={value}", key(setting))).ok()?;
     }
-    if let Some(framework) = frameworks::of_stack(costs.problem) {
-        restrictions.for_limits(framework.limits, !costs.problem.model().is_moe());
-    }
+    frameworks::keep_launchable(&mut restrictions, costs.problem);
     restrictions.proven_only(costs.problem);
     let options = SearchOptions { top: 1, restrictions };
     let ranking = search_with(costs, &options, Goal::Fastest, &|_, _| effort.control());

@@ -139,8 +139,11 @@ impl PlanOptions {
             restrictions.allow_idle();
         }
         match (&self.framework, limited_to) {
-            (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+            (_, Some(framework)) => restrictions.for_limits(framework.limits, problem),
             (Some(name), None) => restrictions.for_family(family(name)?),
+            (None, None) if frameworks::of_stack(problem).is_none() => {
+                frameworks::keep_launchable(&mut restrictions, problem);
+            }
             (None, None) => {}
         }
         Ok(restrictions)
@@ -158,7 +161,7 @@ impl PlanOptions {
             let obstacles = framework.limits.problem_obstacles(problem);
             let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
             format!(
-                "no files can be written for this model: {framework} cannot express it ({}); plans keep to its schedules",
+                "no files can be written for this model: {framework} cannot express it ({}); plans keep to its settings",
                 why.join("; ")
             )
         });

@@ -35,7 +35,8 @@ const MODELS: [(&str, &str, u32); 9] = [
 ];
 const CLUSTERS: [&str; 7] =
     ["dgx-h100-64", "h100-24576", "a100-pcie-8", "h200-ethernet-512", "gb200-nvl72-1152", "tpu-v5p-1024", "mi300x-512"];
-const STACKS: [&str; 9] = [
+const STACKS: [&str; 10] = [
+    "nemo-24",
     "nemo-25",
     "megatron-2022",
     "torchtitan-2024",
@@ -89,7 +90,7 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
         let problem = spec.problem();
         if numbers.below(5) == 0 {
             let framework = FRAMEWORKS[numbers.below(FRAMEWORKS.len())];
-            restrictions.for_limits(framework.limits, !problem.model().is_moe());
+            restrictions.for_limits(framework.limits, &problem);
         }
         let costs = Costs::new(&problem);
         for _ in 0..24 {

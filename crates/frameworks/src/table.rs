@@ -59,12 +59,20 @@ pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
     of_family(problem.stack().family).find(|framework| framework.limits.problem_obstacles(problem).is_empty())
 }
 
-/// Restrictions to plans that the files of a problem's stack can launch; none on stacks without files.
+/// Keeps plans to what the files of a problem's stack can launch; where they cannot say the model, to their settings. Nothing is
+/// left out on stacks without files.
+pub fn keep_launchable(restrictions: &mut Restrictions, problem: &Problem) {
+    if let Some(framework) = of_stack(problem) {
+        restrictions.for_limits(framework.limits, problem);
+    } else if let Some(framework) = of_family(problem.stack().family).next() {
+        restrictions.for_settings(framework.limits, problem);
+    }
+}
+
+/// Restrictions to plans that the files of a problem's stack can launch.
 pub fn launchable(problem: &Problem) -> Restrictions {
     let mut restrictions = Restrictions::default();
-    if let Some(framework) = of_stack(problem) {
-        restrictions.for_limits(framework.limits, !problem.model().is_moe());
-    }
+    keep_launchable(&mut restrictions, problem);
     restrictions
 }
 

@@ -23,9 +23,9 @@ pub struct Limits {
     pub family: Family,
     /// Other families whose engines its files also set up, where the problem's stack is one of theirs.
     pub also: &'static [Family],
-    /// Values of a plan's keys that it can express, as `--fix` writes them, of a dense model or of one with experts; keys of
+    /// Values of a plan's keys that it can express of a problem, as `--fix` writes them, or with `!=` those that it cannot; keys of
     /// which it can express every value are left out.
-    pub values: fn(dense: bool) -> &'static [&'static str],
+    pub values: fn(&Problem) -> Vec<&'static str>,
     /// Whether its files list the layers of each pipeline stage on a problem's stack.
     pub names_stages: fn(&Problem) -> bool,
     /// The split of a model's layers over `pp` stages that the framework computes itself and no file changes; none where

@@ -14,7 +14,7 @@ pub const LIMITS: Limits = Limits {
     title: "Accelerate",
     family: Family::Fsdp,
     also: &[],
-    values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather,p2p", "recompute=none,full", "zero=0,3"],
+    values: |_| vec!["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather,p2p", "recompute=none,full", "zero=0,3"],
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),

@@ -17,7 +17,7 @@ pub const LIMITS: Limits = Limits {
     title: "axolotl",
     family: Family::Fsdp,
     also: hugging_face::ALSO,
-    values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather", "recompute=none,full"],
+    values: |_| vec!["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather", "recompute=none,full"],
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem,

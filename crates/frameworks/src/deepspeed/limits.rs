@@ -17,7 +17,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Deepspeed,
     also: &[],
     values: |_| {
-        &["sp=off", "cp-kind=a2a", "etp=1", "dispatcher=alltoall", "recompute=none,full", "order=tp-cp-ep-dp-pp"]
+        vec!["sp=off", "cp-kind=a2a", "etp=1", "dispatcher=alltoall", "recompute=none,full", "order=tp-cp-ep-dp-pp"]
     },
     names_stages: |_| false, // `PipelineModule` is cut by the model's code
     own_split: None,

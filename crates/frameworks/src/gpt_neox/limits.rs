@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     title: "GPT-NeoX",
     family: Family::MegatronDeepspeed,
     also: &[],
-    values: |_| &["cp=1", "ep=1", "etp=1", "recompute=none,full", "order=tp-cp-ep-dp-pp"],
+    values: |_| vec!["cp=1", "ep=1", "etp=1", "recompute=none,full", "order=tp-cp-ep-dp-pp"],
     names_stages: |_| false, // `pipe_partition_method` is a rule, not a list
     own_split: Some(own_split),
     problem: |problem| Sizes::judged(problem, of_sizes),

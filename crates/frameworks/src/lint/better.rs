@@ -288,7 +288,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
 pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<Evaluation> {
     let mut restrictions = Restrictions::default();
     match framework_of(imported) {
-        Some(framework) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+        Some(framework) => restrictions.for_limits(framework.limits, problem),
         None => restrictions.for_family(imported.family),
     }
     let options = SearchOptions { top: 1, restrictions };

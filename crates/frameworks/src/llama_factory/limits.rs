@@ -16,7 +16,7 @@ pub const LIMITS: Limits = Limits {
     title: "LLaMA-Factory",
     family: Family::Fsdp,
     also: hugging_face::ALSO,
-    values: |_| &["tp=1", "cp=1", "pp=1", "ep=1", "etp=1", "sp=off", "recompute=none,full"],
+    values: |_| vec!["tp=1", "cp=1", "pp=1", "ep=1", "etp=1", "sp=off", "recompute=none,full"],
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),

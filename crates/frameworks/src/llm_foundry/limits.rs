@@ -19,7 +19,9 @@ pub const LIMITS: Limits = Limits {
     title: "llm-foundry",
     family: Family::Fsdp,
     also: &[],
-    values: |_| &["tp=1", "cp=1", "pp=1", "etp=1", "sp=off", "dispatcher=alltoall", "recompute=none,full", "zero=0,3"],
+    values: |_| {
+        vec!["tp=1", "cp=1", "pp=1", "etp=1", "sp=off", "dispatcher=alltoall", "recompute=none,full", "zero=0,3"]
+    },
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),

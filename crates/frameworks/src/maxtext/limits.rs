@@ -20,7 +20,7 @@ pub const LIMITS: Limits = Limits {
     title: "MaxText",
     family: Family::Jax,
     also: &[],
-    values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "zero=0,3", "dispatcher=alltoall"],
+    values: |_| vec!["pp=1", "etp=1", "cp-kind=allgather", "zero=0,3", "dispatcher=alltoall"],
     names_stages: |_| false,
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),

@@ -25,7 +25,7 @@ pub const LIMITS: Limits = Limits {
     title: "Megatron-LM",
     family: Family::Megatron,
     also: &[],
-    values: |dense| if dense { &["recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"] } else { &[] },
+    values: release::values,
     names_stages: release::lists_stages, // `--pipeline-model-parallel-layout`
     own_split: None,
     problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),

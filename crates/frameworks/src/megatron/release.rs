@@ -25,7 +25,6 @@ const SHAPE: &[Feature] = &[
     Feature { first: 1, name: "recomputation of attention's core", used: recomputed_core },
     Feature { first: 4, name: "context parallelism", used: context },
     Feature { first: 4, name: "expert parallelism", used: experts },
-    Feature { first: 10, name: "another tensor parallelism of experts", used: expert_tensor },
     Feature { first: 10, name: "`--cp-comm-type`", used: context_kind },
     Feature { first: 12, name: "`--recompute-modules`", used: modules },
     Feature { first: 12, name: "DeepEP", used: fused_exchange },
@@ -42,12 +41,43 @@ const ON_HOST: &[Feature] = &[Feature { first: 12, name: "`--optimizer-cpu-offlo
 const SHARDING: &[Feature] = &[
     Feature { first: 1, name: "the distributed optimizer", used: distributed_optimizer },
     Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", used: data_outermost },
+    Feature { first: 10, name: "another tensor parallelism of experts", used: expert_tensor },
     Feature { first: 10, name: "`--num-distributed-optimizer-instances`", used: optimizer_instances },
     Feature { first: 12, name: "Megatron-FSDP", used: fsdp },
 ];
 
 /// Release that first lists the layers of stages.
 const LISTED_STAGES: u32 = 13;
+
+/// Values of a plan's keys that the stack's release can express; of keys that depend on others, the obstacles of plans say it.
+pub(super) fn values(problem: &Problem) -> Vec<&'static str> {
+    let since = |first: u32| lacks(problem, first).is_none();
+    let mut values = Vec::new();
+    let mut without = |first: u32, value: &'static str| {
+        if !since(first) {
+            values.push(value);
+        }
+    };
+    without(1, "sp=off");
+    without(1, "zero=0");
+    without(4, "cp=1");
+    without(4, "ep=1");
+    without(5, "offload-activations=0");
+    without(7, "order=tp-cp-ep-dp-pp");
+    without(9, "split=even");
+    without(10, "cp-kind=p2p");
+    without(12, "zero!=2,3");
+    without(12, "dispatcher=alltoall");
+    without(12, "offload-optimizer=0");
+    without(LISTED_STAGES, "split!=cost-balanced");
+    values.extend(match (since(12), since(1), problem.model().is_moe()) {
+        (true, _, true) => None,
+        (true, _, false) => Some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"),
+        (false, true, _) => Some("recompute=none,core_attn,full"),
+        (false, false, _) => Some("recompute=none,full"),
+    });
+    values
+}
 
 /// Whether the stack's release lists the layers of stages.
 pub(crate) fn lists_stages(problem: &Problem) -> bool {

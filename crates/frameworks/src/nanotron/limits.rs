@@ -18,7 +18,7 @@ pub const LIMITS: Limits = Limits {
     title: "nanotron",
     family: Family::Nanotron,
     also: &[],
-    values: |_| &["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"],
+    values: |_| vec!["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"],
     names_stages: |_| false, // it cuts by its own costs
     own_split: Some(nanotron::own_split),
     problem: |problem| Sizes::judged(problem, of_sizes),

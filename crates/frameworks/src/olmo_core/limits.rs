@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     family: Family::Torchtitan,
     also: &[],
     values: |_| {
-        &[
+        vec![
             "etp=1",
             "sp=on",
             "cp-kind=p2p,a2a",

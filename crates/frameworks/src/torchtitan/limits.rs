@@ -18,7 +18,7 @@ pub const LIMITS: Limits = Limits {
     title: "torchtitan",
     family: Family::Torchtitan,
     also: &[],
-    values: |_| &["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"],
+    values: |_| vec!["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"],
     names_stages: |_| true, // `module_fqns_per_model_part`
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),

@@ -97,16 +97,31 @@ impl Restrictions {
         self.family = Some(family);
     }
 
-    /// Keeps only plans that a framework's files can express: fixes each key that is not fixed already to the values it has.
+    /// Keeps only plans of a problem that a framework's files can express.
     ///
     /// Rules on several keys at once are left to [`Limits::plan_obstacles`].
-    pub fn for_limits(&mut self, limits: &'static Limits, dense: bool) {
+    pub fn for_limits(&mut self, limits: &'static Limits, problem: &Problem) {
         self.family = Some(limits.family);
         self.limits = Some(limits);
-        for item in (limits.values)(dense) {
-            if let Ok(rule) = parse(item)
-                && !self.fixes(&rule.key)
-            {
+        self.keep_values(limits, problem, |_| true);
+    }
+
+    /// Keeps only plans whose settings a framework's files have; degrees of parallelism are free, but for that of one expert.
+    pub fn for_settings(&mut self, limits: &Limits, problem: &Problem) {
+        self.keep_values(limits, problem, |key| WORDS.contains(&key) || key == "etp");
+    }
+
+    /// Fixes each key that is not fixed already and that `is_kept` names to the values that a framework's files have of it.
+    fn keep_values(&mut self, limits: &Limits, problem: &Problem, is_kept: fn(&str) -> bool) {
+        for item in (limits.values)(problem) {
+            let is_lacking = item.contains("!=");
+            let Ok(rule) = parse(&item.replace("!=", "=")) else { continue };
+            if self.fixes(&rule.key) || !is_kept(&rule.key) {
+                continue;
+            }
+            if is_lacking {
+                self.forbidden.push(rule);
+            } else {
                 self.fixed.push(rule);
             }
         }
