@@ -141,7 +141,7 @@ impl Space<'_> {
                 all.push(fixed);
             }
         }
-        if self.restrictions.names("recompute") {
+        if self.restrictions.mentions("recompute") {
             all.retain(|recompute| self.restrictions.allows_word("recompute", &recompute.to_string()));
         }
         all
@@ -241,7 +241,7 @@ impl Space<'_> {
             return asked;
         }
         let all: &[f64] = if can { &SHARES } else { &SHARES[..1] };
-        if !self.restrictions.names(key) {
+        if !self.restrictions.mentions(key) {
             return all.to_vec();
         }
         all.iter().copied().filter(|share| self.restrictions.allows_word(key, &share.to_string())).collect()

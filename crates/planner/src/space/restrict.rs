@@ -17,6 +17,7 @@ struct Rule {
     values: Values,
 }
 
+/// Allowed or forbidden values of a key.
 #[derive(Clone, Debug, PartialEq)]
 enum Values {
     /// Numbers from the first to the second, inclusive.
@@ -36,13 +37,16 @@ impl Rule {
     }
 }
 
+/// Value of a key in a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value<'v> {
     Number(u32),
     Word(&'v str),
 }
 
+/// Keys whose values are numbers.
 const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
+/// Keys whose values are words.
 const WORDS: [&str; 11] = [
     "sp",
     "cp-kind",
@@ -214,11 +218,6 @@ impl Restrictions {
         words.filter_map(|word| word.parse().ok())
     }
 
-    /// Whether a key was fixed or forbidden.
-    pub(super) fn names(&self, key: &str) -> bool {
-        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
-    }
-
     /// Offloaded shares that are fixed by value.
     pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
         let words = |rule: &Rule| match &rule.values {
@@ -268,7 +267,7 @@ fn parse(item: &str) -> Result<Rule, String> {
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
         "sp" | "reshard" => vec!["on", "off"],
-        "split" => return Ok(()), // read where it is kept
+        "split" => return Ok(()), // `parse` reads it
         "offload-optimizer" | "offload-activations" => {
             return match word.parse::<f64>() {
                 Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),
