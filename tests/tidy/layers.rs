@@ -29,6 +29,7 @@ const LAYERS: &[&str] = &[
     "cost",
     "goodput",
     "money",
+    "split_mix",
     "limits",
     "space",
     "search",

@@ -1,9 +1,9 @@
 //! The planner: which plans exist, which of them is fastest under the memory ceiling, and how sure the answer is.
 //!
 //! Entry points: [`catalog`] for the built-in models and clusters, [`space::Space`] for the legal plans,
-//! [`search::search`] for the ranking with its certificate, [`advice`] for the plan to launch, [`refine`] for layers and recomputation by stage,
-//! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals, [`discrepancy`] for what timed plans
-//! say about others.
+//! [`search::search`] for the ranking with its certificate, [`advice`] for the plan to launch, [`refine`] for layers and
+//! recomputation by stage, [`pools`] for heterogeneous GPUs, [`confidence`] for intervals, [`discrepancy`] for step times given
+//! timed plans.
 
 #![warn(clippy::disallowed_methods)]
 
@@ -16,3 +16,4 @@ pub mod pools;
 pub mod refine;
 pub mod search;
 pub mod space;
+pub mod split_mix;

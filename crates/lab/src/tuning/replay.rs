@@ -7,6 +7,7 @@ use meshwright_planner::confidence;
 use meshwright_planner::discrepancy::{
     Belief, BeliefPoint, DiscrepancyTable, MemoryBelief, MemoryEvidence, Outlook, Tried,
 };
+use meshwright_planner::split_mix::SplitMix;
 
 /// Fewest layouts with a time that make a choice worth replaying.
 pub const FEWEST: usize = 8;
@@ -137,15 +138,11 @@ fn by_model(choice: &MeasuredChoice) -> Vec<usize> {
     order
 }
 
-/// Random order of `n` indices: Fisher–Yates shuffle with the generator SplitMix64.
-fn shuffled(n: usize, mut seed: u64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..n).collect();
+/// Random order of `n` indices: Fisher–Yates shuffle.
+fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let (mut order, mut numbers): (Vec<usize>, _) = ((0..n).collect(), SplitMix::new(seed));
     for at in (1..n).rev() {
-        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        order.swap(at, ((z ^ (z >> 31)) % (at as u64 + 1)) as usize);
+        order.swap(at, numbers.below(at + 1));
     }
     order
 }

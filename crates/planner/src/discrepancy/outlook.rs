@@ -1,6 +1,7 @@
 //! Value of timing a plan, and of stopping: chances, expected improvement and expected loss from draws of the posterior.
 
 use super::belief::Belief;
+use crate::split_mix::SplitMix;
 
 /// State of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,24 +51,10 @@ const FEWEST: usize = 3;
 /// Seed of the draws, so that the same trials give the same answer.
 const SEED: u64 = 0x5EED;
 
-/// Normal numbers, the same on every platform (SplitMix64 and Box–Muller).
-struct Normals(u64);
-
-impl Normals {
-    /// Uniform number in [0, 1).
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Standard normal number.
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * libm::log(1.0 - self.uniform())).sqrt();
-        radius * libm::cos(2.0 * std::f64::consts::PI * self.uniform())
-    }
+/// Standard normal number (Box–Muller).
+fn standard_normal(numbers: &mut SplitMix) -> f64 {
+    let radius = (-2.0 * libm::log(1.0 - numbers.uniform())).sqrt();
+    radius * libm::cos(2.0 * std::f64::consts::PI * numbers.uniform())
 }
 
 /// Lower triangle L with L·Lᵀ = the covariance of the first `n` points; rounding may leave a variance just below 0.
@@ -105,23 +92,23 @@ impl Outlook {
         let ran = (0..n).filter(|&at| tried[at] == Tried::Ran);
         let leader = ran.min_by(|&a, &b| belief.median(a).total_cmp(&belief.median(b)));
         let lower = root(belief.covariance(), n);
-        let mut draw = Normals(SEED);
+        let mut numbers = SplitMix::new(SEED);
         let (mut gain, mut speed, mut best) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
         let (mut loss, mut within) = (0.0, 0.0);
         for _ in 0..DRAWS {
-            let z: Vec<f64> = (0..n).map(|_| draw.normal()).collect();
+            let z: Vec<f64> = (0..n).map(|_| standard_normal(&mut numbers)).collect();
             let times: Vec<f64> = (0..n)
                 .map(|at| {
                     let runs = match tried[at] {
                         Tried::Ran => true,
                         Tried::Failed => false,
-                        Tried::Untried => draw.uniform() < runs[at],
+                        Tried::Untried => numbers.uniform() < runs[at],
                     };
                     let deviation: f64 = lower[at].iter().zip(&z).map(|(l, z)| l * z).sum();
                     if !runs {
                         return f64::INFINITY;
                     }
-                    belief.drawn(at, deviation, || (draw.uniform(), draw.normal()))
+                    belief.drawn(at, deviation, || (numbers.uniform(), standard_normal(&mut numbers)))
                 })
                 .collect();
             let Some(first) = (0..n).filter(|&at| times[at].is_finite()).min_by(|&a, &b| times[a].total_cmp(&times[b]))

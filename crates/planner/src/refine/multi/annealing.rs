@@ -5,34 +5,20 @@ use crate::refine::cuts::legal;
 use crate::refine::paths::{length, stage_times};
 use crate::refine::program::StageProgram;
 use crate::refine::split::StageLoad;
+use crate::split_mix::SplitMix;
 use meshwright_engine::schedule::paths::Path;
 
-/// Simulated operations and steps of one annealing of the usual length, the same on every machine.
+/// Most simulated operations, and most steps, of one annealing of the usual length: the same on every machine.
 const MOST_SIMULATED: usize = 24_000_000;
 const MOST_STEPS: usize = 12_000;
-/// Temperature at the beginning, as a share of the pipeline's time, and the share of it that is left at the end.
+/// First temperature, as a share of the pipeline's time, and last temperature, as a share of the first.
 const WARM: f64 = 0.01;
 const COLD: f64 = 1e-3;
 
-/// Pseudorandom numbers (SplitMix64) from a fixed seed.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-    /// Between 0 and 1, not 0.
-    fn share(&mut self) -> f64 {
-        ((self.next() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
-    }
-}
+/// Seed of the random moves, so that the same plan gives the same cuts.
+const SEED: u64 = 1;
+/// Step of the uniform random numbers, by which they are moved from [0, 1) to (0, 1].
+const UNIFORM_STEP: f64 = 1.0 / (1_u64 << 53) as f64;
 
 /// Simulated annealing over cuts from `start`, `longer` times the usual length, divided by the number of `programs`: the
 /// fastest cuts met, by their simulated pipeline. `None` where the schedule has no list of operations or the start does not
@@ -54,14 +40,14 @@ pub fn anneal(
     let mut here = start;
     let mut time = simulated(&loads(program, &here, mixes)?);
     let (mut best, mut least) = (here.clone(), time);
-    let mut numbers = SplitMix(1);
+    let mut numbers = SplitMix::new(SEED);
     let mut left = longer * MOST_SIMULATED / programs;
     let steps = longer * MOST_STEPS / programs;
     let operations = simulator.operations();
     for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
         let temperature = WARM * libm::pow(COLD, step as f64 / steps as f64);
-        let limit = time * (1.0 - temperature * libm::log(numbers.share()));
+        let limit = time * (1.0 - temperature * libm::log(numbers.uniform() + UNIFORM_STEP));
         if !legal(program, &cuts) || floor(&fastest(program, &cuts)) >= limit {
             continue;
         }
@@ -87,8 +73,8 @@ pub fn anneal(
 /// Cuts with one layer moved between two random stages, neighbours more often than others.
 fn moved(program: &StageProgram, cuts: &[usize], numbers: &mut SplitMix) -> Vec<usize> {
     let last = program.chunks - 1;
-    let (one, other) = (numbers.below(last + 1), numbers.below(last + 1));
-    let (low, mut high) = (one.min(other), one.max(other));
+    let (first, second) = (numbers.below(last + 1), numbers.below(last + 1));
+    let (low, mut high) = (first.min(second), first.max(second));
     if low == high || numbers.below(3) == 0 {
         high = (low + 1).min(last);
     }
