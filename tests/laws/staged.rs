@@ -188,7 +188,7 @@ fn bounds_never_exceed_the_played_time() {
                 );
                 assert!(same(one.wgrad, two.wgrad) && same(one.paired, two.paired), "{plan}: {one:?} and {two:?}");
             }
-            let again = loaded.played(costs, &sharding, costs.simulated_flow(plan, &stages));
+            let again = loaded.simulated_time(costs, &sharding, costs.simulated_flow(plan, &stages));
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);

@@ -35,20 +35,20 @@ struct Table<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Sourced<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Either(PhantomData))
+        from.deserialize_any(SourcedVisitor(PhantomData))
     }
 }
 
-/// Reads a plain value or a table.
-struct Either<T>(PhantomData<T>);
+/// Reader of a plain value or a table.
+struct SourcedVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Either<T> {
+impl<'de, T: Deserialize<'de>> SourcedVisitor<T> {
     fn plain<E: Error>(from: impl IntoDeserializer<'de, E>) -> Result<Sourced<T>, E> {
         Ok(Sourced { value: T::deserialize(from.into_deserializer())?, source: own_source() })
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SourcedVisitor<T> {
     type Value = Sourced<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! Which layers each stage of a pipeline holds: evenly, by weight, or spelled out.
+//! Split of a model's layers over the stages of a pipeline: even, balanced by cost, or spelled out.
 
 pub mod layers;
 pub mod nanotron;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How layers are split over the virtual stages of a pipeline.
+/// Split of layers over the virtual stages of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum LayerSplit {
     /// Equal chunks; where the layers do not divide, the last, then the first chunk gets one less (§4.3).
     #[default]
     Even,
-    /// The head counts as a number of layers by its cost (§4.3, version 1.1).
+    /// Balanced by cost: the head counts as the number of layers that take as long (§4.3, version 1.1).
     CostBalanced,
     /// Stated numbers of layers on the first or the last rank, all its chunks together, and equal numbers on the others.
     ///

@@ -1,6 +1,6 @@
 //! Suggestions ("did you mean"): the known name nearest to the one that was written.
 
-/// Least similarity of a suggestion; below it, a wrong guess would only confuse.
+/// Smallest similarity of a suggestion; below it, a wrong guess would only confuse.
 const LIKE_ENOUGH: f64 = 0.7;
 
 /// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough.

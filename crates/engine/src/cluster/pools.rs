@@ -122,6 +122,7 @@ impl PooledCluster {
         self.under(pool, self.link(pool, other), senders)
     }
 
+    /// Cluster of all GPUs as seen from one pool, with `link` as its outermost level.
     fn under(&self, pool: usize, link: Option<&Link>, senders: u32) -> Cluster {
         let (own, all) = (&self.pools[pool].cluster, self.gpus());
         let mut cluster = own.clone();
@@ -166,6 +167,7 @@ impl PooledCluster {
         self.check_links()
     }
 
+    /// Checks that each link joins two or more pools, and that exactly one link joins every two.
     fn check_links(&self) -> Result<(), String> {
         for link in &self.links {
             for (at, name) in link.between.iter().enumerate() {

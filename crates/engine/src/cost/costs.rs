@@ -21,7 +21,7 @@ pub struct Costs<'a> {
     pub problem: &'a Problem,
     /// The device under the problem's software.
     pub device: Device<'a>,
-    /// Its links.
+    /// The links between devices, and the times of collectives over them.
     pub fabric: Fabric<'a>,
     /// Layers of each kind among the first `l`, for l = 0 ..= layers, row after row.
     counts: Vec<u32>,
@@ -72,7 +72,7 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Costs that take of schedules what is ready, for many plans of a few schedules.
+    /// Costs that share the simulators and peaks of schedules in `replays`, where many plans have a few schedules.
     #[must_use]
     pub fn replaying(mut self, replays: &Arc<Replays>) -> Self {
         self.peaks = replays.peaks.clone();
@@ -87,7 +87,7 @@ impl<'a> Costs<'a> {
         self
     }
 
-    /// Costs with `observer` told of every transfer between ranks.
+    /// Costs that report every transfer between ranks to `observer`.
     pub(super) fn observed<'o>(&'o self, observer: &'o dyn Observer) -> Costs<'o> {
         let mut costs: Costs<'o> = self.clone();
         costs.fabric.observer = Some(observer);
@@ -128,7 +128,8 @@ impl<'a> Costs<'a> {
         plan.tokens(self.problem.workload().seq_len)
     }
 
-    /// Tokens that this rank sends to their experts: only its own share if experts are split less than the rest.
+    /// Tokens of one micro-batch that a rank sends to their experts: those of its tensor-parallel group, `n`, or its share
+    /// `n·t_e/t` of them where experts are split over fewer ranks than the rest of the layer.
     pub fn owned_tokens(&self, plan: &Plan) -> f64 {
         let (tp, expert_tp) = (plan.layout.tp, plan.layout.etp);
         if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }
@@ -144,7 +145,7 @@ impl<'a> Costs<'a> {
         self.owned_tokens(plan) * f64::from(moe.top_k) * self.imbalance(plan)
     }
 
-    /// Whether the base is frozen.
+    /// Whether the weights of the model are frozen, and adapters are trained.
     pub fn is_lora(&self) -> bool {
         self.problem.workload().adaptation == Adaptation::Lora
     }
@@ -154,7 +155,7 @@ impl<'a> Costs<'a> {
         plan.micro_batches(self.problem.workload().global_batch)
     }
 
-    /// Widths that tensor parallelism must divide.
+    /// Intermediate width of the dense or shared MLP of each kind of layer that has one: tensor parallelism must divide it.
     pub fn ffn_widths(&self) -> impl Iterator<Item = u32> + '_ {
         self.problem.model().kinds.iter().filter_map(|layer| match &layer.ffn {
             Ffn::Dense(mlp) => Some(mlp.intermediate),

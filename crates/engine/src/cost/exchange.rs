@@ -13,9 +13,9 @@ use crate::units::{Bytes, Seconds};
 /// Collectives of a layer in one pass under sequence parallelism: all-gather and reduce-scatter of both parts. Source:
 /// specification §3.6.
 pub(super) const LAYER_COLLECTIVES: f64 = 4.0;
-/// Merging the partial results of one ring step. Source: specification §2.3, version 1.1 [A].
+/// Microseconds to merge the partial results of one ring step. Source: specification §2.3, version 1.1 [A].
 const RING_MERGE: f64 = 20.0;
-/// Bytes an element that adding a shard's bf16 result to the fp32 sum moves.
+/// Bytes of memory traffic for each element of a shard's bf16 result that is added to the fp32 sum: reads 4 and 2, writes 4.
 const MERGED: f64 = 10.0;
 /// Bytes of the weight of one copy of a token, in fp32.
 const TOKEN_WEIGHT: f64 = 4.0;
@@ -45,8 +45,8 @@ impl Costs<'_> {
         let group = groups::tp(plan);
         let elements = self.tokens(plan) * f64::from(self.problem.model().hidden);
         let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(elements * bytes), group, 1.0);
-        let gemms = u32::from(layer.mixer != Mixer::None) + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
-        let experts = match &layer.ffn {
+        let gemm_blocks = u32::from(layer.mixer != Mixer::None) + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
+        let expert_blocks = match &layer.ffn {
             Ffn::Moe(_) => u32::from(!plan.sequence_parallel || plan.layout.etp > 1),
             Ffn::Dense(_) | Ffn::None => 0,
         };
@@ -66,8 +66,8 @@ impl Costs<'_> {
             let waits = stack.quirks.cross_domain_tp_latency * (LAYER_COLLECTIVES * spanned);
             (pass + waits) / stack.quirks.cross_domain_tp_efficiency
         };
-        let of_experts = if experts == 0 { Seconds::ZERO } else { block(2.0) * f64::from(experts) };
-        let pass = |gathered: f64| across(block(gathered) * f64::from(gemms) + of_experts);
+        let of_experts = if expert_blocks == 0 { Seconds::ZERO } else { block(2.0) * f64::from(expert_blocks) };
+        let pass = |gathered: f64| across(block(gathered) * f64::from(gemm_blocks) + of_experts);
         let (x, dy) = stack.tp_gather.bytes(self.device.format);
         let forward = pass(x);
         let backward = if x.total_cmp(&dy).is_eq() { forward } else { pass(dy) };
@@ -100,7 +100,7 @@ impl Costs<'_> {
         })
     }
 
-    /// Bytes that heads-for-tokens moves: queries, keys, values in, context out.
+    /// Bytes of one rank that the all-to-all of heads for tokens moves: queries, keys and values in, context out.
     fn head_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
         let width = match &layer.mixer {
@@ -151,11 +151,13 @@ impl Costs<'_> {
         }
     }
 
+    /// All-to-all of heads for tokens (Ulysses) in each pass of a layer.
     fn ulysses(&self, layer: &Layer, plan: &Plan, group: Group) -> Pair {
         let forward = self.fabric.time(Collective::AllToAll, self.head_bytes(layer, plan), group, 1.0);
         Pair { forward, backward: forward * ULYSSES_BACKWARD }
     }
 
+    /// Adds a ring of `kv` bytes of keys and values over a group, of which a share `hidden` of attention hides its sends.
     fn ring(&self, kv: Bytes, group: Group, hidden: f64, cost: &mut LayerCost) {
         if group.ranks <= 1 {
             return;
@@ -217,9 +219,9 @@ impl Costs<'_> {
         self.tokens(plan) * width / f64::from(plan.layout.tp)
     }
 
-    /// Dispatch and combine of the routed experts, both in each pass.
+    /// Time of dispatch and combine of the routed experts, both in each pass.
     ///
-    /// FP8 dispatch where the stack hides it and GEMMs are per-tensor or block FP8 (as DeepSeek does, §3.5); combine in
+    /// Dispatch is in FP8 where the stack hides it and GEMMs are per-tensor or block FP8 (as DeepSeek does, §3.5), combine in
     /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). With experts split by tensor parallelism and the
     /// all-to-all dispatcher, tokens take two hops where the stack says so:
     ///
@@ -231,7 +233,8 @@ impl Costs<'_> {
     /// The weights of the copies, 4 bytes each, are an exchange of their own in either pass where the stack says so: before the
     /// experts, whose activation they scale, and their gradients back.
     ///
-    /// Else the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e` times.
+    /// Elsewhere tokens take one hop: the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e`
+    /// times.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
             return Pair::default();
@@ -252,14 +255,14 @@ impl Costs<'_> {
             (self.owned_tokens(plan), Group { ranks: plan.layout.ep, stride: 1 })
         };
         let one_way = |bytes: f64| {
-            let what = Dispatch {
+            let dispatch = Dispatch {
                 tokens,
                 token_bytes: Bytes::new(hidden * bytes),
                 top_k: f64::from(moe.top_k),
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
             };
-            self.fabric.dispatch(&what, group)
+            self.fabric.dispatch(&dispatch, group)
         };
         let within = if two_hops {
             let copies = Bytes::new(self.owned_tokens(plan) * f64::from(moe.top_k) * hidden * 2.0);

@@ -11,7 +11,7 @@ use crate::stack::Dispatcher;
 use crate::units::{Bytes, Seconds};
 
 impl Costs<'_> {
-    /// Feed-forward part of a layer on one rank.
+    /// Adds the feed-forward part of a layer on one rank.
     pub(super) fn ffn(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let before = cost.forward;
         match &layer.ffn {
@@ -22,7 +22,7 @@ impl Costs<'_> {
         cost.ffn = cost.forward - before;
     }
 
-    /// A dense (or shared) MLP, split by tensor parallelism.
+    /// Adds a dense (or shared) MLP, split by tensor parallelism.
     ///
     /// Activation: `2(G+1)·f/t` bytes per token forward, `2(2G+1)·f/t` backward (specification §2.4).
     fn mlp(&self, mlp: &Mlp, plan: &Plan, cost: &mut LayerCost) {
@@ -36,6 +36,7 @@ impl Costs<'_> {
         self.activation(tokens * width, gates, cost);
     }
 
+    /// Adds an activation function of `elements` outputs, each of `gates` inputs.
     fn activation(&self, elements: f64, gates: f64, cost: &mut LayerCost) {
         let forward = self.device.stream(Bytes::new(elements * traffic::BF16 * (gates + 1.0)), 1.0);
         cost.activation += forward;
@@ -43,7 +44,7 @@ impl Costs<'_> {
         cost.dgrad += self.device.stream(Bytes::new(elements * traffic::BF16 * (2.0 * gates + 1.0)), 1.0);
     }
 
-    /// Activation and bias of experts with a bias, where they run operator by operator; `outputs` and `activations` are elements of all
+    /// Adds activation and bias of experts with a bias, where they run operator by operator; `outputs` and `activations` are elements of all
     /// local experts together.
     ///
     /// ```text
@@ -59,7 +60,7 @@ impl Costs<'_> {
         cost.dgrad += time(biased::OUTPUT.1, biased::ACTIVATION.1, biased::KERNELS.1);
     }
 
-    /// Router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
+    /// Adds router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
     ///
     /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
     fn moe(&self, moe: &Moe, plan: &Plan, cost: &mut LayerCost) {

@@ -7,23 +7,25 @@ use crate::schedule::replay::{StageTime, makespan};
 use crate::schedule::replays::{Replays, SimulatorKey};
 use crate::units::Seconds;
 
-/// Passes of a schedule from which on its flows are kept: shorter ones are simulated in less than a millisecond.
+/// Fewest passes of a schedule whose flows are kept: shorter ones are simulated in less than a millisecond.
 const LONG: u64 = 1 << 16;
 
-/// Flows that are kept at most.
+/// Largest number of flows that are kept.
 const MOST: usize = 32;
 
-/// Time of a flow that was simulated: `None` where its schedule does not run.
+/// Flow that was simulated.
 #[derive(Debug)]
 struct KnownFlow {
     key: SimulatorKey,
     stages: Vec<StageTime>,
+    /// Time of all micro-batches; `None` where the schedule does not run.
     time: Option<Seconds>,
 }
 
-/// Times of simulated flows: of long pipelines, the latest last.
+/// Simulated flows of schedules, those of long pipelines kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
+    /// Flows of long pipelines, the latest last.
     long: Arc<Mutex<Vec<KnownFlow>>>,
     /// Schedules that are ready to be simulated; where there are none, each is simulated from its lists.
     ready: Option<Arc<Replays>>,

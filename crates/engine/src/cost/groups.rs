@@ -1,4 +1,4 @@
-//! Which ranks talk: process groups in Megatron's rank order.
+//! Process groups of a plan, in Megatron's rank order.
 
 use crate::collective::Group;
 use crate::plan::{Plan, RankOrder};
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn replicas_of_experts_lie_a_pipeline_apart_where_data_is_outermost() {
         let layout = Layout { tp: 4, cp: 2, pp: 3, dp: 2, ep: 4, etp: 2 };
-        let of = |order| listed(experts(&plan(layout, order)));
-        assert_eq!(of(RankOrder::PipelineOutermost), [0, 8]);
-        assert_eq!(of(RankOrder::DataOutermost), [0, 24]);
+        let ranks_under = |order| listed(experts(&plan(layout, order)));
+        assert_eq!(ranks_under(RankOrder::PipelineOutermost), [0, 8]);
+        assert_eq!(ranks_under(RankOrder::DataOutermost), [0, 24]);
     }
 
     #[test]

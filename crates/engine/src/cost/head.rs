@@ -5,10 +5,9 @@ use super::groups;
 use super::layer::Pair;
 use super::traffic::{self, Streamed};
 use crate::gpu::{Collective, Format};
-use crate::kernel::GemmShape;
-use crate::kernel::Pass;
+use crate::kernel::{GemmShape, Pass};
 use crate::plan::Plan;
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 /// The two ends of the model on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,7 +23,7 @@ pub struct Ends {
 }
 
 impl Costs<'_> {
-    /// Embedding, head and loss.
+    /// Times of embedding, head and loss on one rank, for one micro-batch.
     ///
     /// ```text
     /// head    forward GEMM(n, V/t, h) + loss     backward two GEMMs + loss     one collective each way
@@ -57,7 +56,7 @@ impl Costs<'_> {
         let embed_comm = collective(embed_op);
         Ends {
             embedding: Pair { forward: embed, backward: embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD) },
-            embedding_comm: Pair { forward: embed_comm, backward: crate::units::Seconds::ZERO },
+            embedding_comm: Pair { forward: embed_comm, backward: Seconds::ZERO },
             head: Pair {
                 forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward) + stream(tokens * vocab, loss.0),
                 backward: (gemm(tokens, hidden, vocab, traffic::BF16, Pass::Dgrad)

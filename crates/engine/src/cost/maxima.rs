@@ -1,4 +1,4 @@
-//! Maxima of FP8 tensors: what ranks that scale with delay agree on.
+//! All-reduce of the maxima of FP8 tensors (amax), from which delayed scaling sets their scales.
 
 use super::costs::Costs;
 use super::layer::Pair;
@@ -8,12 +8,13 @@ use crate::plan::Plan;
 use crate::stack::AmaxReduction;
 use crate::units::Bytes;
 
-/// Maxima that a GEMM keeps: of input, weight and output forward, of the gradients of output and input backward; each four
-/// bytes. Source: [transformer-engine] `pytorch/fp8.py`, `pytorch/module/base.py`.
-const OF_PRODUCT: (f64, f64) = (3.0, 2.0);
+/// Number of maxima that a GEMM keeps: of input, weight and output forward; of the gradients of output and input backward.
+/// Source: [transformer-engine] `pytorch/fp8.py`, `pytorch/module/base.py`.
+const MAXIMA_OF_GEMM: (f64, f64) = (3.0, 2.0);
 /// Number of GEMMs of a layer that keep them: attention's two projections and the two of its feed-forward part.
-const PRODUCTS: f64 = 4.0;
-const BYTES: f64 = 4.0;
+const GEMMS: f64 = 4.0;
+/// Bytes of a maximum, in fp32.
+const MAXIMUM_BYTES: f64 = 4.0;
 
 impl Costs<'_> {
     /// Wait of a chunk in one micro-batch for the maxima of FP8 tensors; `None` if the stack does not reduce them, or the
@@ -37,10 +38,10 @@ impl Costs<'_> {
             AmaxReduction::All => layout.tp * layout.cp * layout.dp,
         };
         let layers = f64::from(self.problem.model().layers()) / f64::from(layout.pp);
-        let reduced = |of_product: f64| {
-            let payload = Bytes::new(BYTES * of_product * PRODUCTS * layers);
+        let reduced = |of_gemm: f64| {
+            let payload = Bytes::new(MAXIMUM_BYTES * of_gemm * GEMMS * layers);
             self.fabric.time(Collective::AllReduce, payload, Group { ranks, stride: 1 }, 1.0)
         };
-        Some(Pair { forward: reduced(OF_PRODUCT.0), backward: reduced(OF_PRODUCT.1) })
+        Some(Pair { forward: reduced(MAXIMA_OF_GEMM.0), backward: reduced(MAXIMA_OF_GEMM.1) })
     }
 }

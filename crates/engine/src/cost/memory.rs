@@ -16,13 +16,19 @@ use crate::schedule::closed::in_flight;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
-/// Bytes of the working set for a hidden element before the head, a hidden element of a layer with experts, and an intermediate
-/// element of a dense MLP. Source: specification §6.5.
-const WORKING: (f64, f64, f64) = (4.0, 4.0, 6.0);
+/// Bytes of the working set for each element of the head's input, of the hidden states of a layer with experts, and of the
+/// intermediate activations of a dense MLP.
+///
+/// Source: specification §6.5.
+mod element_bytes {
+    pub const HEAD_INPUT: f64 = 4.0;
+    pub const EXPERT_LAYER: f64 = 4.0;
+    pub const DENSE_MLP: f64 = 6.0;
+}
 
-/// Buffers of NCCL for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
+/// GiB of NCCL's buffers for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
 const NCCL_GIB: f64 = 0.8;
-/// Bytes of a weight that no GEMM takes in a narrow format.
+/// Bytes of a weight in 16 bits, as tables and other weights have that no GEMM takes in a narrow format.
 const WIDE: f64 = 2.0;
 
 /// Bytes of one layer of each choice.
@@ -37,7 +43,7 @@ pub(super) struct LayerBytes {
 }
 
 impl Costs<'_> {
-    /// Memory of the rank that needs the most.
+    /// Memory of the rank that needs the most, by tenant.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
         fullest(self.footprints(plan))
     }
@@ -58,7 +64,7 @@ impl Costs<'_> {
         let (memory, layout) = (&self.device.stack.memory, &plan.layout);
         let groups = [layout.tp, layout.cp, layout.pp, layout.dense_replicas(), layout.ep];
         let used = groups.into_iter().filter(|ranks| *ranks > 1).count() as f64;
-        let buffers = memory.communicator.map_or(Bytes::gib(NCCL_GIB), |one| one * used);
+        let buffers = memory.communicator.map_or(Bytes::gib(NCCL_GIB), |of_group| of_group * used);
         let sends_tokens = layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         let tokens = if sends_tokens { memory.all_to_all } else { Bytes::ZERO };
         let cuda = memory.context + buffers + tokens;
@@ -72,7 +78,7 @@ impl Costs<'_> {
         (self.problem.hbm_budget() - reserve.context) / (1.0 + reserve.fragmentation)
     }
 
-    /// Memory of every pipeline rank.
+    /// Memory of every pipeline rank, by tenant, in the order of ranks.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let counts = if self.splits_unknown { self.even_counts(plan) } else { self.stage_counts(plan, None, false) };
         let classes = each_rank(plan.layout.pp);
@@ -80,8 +86,8 @@ impl Costs<'_> {
         self.footprints_of(plan, &counts, (&classes, &parameters), |_| plan.offload)
     }
 
-    /// Memory of the rank of each class that needs the most, where their layers are counted; `offload` = what a rank leaves on
-    /// the host.
+    /// Memory of the rank of each class that needs the most, where their layers are counted; `offload` = shares that a rank
+    /// keeps on the host.
     ///
     /// ```text
     /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and the reserve beyond the tensors
@@ -208,7 +214,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Most bytes of a layer of a rank, given those of one layer of each choice; where splits are not known, of the model's.
+    /// Most bytes of any layer of a rank, given those of one layer of each choice; where splits are not known, of any layer of the
+    /// model.
     fn largest_layer(&self, plan: &Plan, on_ranks: &[PerKind], rank: usize, of_choice: &[Bytes]) -> Bytes {
         if self.splits_unknown {
             return of_choice.iter().copied().fold(Bytes::ZERO, Bytes::max);
@@ -301,11 +308,11 @@ impl Costs<'_> {
             let logits = self.device.stack.logit_bytes.unwrap_or(usual);
             let depth = 1.0 + f64::from(model.mtp_depth);
             let vocab = model.padded_vocab(plan.layout.tp) / tp;
-            tokens * (vocab * logits * depth + WORKING.0 * hidden / plan.sequence_shards())
+            tokens * (vocab * logits * depth + element_bytes::HEAD_INPUT * hidden / plan.sequence_shards())
         } else if model.is_moe() {
-            tokens * WORKING.1 * hidden
+            tokens * element_bytes::EXPERT_LAYER * hidden
         } else {
-            tokens * WORKING.2 * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
+            tokens * element_bytes::DENSE_MLP * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
         };
         Bytes::new(own)
     }
@@ -319,8 +326,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Under ZeRO 2 in a pipeline: gradients of the virtual stage whose backward passes add them up, on the rank with the most
-    /// layers; of one layer where the passes of a stage do not follow each other. Source: [llama3-infrastructure] §3.3.2.
+    /// Unsharded gradients under ZeRO 2 in a pipeline: those of the virtual stage whose backward passes add them up, on the rank
+    /// with the most layers; of one layer where the passes of a stage do not follow each other. Source: [llama3-infrastructure] §3.3.2.
     fn whole_gradients(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
         if plan.layout.pp == 1 || self.is_lora() {
             return Bytes::ZERO;
@@ -338,7 +345,7 @@ impl Costs<'_> {
         Bytes::new(self.problem.workload().recipe.gradient * most / f64::from(plan.schedule.virtual_stages()))
     }
 
-    /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
+    /// Gathered weights under ZeRO 3: the layer at work, the next, and the embedding (§6.1); without resharding, all layers.
     fn gathered_weights(&self, plan: &Plan, counts: &StageCounts) -> Temporary {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
@@ -366,8 +373,8 @@ impl Costs<'_> {
         Temporary { loss: all, ..Temporary::default() }
     }
 
-    /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];
-    /// none was seen for latent attention. Tables of rotary embeddings stay too.
+    /// Caches of a rank: tables of rotary embeddings, and one bf16 weight-gradient buffer of Transformer Engine for each distinct
+    /// weight shape of a layer (§6.5) [D]; none was seen for latent attention.
     pub(super) fn caches(&self, plan: &Plan) -> Bytes {
         let tables = self.rotary_tables(plan);
         if !self.device.stack.wgrad_cache {

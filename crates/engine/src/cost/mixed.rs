@@ -3,12 +3,10 @@
 
 use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
-use super::footprint;
-use super::footprint::Footprint;
+use super::footprint::{self, Footprint};
 use super::price::Ranks;
 use super::stage::Work;
-use super::step::Evaluation;
-use super::step::StepTime;
+use super::step::{Evaluation, StepTime};
 use crate::schedule::replay::{Wire, makespan_over};
 use crate::stages::StagedPlan;
 use crate::units::Seconds;
@@ -16,10 +14,23 @@ use crate::units::Seconds;
 /// Evaluator of staged plans over several kinds of device.
 #[derive(Debug)]
 pub struct Mixed<'s, 'a> {
+    /// Evaluator of the plan on each kind of device.
     stagers: &'s [Stager<'a>],
+    /// Kind of the device of each rank.
     of_rank: &'s [usize],
+    /// Link from each virtual stage to the next.
     wires: Vec<Wire>,
+    /// Shortest send between two virtual stages.
     send: Seconds,
+}
+
+/// Ranks of a staged plan, each evaluated on its own device.
+struct OwnRanks {
+    works: Vec<Work>,
+    parameters: Vec<RankParameters>,
+    footprints: Vec<Footprint>,
+    /// Work of each virtual stage.
+    chunks: Vec<Work>,
 }
 
 impl<'s, 'a> Mixed<'s, 'a> {
@@ -68,43 +79,59 @@ impl<'s, 'a> Mixed<'s, 'a> {
     pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
         let (plan, costs) = (self.stagers[0].plan(), self.stagers[0].costs());
         let (pp, m) = (plan.layout.pp, self.stagers[0].micro_batches());
-        let each: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged).1).collect();
-        let own = |rank: usize| &each[self.of_rank[rank]];
-        let ranks = 0..pp as usize;
-        let works: Vec<Work> = ranks.clone().map(|rank| own(rank).works[rank]).collect();
-        let footprints: Vec<Footprint> = ranks.clone().map(|rank| own(rank).footprints[rank]).collect();
-        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, pp) as usize;
-        let chunks: Vec<Work> = (0..staged.stages.len()).map(|chunk| own(rank_of(chunk)).chunks[chunk]).collect();
-        let mut times = costs.times_of(plan, &chunks);
+        let ranks = self.ranks(staged);
+        let mut times = costs.times_of(plan, &ranks.chunks);
         if !costs.device.stack.overlap.pp {
             for (at, wire) in self.wires.iter().enumerate() {
                 times[at].forward += wire.late;
                 times[at + 1].backward += wire.late;
             }
         }
-        let pipe = makespan_over(plan.schedule, pp, m as u32, &times, &self.wires)?;
+        let makespan = makespan_over(plan.schedule, pp, m as u32, &times, &self.wires)?;
         let both = |work: &Work| work.rank_time().both() + work.ep_exposed;
-        let busiest = works.iter().reduce(|a, b| if both(b) > both(a) { b } else { a })?;
+        let busiest = ranks.works.iter().reduce(|a, b| if both(b) > both(a) { b } else { a })?;
         let busy = StepTime::busy(busiest, busiest.ep_exposed, m);
-        let step = StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: self.closed_sends(), ..busy };
-        let (mut replicas, mut update) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
+        let bubble = (makespan - busy.total()).or_zero();
+        let step = StepTime { pipeline_bubble: bubble, pp_comm: self.closed_sends(), ..busy };
+        let (exchange, update) = self.longest_exchange_and_update(staged, &ranks);
+        let step = step.with_edges(costs.slow_down(plan.layout.world_size()), exchange, update);
+        let footprint = footprint::fullest(ranks.footprints.iter().copied());
+        Some(StagedEvaluation {
+            evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
+            stages: times,
+            footprints: ranks.footprints,
+        })
+    }
+
+    /// Work, parameters and memory of each rank on its own device.
+    fn ranks(&self, staged: &StagedPlan) -> OwnRanks {
+        let plan = self.stagers[0].plan();
+        let of_kinds: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged).1).collect();
+        let own = |rank: usize| &of_kinds[self.of_rank[rank]];
+        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize;
+        let all = 0..plan.layout.pp as usize;
+        OwnRanks {
+            works: all.clone().map(|rank| own(rank).works[rank]).collect(),
+            parameters: all.clone().map(|rank| own(rank).parameters[rank]).collect(),
+            footprints: all.map(|rank| own(rank).footprints[rank]).collect(),
+            chunks: (0..staged.stages.len()).map(|chunk| own(rank_of(chunk)).chunks[chunk]).collect(),
+        }
+    }
+
+    /// Longest exposed exchange between replicas, and longest update (on the device, on the host), over the kinds of device.
+    fn longest_exchange_and_update(&self, staged: &StagedPlan, ranks: &OwnRanks) -> (Seconds, (Seconds, Seconds)) {
+        let (mut exchange, mut update) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
         for (kind, stager) in self.stagers.iter().enumerate() {
-            let here: Vec<usize> = ranks.clone().filter(|&rank| self.of_rank[rank] == kind).collect();
-            let works: Vec<Work> = here.iter().map(|&rank| works[rank]).collect();
-            let parameters: Vec<RankParameters> = here.iter().map(|&rank| own(rank).parameters[rank]).collect();
-            let offload = |at: usize| staged.offload[here[at]];
-            let (exposed, own) = stager.costs().beside_the_pipe(plan, &works, &parameters, offload);
-            replicas = replicas.max(exposed);
+            let of_kind: Vec<usize> = (0..ranks.works.len()).filter(|&rank| self.of_rank[rank] == kind).collect();
+            let works: Vec<Work> = of_kind.iter().map(|&rank| ranks.works[rank]).collect();
+            let parameters: Vec<RankParameters> = of_kind.iter().map(|&rank| ranks.parameters[rank]).collect();
+            let offload = |at: usize| staged.offload[of_kind[at]];
+            let (exposed, own) = stager.costs().exchange_and_update(stager.plan(), &works, &parameters, offload);
+            exchange = exchange.max(exposed);
             if own.0 + own.1 > update.0 + update.1 {
                 update = own;
             }
         }
-        let step = step.with_edges(costs.slow_down(plan.layout.world_size()), replicas, update);
-        let footprint = footprint::fullest(footprints.iter().copied());
-        Some(StagedEvaluation {
-            evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
-            stages: times,
-            footprints,
-        })
+        (exchange, update)
     }
 }

@@ -53,8 +53,8 @@ impl Costs<'_> {
         self.price(plan, shape, Method::ClosedForm)
     }
 
-    /// Evaluation of a legal plan with its schedule simulated on its real stages. It ranks plans, and every command shows
-    /// it.
+    /// Evaluation of a legal plan with its schedule simulated on its real stages. Plans are ranked by it, and every command
+    /// shows it.
     ///
     /// Sends between stages keep their closed form, which the simulation reproduces where pp divides the micro-batches.
     pub fn evaluate_simulated(&self, plan: &Plan) -> Evaluation {
@@ -77,7 +77,7 @@ impl Costs<'_> {
         Evaluation { plan: plan.clone(), step, footprint: fullest(ranks.footprints) }
     }
 
-    /// Work, parameters and memory of each class of ranks whose layers are counted; `offload` = what a rank leaves on the host.
+    /// Work, parameters and memory of each class of ranks whose layers are counted; `offload` = shares that a rank keeps on the host.
     pub(super) fn ranks(
         &self,
         plan: &Plan,
@@ -141,8 +141,9 @@ impl Costs<'_> {
         self.flow_step(plan, plan.zero, &flow, (sends, &self.edges(plan, &heaviest, update)))
     }
 
-    /// Exposed exchange between replicas, and the update on the device and on the host, of these ranks under ZeRO 0 to 2.
-    pub(super) fn beside_the_pipe(
+    /// Parts of a step outside the pipeline under ZeRO 0 to 2: the exposed exchange between replicas of these ranks, and the
+    /// longest update (on the device, on the host).
+    pub(super) fn exchange_and_update(
         &self,
         plan: &Plan,
         works: &[Work],
@@ -150,14 +151,14 @@ impl Costs<'_> {
         offload: impl Fn(usize) -> Offload,
     ) -> (Seconds, (Seconds, Seconds)) {
         let m = self.micro_batches(plan);
-        let held = parameters.iter().enumerate().map(|(rank, held)| (held, offload(rank)));
-        let update = self.longest_update(plan, held);
+        let updated = parameters.iter().enumerate().map(|(rank, parameters)| (parameters, offload(rank)));
+        let update = self.longest_update(plan, updated);
         let edges = self.edges(plan, &heaviest(parameters), update);
         let windows = self.dp_windows(plan, works.iter(), m);
         (self.exposed_exchange(plan, plan.zero, edges.exchange, &windows, m) + edges.tied, update)
     }
 
-    /// A closed flow with the busy time and the bubble that the simulated schedule has.
+    /// The closed-form flow with the busy time and the bubble of the simulated schedule; `None` where nothing is simulated.
     fn simulated(
         &self,
         plan: &Plan,
@@ -169,10 +170,10 @@ impl Costs<'_> {
             return None;
         }
         let times = self.times_of(plan, &ranks.chunks);
-        let pipe = simulate(&times)?;
+        let makespan = simulate(&times)?;
         let busy = self.busy_simulated(plan, &ranks.works, &times).unwrap_or(closed.busy);
         let busy = StepTime { pipeline_bubble: Seconds::ZERO, ..busy };
-        Some(Flow { busy: StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), ..busy }, ..closed })
+        Some(Flow { busy: StepTime { pipeline_bubble: (makespan - busy.total()).or_zero(), ..busy }, ..closed })
     }
 
     /// Time of each virtual stage on one micro-batch, in model order.
@@ -180,8 +181,8 @@ impl Costs<'_> {
         self.times_of(plan, &self.chunk_works(plan, shape))
     }
 
-    /// Price where the work of each virtual stage is known. Expert traffic that a layer's compute could not hide lies on its
-    /// backward; in a bidirectional pipeline only pairs hide any.
+    /// Time of each virtual stage on one micro-batch, given its work. Expert traffic that a layer's compute could not hide lies
+    /// on its backward; in a bidirectional pipeline only pairs hide any.
     pub(super) fn times_of(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
         if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
             return self.paired_times(plan, chunks);
@@ -201,8 +202,8 @@ impl Costs<'_> {
             .collect()
     }
 
-    /// How long the simulated schedule takes on stages of these times, with sends that take no time; `None` where there is
-    /// nothing to simulate.
+    /// Makespan of the simulated schedule on stages of these times, with sends that take no time; `None` where there is nothing
+    /// to simulate.
     pub fn simulated_flow(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
         let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
         self.flows.time((plan.schedule, plan.layout.pp, micro_batches), stages)

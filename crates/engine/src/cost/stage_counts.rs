@@ -26,7 +26,7 @@ impl Costs<'_> {
     /// Stages of a plan; `with_chunks` counts each virtual stage too.
     pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
         let pp = plan.layout.pp;
-        let mut counts = self.nothing_counted(plan);
+        let mut counts = self.without_layers(plan);
         let by_chunk = with_chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
         let is_even = self.parameters.len() == 1 && plan.split == LayerSplit::Even;
         if is_even && !by_chunk {
@@ -47,12 +47,12 @@ impl Costs<'_> {
         StageCounts {
             ranks: self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp)),
             chunks: self.counted_by_chunk(plan, layers),
-            ..self.nothing_counted(plan)
+            ..self.without_layers(plan)
         }
     }
 
-    /// The choices of a plan and the place of its multi-token prediction, with no layers counted yet.
-    fn nothing_counted(&self, plan: &Plan) -> StageCounts {
+    /// Counts of a plan with its choices and the place of its multi-token prediction, but no layers.
+    fn without_layers(&self, plan: &Plan) -> StageCounts {
         let model = self.problem.model();
         StageCounts {
             choices: self.choices(plan),
@@ -64,7 +64,7 @@ impl Costs<'_> {
         }
     }
 
-    /// The stages of a plan that are spelled out one by one.
+    /// Layers of the stages of a staged plan, by choice.
     pub(super) fn staged_counts(&self, staged: &StagedPlan) -> StageCounts {
         let (plan, model) = (&staged.plan, self.problem.model());
         let pp = plan.layout.pp;
@@ -93,7 +93,7 @@ impl Costs<'_> {
         StageCounts { choices, ranks, chunks, mtp_chunk, mtp: model.mtp_depth, mtp_choice: None }
     }
 
-    /// Layers of each rank of an even split of a model with one kind of layer, without a look at every virtual stage.
+    /// Layers of each rank of an even split of a model with one kind of layer, counted without visiting every virtual stage.
     fn even_ranks(&self, plan: &Plan) -> Vec<PerKind> {
         let on_ranks = |most| split::even_on_ranks(self.problem.model().layers(), plan.schedule, plan.layout.pp, most);
         let all = on_ranks(u32::MAX).into_iter();
@@ -104,7 +104,8 @@ impl Costs<'_> {
         all.map(|layers| smallvec![f64::from(layers)]).collect()
     }
 
-    /// Layers of each choice at each of `places`; `layers` = of each virtual stage, `place` = where each is.
+    /// Layers of each choice at each of `places` ranks or virtual stages; `layers` = layers of each virtual stage, `place` = place
+    /// of each.
     pub(super) fn counted(
         &self,
         plan: &Plan,
@@ -150,17 +151,17 @@ impl Costs<'_> {
         counts.chunks(kinds).map(|counts| counts.iter().map(|&count| f64::from(count)).collect()).collect()
     }
 
-    /// Layers that the head weighs where the split of a plan depends on it.
+    /// Cost of the head, in layers, for a cost-balanced split; 0 for others, which do not depend on it.
     fn head_weight(&self, plan: &Plan, shape: Option<&ShapeCost>) -> f64 {
         match (&plan.split, shape) {
-            (LayerSplit::CostBalanced, Some(shape)) => self.head_of(plan, shape),
-            (LayerSplit::CostBalanced, None) => self.head_of(plan, &self.shape(plan)),
+            (LayerSplit::CostBalanced, Some(shape)) => self.head_in_last_layers(plan, shape),
+            (LayerSplit::CostBalanced, None) => self.head_in_last_layers(plan, &self.shape(plan)),
             _ => 0.0,
         }
     }
 
-    /// Layers of the last kind that the head of the model weighs.
-    fn head_of(&self, plan: &Plan, shape: &ShapeCost) -> f64 {
+    /// Cost of the head of the model, in layers of the last kind.
+    fn head_in_last_layers(&self, plan: &Plan, shape: &ShapeCost) -> f64 {
         let kind = self.problem.model().last_kind();
         let recompute = match plan.recompute {
             Recompute::FirstLayers(_) => Recompute::None,
@@ -175,7 +176,7 @@ impl Costs<'_> {
         self.split_layers(plan, self.head_weight(plan, Some(shape)))
     }
 
-    /// Layers of each virtual stage where the head counts as `head` layers.
+    /// Decoder layers of each virtual stage of this plan, where the head costs as much as `head` layers.
     pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
         let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
         split::layers_of_chunks(&plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)

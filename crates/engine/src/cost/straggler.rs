@@ -1,9 +1,9 @@
 //! Stragglers: a synchronous step waits for the slowest group.
 
-/// GPUs that jitter together. Source: specification §7.5.
+/// Number of GPUs whose step times vary together: those of a node. Source: specification §7.5.
 const GROUP: f64 = 8.0;
 
-/// Draws below which the expansion for many is no longer used: between one and two it is not monotone, and negative.
+/// Number of draws below which the expansion for many is not used: between one and two it is not monotone, and negative.
 const FEW: f64 = 2.0;
 
 /// Expected largest of `n` standard normal draws.

@@ -1,4 +1,4 @@
-//! Transfers that the step of a plan is priced from.
+//! List of the transfers between ranks in the step of a plan.
 
 use std::sync::Mutex;
 
@@ -37,7 +37,7 @@ impl Costs<'_> {
     }
 }
 
-/// Group of a plan, by its ranks and their distance.
+/// Name of the process group of a plan that has these ranks.
 fn name(plan: &Plan, group: Group) -> &'static str {
     let layout = plan.layout;
     let (replicas, shards) = (layout.dense_replicas(), plan.dense_shards());

@@ -30,10 +30,11 @@ struct Tile {
     logarithm: f64,
 }
 
+/// The tiles of [`TILES`] with their relative intensities.
 static INTENSITIES: LazyLock<[Tile; 8]> = LazyLock::new(|| {
-    let of = |(m, n): (f64, f64)| m * n / (m + n);
+    let intensity_of = |(m, n): (f64, f64)| m * n / (m + n);
     TILES.map(|size| {
-        let intensity = of(size) / of(TILES[0]);
+        let intensity = intensity_of(size) / intensity_of(TILES[0]);
         Tile { size, intensity, logarithm: libm::log(intensity) }
     })
 });
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     /// Reference implementation: the formula with its powers.
-    fn plainly(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
+    fn tiling_by_formula(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
         let intensity = |(tm, tn): (f64, f64)| tm * tn / (tm + tn);
         let of_tile = |&(tm, tn): &(f64, f64)| {
             let waves = ((shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch / processors).ceil();
@@ -230,7 +231,7 @@ mod tests {
             {
                 let (efficiency, half_depth, sustained, source) = (0.9, 100.0, 1.0, String::new());
                 let curve = GemmCurve { efficiency, half_depth, intensity_exponent, wave_exponent, sustained, source };
-                let (found, plain) = (tiling(&shape, 132.0, &curve), plainly(&shape, 132.0, &curve));
+                let (found, plain) = (tiling(&shape, 132.0, &curve), tiling_by_formula(&shape, 132.0, &curve));
                 assert!((found - plain).abs() <= 1e-12 * plain, "{shape:?} {curve:?}: {found} {plain}");
             }
         }

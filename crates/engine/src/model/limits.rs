@@ -1,4 +1,5 @@
-//! Upper bound of a model's parameters that cannot overflow, used to refuse impossible sizes before counting.
+//! Ranges of the sizes of a model, and an upper bound of its parameters in floating point, by which impossible sizes are refused before
+//! parameters are counted in integers.
 
 use super::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
 use crate::range::{self, HIDDEN, LAYERS, MTP_LAYERS, OutOfRange, PARTS, SEQUENCE, WIDTH};

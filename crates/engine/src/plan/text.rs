@@ -99,7 +99,7 @@ impl fmt::Display for Plan {
             if matches!(self.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. }) {
                 write!(f, " vpp={}", self.schedule.virtual_stages())?;
             }
-            write!(f, " split={}", self.split)?; // also where it is even: stacks differ in what they take an open split for
+            write!(f, " split={}", self.split)?; // an even split too: stacks differ in the split that a plan without one has
         }
         write!(f, " zero={}", u8::from(self.zero))?;
         if let Some(group) = self.shard_group {

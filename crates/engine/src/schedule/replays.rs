@@ -18,16 +18,16 @@ const MOST_BYTES: usize = 480 << 20;
 const LARGE_SIMULATOR: u64 = 1 << 18;
 
 /// Key of critical paths: schedule, pp, micro-batches, rank.
-type ChainsKey = (Schedule, u32, u32, u32);
+type PathsKey = (Schedule, u32, u32, u32);
 
 /// Key of simulators: schedule, pp, micro-batches.
 pub type SimulatorKey = (Schedule, u32, u32);
 
-/// Paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
+/// Cache of the paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
 /// several problems may share them.
 #[derive(Debug, Default)]
 pub struct Replays {
-    paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
+    paths: RwLock<BTreeMap<PathsKey, Arc<[Path]>>>,
     simulators: RwLock<BTreeMap<SimulatorKey, Option<Arc<Simulator>>>>,
     /// Micro-batches in flight at the peaks of ranks.
     pub(crate) peaks: Peaks,
@@ -44,7 +44,7 @@ impl Replays {
     }
 
     /// Paths through one rank of a pipeline.
-    pub fn paths(&self, key: ChainsKey) -> Arc<[Path]> {
+    pub fn paths(&self, key: PathsKey) -> Arc<[Path]> {
         if let Some(known) = self.paths.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }

@@ -9,9 +9,9 @@ use super::replay::StageTime;
 use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
 
-/// Duration of an operation, as the kind of its stage's time.
+/// Kind of the duration of an operation: which time of its stage it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum DurationKind {
     Forward,
     Backward,
     Input,
@@ -20,17 +20,18 @@ enum Takes {
 }
 
 /// Kinds of durations of a stage, in the order of their declaration.
-const TAKES: [Takes; 5] = [Takes::Forward, Takes::Backward, Takes::Input, Takes::Wgrad, Takes::Pair];
+const DURATION_KINDS: [DurationKind; 5] =
+    [DurationKind::Forward, DurationKind::Backward, DurationKind::Input, DurationKind::Wgrad, DurationKind::Pair];
 
 /// Number of kinds of durations of a stage.
-const KINDS: usize = TAKES.len();
+const KINDS: usize = DURATION_KINDS.len();
 
 /// Number of an operation that has none yet.
 const OPEN: u32 = u32::MAX;
 /// Number of the start of the step, before the first operation.
 const START: u32 = 0;
 
-/// Longest chain of dependent operations of one step, as counts of durations. Its length on any other stage times is a lower
+/// Longest path of dependent operations of one step, as counts of durations. Its length on any other stage times is a lower
 /// bound of the step time there, for dependencies do not depend on stage times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CriticalPath {
@@ -41,12 +42,12 @@ pub struct CriticalPath {
 impl CriticalPath {
     /// Length of the path on these stages, without sends.
     pub fn length(&self, stages: &[StageTime]) -> Seconds {
-        let one = |&(place, times): &(u32, u32)| {
+        let time_of = |&(place, times): &(u32, u32)| {
             let StageTime { forward, backward, wgrad, paired } = stages[place as usize / KINDS];
             let time = [forward, backward, backward - wgrad, wgrad, paired][place as usize % KINDS];
             time * f64::from(times)
         };
-        self.visits.iter().map(one).sum()
+        self.visits.iter().map(time_of).sum()
     }
 }
 
@@ -86,7 +87,7 @@ impl Simulator {
                 while let Some(&slot) = list.get(next[rank]) {
                     let waits = simulator.waits((rank as u32, before[rank]), slot, |op| done[index(op)]);
                     let Some(waits) = waits else { break };
-                    let place = slot.op.stage * KINDS as u32 + takes(slot) as u32;
+                    let place = slot.op.stage * KINDS as u32 + duration_kind(slot) as u32;
                     simulator.placed.push(Placed { place, rank: rank as u32, waits });
                     let number = simulator.placed.len() as u32;
                     for op in slot.ops() {
@@ -134,7 +135,7 @@ impl Simulator {
     }
 
     /// Step time and the critical path of a step.
-    pub fn play(&self, stages: &[StageTime]) -> (Seconds, CriticalPath) {
+    pub fn makespan_and_path(&self, stages: &[StageTime]) -> (Seconds, CriticalPath) {
         self.simulated(stages, |ends, makespan| {
             let last = ends.iter().rposition(|end| *end >= makespan).unwrap_or_default();
             let mut counts = vec![0; self.chunks * KINDS];
@@ -178,8 +179,8 @@ impl Simulator {
         let times: Vec<f64> = stages.iter().flat_map(of_stage).collect();
         let mut last = 0.0;
         ends[START as usize] = 0.0;
-        for (at, &Placed { place, waits: [before, one, other], .. }) in self.placed.iter().enumerate() {
-            let others = greater(ends[one as usize], ends[other as usize]);
+        for (at, &Placed { place, waits: [before, first, second], .. }) in self.placed.iter().enumerate() {
+            let others = greater(ends[first as usize], ends[second as usize]);
             let end = greater(ends[before as usize], others) + times[place as usize];
             ends[at + 1] = end;
             last = greater(last, end);
@@ -195,12 +196,12 @@ impl Simulator {
             let mut path = Path::empty(self.placed[last - 1].rank, self.chunks);
             self.walk_back(ends, last as u32, |placed| {
                 let stage = placed.place as usize / KINDS;
-                match TAKES[placed.place as usize % KINDS] {
-                    Takes::Forward => path.visit(Pass::Forward, stage),
-                    Takes::Backward => path.visit(Pass::Backward, stage),
-                    Takes::Input => path.visit(Pass::Input, stage),
-                    Takes::Wgrad => path.visit(Pass::Wgrad, stage),
-                    Takes::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
+                match DURATION_KINDS[placed.place as usize % KINDS] {
+                    DurationKind::Forward => path.visit(Pass::Forward, stage),
+                    DurationKind::Backward => path.visit(Pass::Backward, stage),
+                    DurationKind::Input => path.visit(Pass::Input, stage),
+                    DurationKind::Wgrad => path.visit(Pass::Wgrad, stage),
+                    DurationKind::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
                 }
             });
             Some(path)
@@ -226,13 +227,14 @@ const fn greater(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
 
-fn takes(slot: Slot) -> Takes {
+/// Kind of the duration of a slot.
+fn duration_kind(slot: Slot) -> DurationKind {
     match (slot.beside, slot.op.pass) {
-        (Some(_), _) => Takes::Pair,
-        (None, Pass::Forward) => Takes::Forward,
-        (None, Pass::Backward) => Takes::Backward,
-        (None, Pass::Input) => Takes::Input,
-        (None, Pass::Wgrad) => Takes::Wgrad,
+        (Some(_), _) => DurationKind::Pair,
+        (None, Pass::Forward) => DurationKind::Forward,
+        (None, Pass::Backward) => DurationKind::Backward,
+        (None, Pass::Input) => DurationKind::Input,
+        (None, Pass::Wgrad) => DurationKind::Wgrad,
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn it_takes_as_long_as_the_replay() {
         let mut random = crate::schedule::random(11, 0.2);
-        let mut played = 0;
+        let mut simulated = 0;
         for schedule in EVERY {
             for (pp, m) in [(2, 4), (2, 8), (4, 8), (4, 12), (6, 24)] {
                 let Some(simulator) = Simulator::new(schedule, pp, m) else { continue };
@@ -265,7 +267,7 @@ mod tests {
                     .collect();
                 let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
                 assert_eq!(simulator.makespan(&stages), step, "{schedule:?} {pp} {m}");
-                let (same, critical) = simulator.play(&stages);
+                let (same, critical) = simulator.makespan_and_path(&stages);
                 assert_eq!(same, step);
                 assert!((critical.length(&stages) - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}");
                 let other: Vec<StageTime> =
@@ -274,9 +276,9 @@ mod tests {
                 let alone = Pairing { slower: 1.0, traffic: 0.0 };
                 let length = simulator.critical_path(&stages, alone).expect("it runs").length(&stages);
                 assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");
-                played += 1;
+                simulated += 1;
             }
         }
-        assert!(played > 40, "{played}");
+        assert!(simulated > 40, "{simulated}");
     }
 }

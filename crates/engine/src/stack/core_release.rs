@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct CoreRelease(u32);
 
 impl CoreRelease {
-    /// The release 0.`number`.
+    /// Release 0.`number` of Megatron core.
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 }
 
+/// Text of a stack's file: `0.13`.
 impl fmt::Display for CoreRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0.{}", self.0)

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::incumbents::Incumbents;
-use super::tables::Pipe;
+use super::tables::PipelineEntry;
 use meshwright_engine::cost::incremental::{Price, Stages};
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::split::LayerSplit;
@@ -56,14 +56,14 @@ impl BoundedLayout {
 pub(super) type BoundKey = (u64, u32);
 
 /// Legal pipeline of a shape, with a lower bound of its step time.
-pub(super) struct BoundedPipe<'p> {
+pub(super) struct BoundedPipeline<'p> {
     /// The plan, but for its recomputation, offload and sharding.
     pub plan: Plan,
     /// Its lightest recomputation.
     pub lightest: Recompute,
     /// Index of that in the table.
     pub at: usize,
-    pub pipe: &'p Pipe,
+    pub entry: &'p PipelineEntry,
     /// Number of shardings of its layout.
     pub shardings: u64,
     /// Classes of its ranks.
@@ -76,10 +76,10 @@ pub(super) struct BoundedPipe<'p> {
     pub place: u32,
 }
 
-impl BoundedPipe<'_> {
+impl BoundedPipeline<'_> {
     /// Number of plans below it.
     pub const fn plans(&self) -> u64 {
-        self.pipe.below * self.shardings
+        self.entry.below * self.shardings
     }
 
     /// Its key. Bits of numbers that are not negative are in their order.
@@ -92,27 +92,27 @@ impl BoundedPipe<'_> {
         best.is_hopeless(&self.plan.layout, Price { time: self.bound, memory: self.memory })
     }
 
-    /// Whether all its plans have the same layers on each virtual stage: what is recomputed weighs on a cost-balanced split.
+    /// Whether all its plans have the same layers on each virtual stage: a cost-balanced split depends on the recomputation.
     pub fn has_one_split(&self) -> bool {
-        self.plan.split != LayerSplit::CostBalanced || self.pipe.recomputes.len() == 1
+        self.plan.split != LayerSplit::CostBalanced || self.entry.recomputes.len() == 1
     }
 }
 
-impl PartialEq for BoundedPipe<'_> {
+impl PartialEq for BoundedPipeline<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for BoundedPipe<'_> {}
+impl Eq for BoundedPipeline<'_> {}
 
-impl PartialOrd for BoundedPipe<'_> {
+impl PartialOrd for BoundedPipeline<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for BoundedPipe<'_> {
+impl Ord for BoundedPipeline<'_> {
     /// The first to explore is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())

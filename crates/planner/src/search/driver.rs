@@ -31,7 +31,7 @@ fn batch_size(done: usize) -> usize {
     if done < 128 { 8 } else { 32 }
 }
 
-/// Number of shapes whose best plans are the first incumbents, where no candidates are. Without incumbents, no bound excludes a plan;
+/// Number of shapes whose best plans are the first incumbents of a search without candidates. Without incumbents, no bound excludes a plan;
 /// with that of one shape, few plans of the shape are left.
 const LEADERS: usize = 16;
 
@@ -112,7 +112,7 @@ impl<'c> LimitedSearches<'c> {
         Self { costs, parts: CostCache::default(), seeds: Vec::new() }
     }
 
-    /// Takes the schedules that searches of other problems made ready, and keeps those of its own there.
+    /// Shares `replays`, the simulators and paths of schedules, with the searches of other problems.
     #[must_use]
     pub fn replaying(self, replays: &Arc<Replays>) -> Self {
         Self { parts: CostCache::replaying(Arc::clone(replays)), ..self }
@@ -167,14 +167,15 @@ fn price_of(evaluation: &Evaluation) -> Price {
     Price { time: evaluation.step.total(), memory: evaluation.footprint.device() }
 }
 
-/// Leaves out what another dominates by its final price: the search's own may round off otherwise, where two plans take equally long.
+/// Removes plans that another dominates by its final price. The search sums a price in another order, so that plans which take
+/// equally long may differ in rounding there.
 fn leave_out_dominated(evaluations: &mut Vec<Evaluation>) {
-    let gpus = |of: &Evaluation| of.plan.layout.world_size();
+    let gpus = |evaluation: &Evaluation| evaluation.plan.layout.world_size();
     let mut front = ParetoFront::default();
-    for of in &*evaluations {
-        front.add((), price_of(of), gpus(of), |(), ()| false);
+    for evaluation in &*evaluations {
+        front.add((), price_of(evaluation), gpus(evaluation), |(), ()| false);
     }
-    evaluations.retain(|of| !front.dominates(price_of(of), gpus(of)));
+    evaluations.retain(|evaluation| !front.dominates(price_of(evaluation), gpus(evaluation)));
 }
 
 /// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
@@ -218,6 +219,7 @@ pub(super) fn search_from(
     }
 }
 
+/// State of a search when all shapes are explored or excluded, or when `control` has stopped it, with its proof.
 pub(super) fn run(
     costs: &Costs,
     space: &Space,

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::bounded::BoundedPipe;
+use super::bounded::BoundedPipeline;
 use super::explorer::Explorer;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
@@ -34,7 +34,7 @@ const FEW: usize = 8;
 impl Explorer<'_> {
     /// Searches every plan of a shape, but for the pipelines that are known not to fit.
     pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), ready: &Ready) -> SearchState {
-        let mut found = SearchState::new(self.known.best.beside());
+        let mut found = SearchState::new(self.known.best.clone());
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
         for bounded in &self.open_pipelines((shape, parts, &layers), ready, &mut found) {
             if bounded.is_hopeless(&found.best) {
@@ -44,14 +44,14 @@ impl Explorer<'_> {
             if self.stop.asks() {
                 return found;
             }
-            self.pipe(bounded, &layers, &mut found);
+            self.search_pipeline(bounded, &layers, &mut found);
         }
         found
     }
 
-    /// Searches every plan of a shape on one layout, schedule and split.
-    fn pipe(&self, bounded: &BoundedPipe, layers: &Recomputed, found: &mut SearchState) {
-        let BoundedPipe { ref plan, lightest, at, pipe, stages, ends: at_ends, .. } = *bounded;
+    /// Searches the plans of a shape on one layout, schedule and split; counts those that a bound excludes.
+    fn search_pipeline(&self, bounded: &BoundedPipeline, layers: &Recomputed, found: &mut SearchState) {
+        let BoundedPipeline { ref plan, lightest, at, entry, stages, ends: at_ends, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let splits = self.pipelines.splits(bounded, layers);
@@ -84,13 +84,13 @@ impl Explorer<'_> {
             return;
         }
         let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
-        let is_weighed = is_ranked && one_split && pipe.below > MENU_COST;
+        let is_menu_early = is_ranked && one_split && entry.below > MENU_COST;
         let edges = || floors[0].gathered_edges(&self.pipelines, plan).unwrap_or_default();
-        let gathered_ends = at_ends.gathered.max(if is_weighed && !slow_gathered { edges() } else { Seconds::ZERO });
+        let gathered_ends = at_ends.gathered.max(if is_menu_early && !slow_gathered { edges() } else { Seconds::ZERO });
         let gathered = bare_gathered.map(|least| least + gathered_ends);
         let slow_gathered = slow_gathered
             || gathered.is_none_or(|least| hopeless(least, found))
-            || is_weighed && {
+            || is_menu_early && {
                 let too_slow = found.best.too_slow(&plan.layout);
                 !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
             };
@@ -107,31 +107,31 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        // Paths are weighed once for all recomputations.
+        // Critical paths bound the flow once for all recomputations.
         let flow = if is_one { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
         let is_slow = |ends: Seconds| is_one && hopeless(pipeline.least_time(flow) + ends, found);
         let edges = || floors[0].edges(&self.pipelines, plan).unwrap_or_default();
-        if is_slow(ends(&floors[0])) || is_ranked && pipe.below > MENU_COST && is_one && is_slow(edges()) {
+        if is_slow(ends(&floors[0])) || is_ranked && entry.below > MENU_COST && is_one && is_slow(edges()) {
             found.counts.flow += all;
             return;
         }
         let gathered = gathered.filter(|_| !slow_gathered).map(|least| (least, gathered_ends));
-        self.recomputations(&OpenPipe { bounded, pipeline, floors: &floors, flow, gathered }, layers, found);
+        self.search_recomputations(&OpenPipeline { bounded, pipeline, floors: &floors, flow, gathered }, layers, found);
     }
 
     /// Searches every recomputation of a pipeline.
-    fn recomputations(&self, open: &OpenPipe, all_layers: &Recomputed, found: &mut SearchState) {
-        let OpenPipe { bounded, ref pipeline, floors, flow, gathered } = *open;
-        let BoundedPipe { ref plan, pipe, shardings, stages, .. } = *bounded;
+    fn search_recomputations(&self, open: &OpenPipeline, all_layers: &Recomputed, found: &mut SearchState) {
+        let OpenPipeline { bounded, ref pipeline, floors, flow, gathered } = *open;
+        let BoundedPipeline { ref plan, entry, shardings, stages, .. } = *bounded;
         let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
         let mut fewest = None;
-        let is_grouped = pipe.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
+        let is_grouped = entry.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
             let of_pipeline = (pipeline, stages, &floors[0]);
-            let of_all = (flow, gathered.map(|(_, ends)| ends), pipe.most_offloaded);
+            let of_all = (flow, gathered.map(|(_, ends)| ends), entry.most_offloaded);
             GroupBounds::new((all_layers.groups(), self.pipelines), of_pipeline, of_all)
         });
-        for (place_in_list, Recomputes { recompute, at, shares }) in pipe.recomputes.iter().enumerate() {
+        for (place_in_list, Recomputes { recompute, at, shares }) in entry.recomputes.iter().enumerate() {
             let below = shardings * shares.len() as u64;
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_recomputed {
@@ -142,13 +142,13 @@ impl Explorer<'_> {
                 found.counts.reject_more(Rejection::OUT_OF_MEMORY, below);
                 continue;
             }
-            let weigh = |times| self.weighed(&pipeline.plan, times, found).flow;
-            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best, weigh));
+            let bound_flow = |times| self.flow_bound(&pipeline.plan, times, found).flow;
+            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best, bound_flow));
             if verdict.excludes(below, &mut found.counts) {
                 continue;
             }
             let light_layers = stages.last_chunk();
-            let stages = self.tables.stages(plan, pipe, *recompute, all_layers.head(*at));
+            let stages = self.tables.stages(plan, entry, *recompute, all_layers.head(*at));
             let layers = all_layers.at(*at);
             let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
             if let Some(reason) = self.pipelines.too_large(slice::from_ref(floor)) {
@@ -180,13 +180,13 @@ impl Explorer<'_> {
             let gathered = gathered.map(|(least, _)| least);
             let variant =
                 Variant { light: pipeline, plan, layers, stages, memory, floor, least, gathered, shardings, place };
-            enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
+            enough_recomputed |= self.search_offloads(&variant, shares, found) && first_layers;
         }
     }
 
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
-    fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
+    fn search_offloads(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
         let Variant { light, plan, layers, stages, memory: all, floor, least, gathered, shardings, place: _ } = variant;
         let menu = floor.known_menu();
         let soonest = gathered.map_or(*least, |gathered| gathered.min(*least));
@@ -231,7 +231,8 @@ impl Explorer<'_> {
                 found.counts.flow += shardings;
                 continue;
             }
-            let is_open = self.loaded((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found);
+            let is_open =
+                self.search_shardings((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found);
             if !is_open && !none_fits {
                 found.counts.flow += shardings * (shares.len() - fewer - 1) as u64;
                 return fewer == 0;
@@ -244,7 +245,12 @@ impl Explorer<'_> {
     /// enough.
     ///
     /// As a rule the menu is made only here, for few pipelines are both light and fast enough.
-    fn loaded(&self, (variant, slow_gathered): (&Variant, bool), loaded: &Loaded, found: &mut SearchState) -> bool {
+    fn search_shardings(
+        &self,
+        (variant, slow_gathered): (&Variant, bool),
+        loaded: &Loaded,
+        found: &mut SearchState,
+    ) -> bool {
         let pipeline = &loaded.pipeline;
         let plan = &pipeline.plan;
         let engines = self.tables.engines(plan.layout.pp);
@@ -253,13 +259,13 @@ impl Explorer<'_> {
         };
         let least_gathered = (engines.gathered && !slow_gathered).then(|| pipeline.least_gathered_time(self.costs));
         let slow_gathered = least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least));
-        let mut weighed = None;
+        let mut bounded_flow = None;
         if variant.floor.known_menu().is_none() {
             let ends = self.tables.least_ends(plan, &variant.floor.plan_menu);
             if engines.replicated && !is_slow(Seconds::ZERO, ends, found) {
-                weighed = Some(self.known_flow(pipeline, found));
+                bounded_flow = Some(self.known_flow(pipeline, found));
             }
-            let slow = weighed.as_ref().is_none_or(|known| is_slow(known.flow, ends, found));
+            let slow = bounded_flow.as_ref().is_none_or(|known| is_slow(known.flow, ends, found));
             if slow && slow_gathered {
                 found.counts.flow += variant.shardings;
                 return false;
@@ -286,8 +292,8 @@ impl Explorer<'_> {
         let edges = if slow { None } else { within(&menu.replicated) };
         let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));
         let none_fits = !slow && edges.is_none() && found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
-        let weighed = || weighed.unwrap_or_else(|| self.known_flow(pipeline, found));
-        let known = if slow || late || none_fits { KnownFlow::default() } else { weighed() };
+        let bounded_flow = || bounded_flow.unwrap_or_else(|| self.known_flow(pipeline, found));
+        let known = if slow || late || none_fits { KnownFlow::default() } else { bounded_flow() };
         slow = slow || is_slow(known.flow, of_replicated, found);
         if slow && slow_gathered {
             found.counts.flow += sharded;
@@ -304,7 +310,7 @@ impl Explorer<'_> {
         } else {
             let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };
             let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
-            self.shardings(leaf, &menu.replicated, menu, found);
+            self.evaluate_list(leaf, &menu.replicated, menu, found);
         }
         let gathered = |least: Seconds| least + within(&menu.sharded).unwrap_or_default();
         if slow_gathered || least_gathered.is_none_or(|least| hopeless(gathered(least), found)) {
@@ -312,7 +318,7 @@ impl Explorer<'_> {
         } else {
             let (flow, known) = (Flow::Closed, KnownFlow::default());
             let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
-            self.shardings(leaf, &menu.sharded, menu, found);
+            self.evaluate_list(leaf, &menu.sharded, menu, found);
         }
         true
     }
@@ -322,11 +328,11 @@ impl Explorer<'_> {
         if !pipeline.is_simulated() {
             return KnownFlow::default();
         }
-        self.weighed(&pipeline.plan, pipeline.stage_times(self.costs), found)
+        self.flow_bound(&pipeline.plan, pipeline.stage_times(self.costs), found)
     }
 
-    /// Lower bound of the time of a flow by known critical paths, where its stages take these times.
-    fn weighed(&self, plan: &Plan, stages: Vec<StageTime>, found: &SearchState) -> KnownFlow {
+    /// Lower bound of the time of a flow by known critical paths, where its stages take these times; zero where it has no simulator.
+    fn flow_bound(&self, plan: &Plan, stages: Vec<StageTime>, found: &SearchState) -> KnownFlow {
         let Some(key) = self.tables.simulator_key(plan) else { return KnownFlow::default() };
         let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
         KnownFlow { flow: known.max(self.tables.least_flow(plan, &stages)), stages: Some((key, stages)) }
@@ -334,9 +340,9 @@ impl Explorer<'_> {
 }
 
 /// Pipeline that may enter the answer.
-struct OpenPipe<'p> {
-    bounded: &'p BoundedPipe<'p>,
-    /// It with its lightest recomputation.
+struct OpenPipeline<'p> {
+    bounded: &'p BoundedPipeline<'p>,
+    /// Its flow with the lightest recomputation.
     pipeline: Pipeline<'p>,
     floors: &'p [SplitFloor<'p>],
     /// Lower bound of its flow under ZeRO 0 to 2.

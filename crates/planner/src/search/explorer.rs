@@ -1,4 +1,4 @@
-//! Explorer: what the search of one shape reads.
+//! Inputs of the search of one shape.
 
 use super::pipelines::Pipelines;
 use super::state::SearchState;
@@ -15,6 +15,7 @@ pub(super) struct Explorer<'e> {
     pub pipelines: Pipelines<'e>,
     /// Rank of the shape in the order of the space.
     pub rank: u32,
+    /// Incumbents and critical paths at the start of the batch.
     pub known: &'e SearchState,
     pub stop: &'e Stop<'e>,
 }

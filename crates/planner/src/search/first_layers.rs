@@ -1,6 +1,6 @@
 //! Recomputation of the first layers of each chunk: how many must be recomputed for the plans of a pipeline to fit.
 
-use super::bounded::BoundedPipe;
+use super::bounded::BoundedPipeline;
 use super::explorer::Explorer;
 use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
@@ -14,10 +14,10 @@ impl Explorer<'_> {
     /// recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are kept.
     pub fn fewest_first_layers(
         &self,
-        of_pipeline: (&BoundedPipe, &[SplitFloor], &Recomputed),
+        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
         from: usize,
     ) -> (Recompute, Option<Rejection>) {
-        let all = &of_pipeline.0.pipe.recomputes[from..];
+        let all = &of_pipeline.0.entry.recomputes[from..];
         let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
         let firsts = &all[..count];
         let reason = firsts.first().and_then(|choice| self.too_large_recomputed(of_pipeline, choice));
@@ -30,13 +30,13 @@ impl Explorer<'_> {
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
     fn too_large_recomputed(
         &self,
-        (bounded, floors, layers): (&BoundedPipe, &[SplitFloor], &Recomputed),
+        (bounded, floors, layers): (&BoundedPipeline, &[SplitFloor], &Recomputed),
         choice: &Recomputes,
     ) -> Option<Rejection> {
-        let BoundedPipe { ref plan, pipe, .. } = *bounded;
-        let stages = self.tables.stages(plan, pipe, choice.recompute, layers.head(choice.at));
+        let BoundedPipeline { ref plan, entry, .. } = *bounded;
+        let stages = self.tables.stages(plan, entry, choice.recompute, layers.head(choice.at));
         let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
-        let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
+        let offload = Offload { activations: entry.most_offloaded, ..plan.offload };
         let plan = Plan { recompute: choice.recompute, offload, ..plan.clone() };
         let memory = UnsharedMemory::new(self.costs, &plan, stages).of(self.costs, &plan, layers.at(choice.at));
         let (needed, rank) = memory.least(&floor.plan_menu.least);

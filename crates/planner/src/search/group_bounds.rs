@@ -42,19 +42,29 @@ impl<'g> GroupBounds<'g> {
         Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, verdicts }
     }
 
-    /// Verdict on the group of a recomputation, open where it has none. `weigh` = lower bound of the flow of a pipeline whose stages
+    /// Verdict on the group of a recomputation, open where it has none. `bound_flow` = lower bound of the flow of a pipeline whose stages
     /// take these times.
-    pub fn verdict(&mut self, place: usize, best: &Incumbents, weigh: impl Fn(Vec<StageTime>) -> Seconds) -> Verdict {
+    pub fn verdict(
+        &mut self,
+        place: usize,
+        best: &Incumbents,
+        bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
+    ) -> Verdict {
         let Some(group) = self.groups.of(place) else { return Verdict::Open };
         if let Some(known) = self.verdicts[group] {
             return known;
         }
-        let verdict = self.of_group(group, best, weigh);
+        let verdict = self.verdict_on_group(group, best, bound_flow);
         self.verdicts[group] = Some(verdict);
         verdict
     }
 
-    fn of_group(&self, group: usize, best: &Incumbents, weigh: impl Fn(Vec<StageTime>) -> Seconds) -> Verdict {
+    fn verdict_on_group(
+        &self,
+        group: usize,
+        best: &Incumbents,
+        bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
+    ) -> Verdict {
         let Self { ref pipelines, ref plan, split, .. } = *self;
         let (costs, layers) = (pipelines.costs, self.groups.floor(group));
         let of_passes = least_flow_of_passes(costs, plan, layers, self.stages);
@@ -86,8 +96,8 @@ impl<'g> GroupBounds<'g> {
         let menu = menu.filter(|_| gathered.is_none());
         let verdict = menu.map_or(Verdict::Open, |menu| menu.verdict(costs, plan, &fit, is_slow));
         if verdict == Verdict::Open && self.light.is_simulated() {
-            let weighed = self.light.least_time(weigh(self.light.stage_times_of(costs, layers)));
-            return if is_hopeless(weighed + split.ends(pipelines, plan)) { Verdict::Slow } else { Verdict::Open };
+            let bounded = self.light.least_time(bound_flow(self.light.stage_times_of(costs, layers)));
+            return if is_hopeless(bounded + split.ends(pipelines, plan)) { Verdict::Slow } else { Verdict::Open };
         }
         verdict
     }

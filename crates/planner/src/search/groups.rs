@@ -4,7 +4,7 @@ use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::Layers;
 use meshwright_engine::plan::Recompute;
 
-/// Recomputations of a group at most: of fewer the bounds exclude no more, of more they are looser. A setting of speed, swept in
+/// Largest number of recomputations of a group: smaller groups exclude no more, larger ones have looser bounds. A setting of speed, swept in
 /// `benches/runs/2026-11-26-2-cores.txt`.
 const SIZE: usize = 5;
 

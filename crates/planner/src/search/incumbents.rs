@@ -48,7 +48,7 @@ impl SearchTarget {
 }
 
 impl SearchTarget {
-    /// Largest objective that is wanted, of ascending objectives of the best plans of different layouts.
+    /// Cutoff: the largest objective that is wanted, given the ascending objectives of the best plans of different layouts.
     fn last(&self, ascending: &[f64]) -> f64 {
         let Some(named) = ascending.get(self.top.saturating_sub(1)) else { return self.ceiling };
         let near = named * (1.0 + self.ties.within);
@@ -84,7 +84,7 @@ struct Candidate {
     place: Place,
 }
 
-/// Best plan of each layout so far, or the Pareto front so far.
+/// Best plan of each layout so far, or the Pareto front so far. Each worker of a batch improves a copy; the copies are merged.
 #[derive(Clone, Debug)]
 pub(super) struct Incumbents {
     pub wanted: SearchTarget,
@@ -108,11 +108,6 @@ impl Incumbents {
         }
     }
 
-    /// Copy with the incumbents of a batch's start, which a worker improves independently.
-    pub fn beside(&self) -> Self {
-        self.clone()
-    }
-
     /// Objective that ranks the answer; none in a search for all plans that no other one dominates.
     pub fn objective(&self) -> Option<Objective> {
         match self.wanted.goal {
@@ -131,7 +126,7 @@ impl Incumbents {
         least > self.last || self.of_layout(layout).is_some_and(|known| least > measure(known, objective))
     }
 
-    /// Test of whether no plan of this layout that takes at least a time can enter the answer, for many times.
+    /// Test whether plans of this layout that take at least a given time cannot enter the answer, for many times.
     pub fn too_slow(&self, layout: &Layout) -> impl Fn(Seconds) -> bool + use<> {
         let gpus = layout.world_size();
         let limit = self.objective().map(|objective| (objective, self.limit(layout, objective)));
@@ -149,12 +144,12 @@ impl Incumbents {
         self.by_layout.iter().find(|known| known.plan.layout == *layout)
     }
 
-    /// Measure beyond which no plan of this layout can enter the answer.
+    /// Objective beyond which no plan of this layout can enter the answer.
     fn limit(&self, layout: &Layout, objective: Objective) -> f64 {
         self.of_layout(layout).map_or(self.last, |known| measure(known, objective).min(self.last))
     }
 
-    /// Memory beyond which no plan can enter the answer, of a search for the least whatever the budget; none of others.
+    /// Memory beyond which no plan can enter the answer, in a search for the least memory without a budget; `None` in others.
     pub fn most_memory(&self) -> Option<Bytes> {
         let is_sought = self.wanted.goal == Goal::Best(Objective::Memory) && self.wanted.budget.is_infinite();
         is_sought.then(|| Bytes::new(self.last))
@@ -230,6 +225,7 @@ impl Incumbents {
     }
 }
 
+/// Value of the objective for a candidate.
 fn measure(candidate: &Candidate, objective: Objective) -> f64 {
     objective.of(candidate.price, candidate.plan.layout.world_size())
 }

@@ -1,4 +1,4 @@
-//! Shardings of one pipeline: those that its bounds leave are evaluated, the last level of the search.
+//! Last level of the search: evaluation of the shardings of one pipeline that no bound excludes.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct Leaf<'l> {
 
 impl Explorer<'_> {
     /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
-    pub fn shardings(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
+    pub fn evaluate_list(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
         let (layout, budget) = (&pipeline.plan.layout, Bytes::new(found.best.wanted.budget));
         let needed = leaf.needed;
@@ -53,7 +53,7 @@ impl Explorer<'_> {
                     if is_hopeless(of_floor * ROUNDING + longer, found) {
                         found.counts.sharding += 1;
                     } else {
-                        self.sharding(&mut leaf, sharding, found);
+                        self.evaluate_sharding(&mut leaf, sharding, found);
                     }
                 }
             }
@@ -64,7 +64,7 @@ impl Explorer<'_> {
     }
 
     /// Evaluates one sharding.
-    fn sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) {
+    fn evaluate_sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) {
         let pipeline = &leaf.loaded.pipeline;
         let layout = &pipeline.plan.layout;
         let (memory, rank) = leaf.loaded.memory(sharding);
@@ -100,10 +100,10 @@ impl Explorer<'_> {
     fn simulated(&self, leaf: &Leaf, found: &mut SearchState) -> Flow {
         let simulator =
             leaf.known.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
-        let Some((key, stages, simulator)) = simulator else { return Flow::Played(None) };
+        let Some((key, stages, simulator)) = simulator else { return Flow::Simulated(None) };
         found.counts.simulated += 1;
-        let (played, path) = simulator.play(stages);
+        let (makespan, path) = simulator.makespan_and_path(stages);
         found.paths.add(key, Arc::new(path));
-        Flow::Played(Some(played))
+        Flow::Simulated(Some(makespan))
     }
 }

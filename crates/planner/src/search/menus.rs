@@ -44,7 +44,7 @@ pub(super) struct Menu {
     pub parameters: Arc<Parameters>,
 }
 
-/// Menu of one plan, made on first use, and a lower bound of its memory.
+/// Menu of one plan, computed on first use, with a lower bound of its memory.
 #[derive(Debug)]
 pub(super) struct PlanMenu {
     /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
@@ -156,8 +156,8 @@ pub(super) struct Menus {
 }
 
 impl Menus {
-    /// Menu of a plan's layout and schedule, to be made.
-    pub fn of(&self, (costs, space): (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
+    /// Entry of a plan's layout and schedule, whose menu is computed on first use.
+    pub fn plan_menu(&self, (costs, space): (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
         let key = (plan.layout, plan.schedule, plan.split.clone(), stages.last_chunk());
         if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
@@ -169,19 +169,20 @@ impl Menus {
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout: what is known without
-    /// its menu.
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout; its menu is
+    /// not needed.
     pub fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Seconds {
         menu.least_ends(from, plan, &self.exchanges)
     }
 
-    /// The menu itself: of a schedule it depends only on how many copies of the weights a rank has, and on whether one rank has
-    /// both ends of the model.
-    pub fn made(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
-        Arc::clone(menu.menu.get_or_init(|| self.with(from, plan, &menu.parameters)))
+    /// Menu of an entry, computed on first use.
+    pub fn menu(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
+        Arc::clone(menu.menu.get_or_init(|| self.shared(from, plan, &menu.parameters)))
     }
 
-    fn with(&self, from: (&Costs, &Space), plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
+    /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends only on how many
+    /// copies of the weights a rank has, and on whether one rank has both ends of the model.
+    fn shared(&self, from: (&Costs, &Space), plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
         let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
         let find = |menus: &[Arc<Menu>]| menus.iter().find(|known| known.parameters == *parameters).map(Arc::clone);
         let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all));

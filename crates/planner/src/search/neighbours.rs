@@ -167,7 +167,7 @@ pub fn sensitivity(
     let costs = Costs::new(problem);
     let what_ifs = WhatIfs::new(&costs).starting_from(std::slice::from_ref(&winner.plan));
     let mut changes = Vec::new();
-    let of = |what: String, best: Option<Evaluation>| {
+    let changed_optimum = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
         ChangedOptimum { what, best, slower }
     };
@@ -184,7 +184,7 @@ pub fn sensitivity(
         let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
         let above = steps.iter().filter(|&&to| to > value).find_map(|&to| at(to));
         for (to, best) in below.into_iter().chain(above) {
-            changes.push(of(format!("{key} {value} → {to}"), Some(best)));
+            changes.push(changed_optimum(format!("{key} {value} → {to}"), Some(best)));
         }
     }
     let machine: [(&str, Tweak); 5] = [
@@ -216,7 +216,7 @@ pub fn sensitivity(
             break;
         }
         if let Ok(changed) = problem.changed(|cluster, _, _| change(cluster)) {
-            changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone(), control)));
+            changes.push(changed_optimum(what.to_owned(), best(&Costs::new(&changed), restrictions.clone(), control)));
         }
     }
     changes

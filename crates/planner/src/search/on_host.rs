@@ -49,7 +49,7 @@ impl RefusedShardings {
 }
 
 impl Refused {
-    /// The shares on the host that are left of `all` those of a sharding; counts the others.
+    /// Shares on the host, of `all` shares of a sharding, that are not refused; counts the others.
     pub fn left(
         &mut self,
         (costs, space): (&Costs, &Space),
@@ -120,8 +120,8 @@ impl HostShares {
         if self.shares[..] == [0.0] {
             return slice::from_ref(&self.floor);
         }
-        let of = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
-        self.each.get_or_init(|| self.shares.iter().map(of).collect())
+        let with_share = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
+        self.each.get_or_init(|| self.shares.iter().map(with_share).collect())
     }
 
     /// Each sharding, in the order of the shares, with the time that a step takes longer with it than with the floor.
@@ -184,6 +184,7 @@ pub(super) struct Fit<'f> {
 }
 
 impl Fit<'_> {
+    /// Whether a sharding fits.
     pub fn holds(&self, sharding: &Sharding) -> bool {
         self.beside.fits(sharding, self.budget)
     }

@@ -1,6 +1,6 @@
 //! Pipelines of a shape that are left to explore.
 
-use super::bounded::BoundedPipe;
+use super::bounded::BoundedPipeline;
 use super::certificate::Counts;
 use super::explorer::Explorer;
 use super::frontier::Ready;
@@ -17,7 +17,7 @@ impl Explorer<'_> {
         (shape, parts, layers): (&Plan, (&Mixing, &Feeding), &Recomputed),
         ready: &Ready,
         found: &mut SearchState,
-    ) -> Vec<BoundedPipe<'_>> {
+    ) -> Vec<BoundedPipeline<'_>> {
         // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
         let nearest = if ready.most.is_none() { found.best.most_memory() } else { None };
         let most = ready.most.or(nearest);
@@ -39,15 +39,15 @@ impl Explorer<'_> {
             if !is_counted {
                 found.counts.add(counts);
             }
-            for pipe in pipelines.into_iter().filter(|pipe| !is_counted || pipe.key() >= ready.first) {
-                if pipe.is_hopeless(&found.best) {
-                    found.counts.flow += pipe.plans();
+            for pipeline in pipelines.into_iter().filter(|pipeline| !is_counted || pipeline.key() >= ready.first) {
+                if pipeline.is_hopeless(&found.best) {
+                    found.counts.flow += pipeline.plans();
                 } else {
-                    open.push(pipe);
+                    open.push(pipeline);
                 }
             }
         }
-        open.sort_by_cached_key(BoundedPipe::key);
+        open.sort_by_cached_key(BoundedPipeline::key);
         open
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use itertools::Itertools as _;
 use smallvec::SmallVec;
 
-use super::bounded::{BoundedLayout, BoundedPipe, LeastEnds, ShapeBound};
+use super::bounded::{BoundedLayout, BoundedPipeline, LeastEnds, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
 use super::recomputed::Recomputed;
-use super::tables::{Pipe, Recomputes, Tables};
+use super::tables::{PipelineEntry, Recomputes, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
@@ -134,8 +134,8 @@ impl<'e> Pipelines<'e> {
         let (mut all, mut next) = (Vec::new(), 0);
         for layout in self.space.layouts(shape) {
             let (gpus, place) = (layout.world_size(), next);
-            let pipes = self.tables.pipes(&Plan { layout, ..shape.clone() });
-            next += pipes.pipelines.len() as u32;
+            let table = self.tables.pipelines(&Plan { layout, ..shape.clone() });
+            next += table.entries.len() as u32;
             if best.too_slow(&layout)(on_one / f64::from(gpus)) {
                 continue;
             }
@@ -148,12 +148,12 @@ impl<'e> Pipelines<'e> {
             legal::batch(self.costs.problem, &plan, &mut reasons);
             legal::experts(self.costs.problem, &plan, &mut reasons);
             if let Some(reason) = reasons.first() {
-                counts.reject(reason, pipes.below * shardings);
+                counts.reject(reason, table.below * shardings);
                 continue;
             }
             let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
             let of_all = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
-            let time = of_all.max(fullest_rank_bound(self.costs, &plan, parts, pipes.copies));
+            let time = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
         }
@@ -169,42 +169,42 @@ impl<'e> Pipelines<'e> {
         layers: &Recomputed,
         most: Option<Bytes>,
         counts: &mut Counts,
-    ) -> (Vec<BoundedPipe<'e>>, u64) {
+    ) -> (Vec<BoundedPipeline<'e>>, u64) {
         let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, place } = *layout;
         let too_large = most.is_some_and(|most| memory > most);
-        let pipes = self.tables.pipes(plan);
-        let legal = pipes.legal(self.costs.problem, plan);
+        let table = self.tables.pipelines(plan);
+        let legal = table.legal(self.costs.problem, plan);
         for (reason, below) in &legal.rejected {
             counts.reject(reason, below * shardings);
         }
-        let legal = legal.places.iter().map(|&at| (&pipes.pipelines[at as usize], place + at));
+        let legal = legal.places.iter().map(|&at| (&table.entries[at as usize], place + at));
         if too_large {
-            return (Vec::new(), legal.map(|(pipe, _)| pipe.below * shardings).sum());
+            return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
         let ends = self.least_ends(plan);
-        let bounded = |(pipe, place): (&'e Pipe, u32)| {
-            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+        let bounded = |(entry, place): (&'e PipelineEntry, u32)| {
+            let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
             let own = Plan { schedule, split, ..plan.clone() };
-            self.bounded(own, pipe, (shardings, Price { time, memory }, ends), layers, place)
+            self.bounded(own, entry, (shardings, Price { time, memory }, ends), layers, place)
         };
         (legal.map(bounded).collect(), 0)
     }
 
-    /// Bounds a pipeline of a layout, which has so many shardings, takes no less and needs no less memory than `least`, and has so much
+    /// Bounds a pipeline of a layout with `shardings` shardings, lower bounds `least` of time and memory, and lower bounds `ends` of the
     /// time at the ends of a step.
     fn bounded(
         &self,
         plan: Plan,
-        pipe: &'e Pipe,
+        entry: &'e PipelineEntry,
         (shardings, least, ends): (u64, Price, LeastEnds),
         layers: &Recomputed,
         place: u32,
-    ) -> BoundedPipe<'e> {
+    ) -> BoundedPipeline<'e> {
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
-            if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
+            if let [only] = &entry.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
         let (light, bare) = (Plan { recompute: lightest, ..plan.clone() }, layers.at(at));
-        let stages = self.tables.stages(&light, pipe, lightest, layers.head(at));
+        let stages = self.tables.stages(&light, entry, lightest, layers.head(at));
         let bound = least_time_of_flow(self.costs, &light, bare, stages);
         let engines = self.tables.engines(plan.layout.pp);
         let bound = if engines.gathered || plan.schedule.is_bidirectional() {
@@ -217,28 +217,28 @@ impl<'e> Pipelines<'e> {
             bound + ends.replicated
         };
         let (bound, memory) = (bound.max(least.time), least.memory);
-        BoundedPipe { plan, lightest, at, pipe, shardings, stages, ends, bound, memory, place }
+        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, bound, memory, place }
     }
 
-    /// Splits that the recomputations of a pipeline lead to: what is recomputed weighs on a cost-balanced one.
-    pub fn splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> Splits<'e> {
+    /// Splits that the recomputations of a pipeline lead to: a cost-balanced one depends on the recomputation.
+    pub fn splits(&self, bounded: &BoundedPipeline<'e>, layers: &Recomputed) -> Splits<'e> {
         let stages = self.stages_of_splits(bounded, layers);
         stages.into_iter().map(|stages| (stages, self.tables.plan_menu(&bounded.plan, stages))).collect()
     }
 
     /// Classes of the ranks of a pipeline, one for each split.
-    fn stages_of_splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[&'e Stages; 4]> {
+    fn stages_of_splits(&self, bounded: &BoundedPipeline<'e>, layers: &Recomputed) -> SmallVec<[&'e Stages; 4]> {
         let mut all: SmallVec<[&Stages; 4]> = SmallVec::new();
         if bounded.has_one_split() {
             all.push(bounded.stages);
             return all;
         }
-        // The last chunk is the shorter, the more the head weighs: if both extremes lead to one split, all between do.
+        // The more the head costs, the shorter is the last chunk: if both extremes lead to one split, all between do.
         let last = |head: f64| Stages::last_chunk_of(self.costs, &bounded.plan, head);
         let (least, most) = layers.range_of_heads();
         let few = if last(least) == last(most) { 1 } else { usize::MAX };
-        for Recomputes { at, .. } in bounded.pipe.recomputes.iter().dedup_by(|a, b| a.at == b.at).take(few) {
-            let stages = self.tables.stages(&bounded.plan, bounded.pipe, Recompute::None, layers.head(*at));
+        for Recomputes { at, .. } in bounded.entry.recomputes.iter().dedup_by(|a, b| a.at == b.at).take(few) {
+            let stages = self.tables.stages(&bounded.plan, bounded.entry, Recompute::None, layers.head(*at));
             if all.iter().all(|known| known.last_chunk() != stages.last_chunk()) {
                 all.push(stages);
             }
@@ -249,7 +249,7 @@ impl<'e> Pipelines<'e> {
     /// Rejection of a pipeline whose states exceed the budget in all its plans, whatever the activations.
     pub fn too_large_states(
         &self,
-        bounded: &BoundedPipe<'e>,
+        bounded: &BoundedPipeline<'e>,
         layers: &Recomputed,
         splits: &Splits,
     ) -> Option<Rejection> {
@@ -262,12 +262,12 @@ impl<'e> Pipelines<'e> {
     /// Splits of a pipeline with lower bounds of their memory.
     pub fn floors(
         &self,
-        bounded: &BoundedPipe<'e>,
+        bounded: &BoundedPipeline<'e>,
         layers: &Recomputed,
         splits: Splits<'e>,
     ) -> SmallVec<[SplitFloor<'e>; 2]> {
-        let BoundedPipe { ref plan, pipe, .. } = *bounded;
-        let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
+        let BoundedPipeline { ref plan, entry, .. } = *bounded;
+        let offload = Offload { activations: entry.most_offloaded, ..plan.offload };
         let offloading = Plan { offload, ..plan.clone() };
         let of_split = |(stages, plan_menu): (&'e Stages, Arc<PlanMenu>)| {
             let unshared = UnsharedMemory::new(self.costs, plan, stages);
@@ -300,7 +300,7 @@ impl<'e> Pipelines<'e> {
     /// Counts a pipeline whose states exceed the memory. The example of the rule counts activations too.
     pub fn reject_states(
         &self,
-        bounded: &BoundedPipe<'e>,
+        bounded: &BoundedPipeline<'e>,
         layers: &Recomputed,
         (splits, states): (Splits<'e>, Rejection),
         counts: &mut Counts,
@@ -329,7 +329,7 @@ impl<'e> Pipelines<'e> {
         loop {
             // Pipelines are bounded while those of another layout may come next.
             while let Some(next) = layouts.get(bounded)
-                && open.peek().is_none_or(|first: &BoundedPipe| first.bound >= next.bound.time)
+                && open.peek().is_none_or(|first: &BoundedPipeline| first.bound >= next.bound.time)
             {
                 bounded += 1;
                 if best.is_hopeless(&next.plan.layout, next.bound) {
@@ -342,8 +342,8 @@ impl<'e> Pipelines<'e> {
             let first = open.pop()?;
             let splits = self.splits(&first, &layers);
             let Some(states) = self.too_large_states(&first, &layers, &splits) else {
-                let left = first.plans() + open.iter().map(BoundedPipe::plans).sum::<u64>();
-                let memories = open.iter().chain([&first]).map(|pipe| pipe.memory);
+                let left = first.plans() + open.iter().map(BoundedPipeline::plans).sum::<u64>();
+                let memories = open.iter().chain([&first]).map(|pipeline| pipeline.memory);
                 let others = layouts[bounded..].iter().map(|layout| layout.bound.memory);
                 let memory = memories.chain(others).reduce(Bytes::min).unwrap_or_default();
                 let (bound, first) = (first.bound.max(least), first.key());

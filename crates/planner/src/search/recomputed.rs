@@ -14,9 +14,9 @@ pub(super) struct Recomputed<'r> {
     shape: &'r Plan,
     block: Block,
     known: Vec<(Recompute, OnceCell<Layers>)>,
-    /// Layers that the head weighs in a pipeline under each recomputation.
+    /// Cost of the head in a pipeline, in layers, under each recomputation.
     heads: Vec<OnceCell<f64>>,
-    /// The least and the most of those.
+    /// Smallest and largest of those.
     range_of_heads: OnceCell<(f64, f64)>,
     floor: OnceCell<Layers>,
     groups: OnceCell<Groups>,
@@ -42,18 +42,19 @@ impl<'r> Recomputed<'r> {
         self.groups.get_or_init(|| Groups::new(priced()))
     }
 
+    /// Layers under the recomputation at a place of the list.
     pub fn at(&self, place: usize) -> &Layers {
         let (recompute, cell) = &self.known[place];
         cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
     }
 
-    /// Layers that the head weighs in a pipeline.
+    /// Cost of the head in a pipeline, in layers, under the recomputation at a place of the list.
     pub fn head(&self, place: usize) -> f64 {
         let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
         *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
     }
 
-    /// The least and the most layers that the head weighs in a pipeline under any recomputation.
+    /// Smallest and largest cost of the head in a pipeline, in layers, under any recomputation.
     pub fn range_of_heads(&self) -> (f64, f64) {
         let wider = |(least, most): (f64, f64), head: f64| (least.min(head), most.max(head));
         let heads = || (0..self.known.len()).map(|place| self.head(place));

@@ -25,13 +25,15 @@ impl SearchState {
         self.best.is_hopeless(layout, Price { time, memory: Bytes::ZERO })
     }
 
-    /// This state with the incumbents and critical paths of a search that is done again.
+    /// This state with the incumbents and critical paths of a preliminary search, whose plans are counted when they are searched
+    /// again.
     pub fn led_by(mut self, leader: Self) -> Self {
         self.counts.simulated += leader.counts.simulated;
         self.paths.extend(leader.paths);
         Self { best: self.best.merge(leader.best), ..self }
     }
 
+    /// This state with the incumbents, counts and critical paths of another part of the search.
     pub fn merge(mut self, other: Self) -> Self {
         self.counts.add(other.counts);
         self.paths.extend(other.paths);

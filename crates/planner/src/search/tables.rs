@@ -64,42 +64,42 @@ impl Shapes {
     }
 }
 
-/// Pipelines of one pipeline-parallel size.
-pub(super) struct Pipes {
-    pub pipelines: Vec<Pipe>,
-    /// Most copies of the weights that one keeps.
+/// Schedules and splits of one pipeline-parallel size.
+pub(super) struct PipelineTable {
+    pub entries: Vec<PipelineEntry>,
+    /// Largest number of copies of the weights that one of them keeps.
     pub copies: u32,
     /// Number of plans below them for each sharding.
     pub below: u64,
-    /// Which are legal, by the bits of the number of micro-batches.
-    legal: RwLock<Vec<(u64, Arc<LegalPipes>)>>,
+    /// Legal ones, by the bits of the number of micro-batches.
+    legal: RwLock<Vec<(u64, Arc<LegalPipelines>)>>,
 }
 
 /// Legal pipelines of one pipeline-parallel size and number of micro-batches.
 #[derive(Default)]
-pub(super) struct LegalPipes {
-    /// Their places.
+pub(super) struct LegalPipelines {
+    /// Their indices in the table.
     pub places: Vec<u32>,
     /// First rejection by each rule, and the number of plans below all that it rejects, for each sharding.
     pub rejected: Vec<(Rejection, u64)>,
 }
 
-impl Pipes {
+impl PipelineTable {
     /// Pipelines that are legal with the degrees and the micro-batch of a plan, of which rules of pipelines read pp and the number of
     /// micro-batches alone.
-    pub fn legal(&self, problem: &Problem, plan: &Plan) -> Arc<LegalPipes> {
+    pub fn legal(&self, problem: &Problem, plan: &Plan) -> Arc<LegalPipelines> {
         let key = plan.micro_batches(problem.workload().global_batch).to_bits();
         if let Some((_, known)) = self.legal.read().expect("no writer panics").iter().find(|known| known.0 == key) {
             return Arc::clone(known);
         }
-        let mut legal = LegalPipes::default();
-        for (place, pipe) in (0..).zip(&self.pipelines) {
-            let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+        let mut legal = LegalPipelines::default();
+        for (place, entry) in (0..).zip(&self.entries) {
+            let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
             match legal::first_of_pipeline(problem, &Plan { schedule, split, ..plan.clone() }) {
                 None => legal.places.push(place),
                 Some(why) => match legal.rejected.iter_mut().find(|(known, _)| known.rule() == why.rule()) {
-                    Some((_, below)) => *below += pipe.below,
-                    None => legal.rejected.push((why, pipe.below)),
+                    Some((_, below)) => *below += entry.below,
+                    None => legal.rejected.push((why, entry.below)),
                 },
             }
         }
@@ -110,7 +110,7 @@ impl Pipes {
 }
 
 /// One schedule and split, with the recomputations below it.
-pub(super) struct Pipe {
+pub(super) struct PipelineEntry {
     pub plan: Plan,
     pub recomputes: Arc<[Recomputes]>,
     /// Number of plans below it for each sharding.
@@ -133,8 +133,9 @@ pub(super) struct Recomputes {
     pub shares: Vec<f64>,
 }
 
-/// However many first layers are recomputed, a layer is priced the same.
-const fn alike(recompute: Recompute) -> Recompute {
+/// Recomputation whose layers cost as much as those of the given one: the number of first layers that are recomputed does not
+/// matter.
+const fn with_same_layers(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
         Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
@@ -143,7 +144,7 @@ const fn alike(recompute: Recompute) -> Recompute {
     }
 }
 
-/// Ways in which a pipeline may store its weights.
+/// Storage of weights that a search considers for a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Engines {
     /// Weights gathered layer by layer: ZeRO 3.
@@ -158,7 +159,7 @@ pub(super) struct Tables<'t> {
     space: &'t Space<'t>,
     engines: [Engines; 2],
     recomputes: Vec<Recompute>,
-    pipes: Vec<OnceLock<Pipes>>,
+    pipelines: Vec<OnceLock<PipelineTable>>,
     parts: &'t CostCache,
     menus: Arc<Menus>,
     shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
@@ -171,13 +172,13 @@ impl<'t> Tables<'t> {
         Self {
             costs,
             space,
-            recomputes: [Recompute::None].iter().chain(&*whole_model).copied().map(alike).unique().collect(),
+            recomputes: [Recompute::None].iter().chain(&*whole_model).copied().map(with_same_layers).unique().collect(),
             engines: [1, 2].map(|pp| {
                 let stages = space.zero_stages(pp);
                 let gathered = stages.contains(&ZeroStage::Three);
                 Engines { gathered, replicated: stages.len() > usize::from(gathered) }
             }),
-            pipes: (0..most).map(|_| OnceLock::new()).collect(),
+            pipelines: (0..most).map(|_| OnceLock::new()).collect(),
             parts,
             menus: parts.menus(space.restrictions()),
             shardings: RwLock::default(),
@@ -185,9 +186,9 @@ impl<'t> Tables<'t> {
     }
 
     /// Schedules, splits and recomputations for the pipeline-parallel size of `plan`; its other settings are not read.
-    pub fn pipes(&self, plan: &Plan) -> &Pipes {
+    pub fn pipelines(&self, plan: &Plan) -> &PipelineTable {
         let pp = plan.layout.pp;
-        self.pipes[pp as usize].get_or_init(|| {
+        self.pipelines[pp as usize].get_or_init(|| {
             let of_schedule = |schedule: Schedule| {
                 let recomputes = self.recomputes_of(pp, schedule);
                 let shares = recomputes.iter().flat_map(|choice| &choice.shares);
@@ -200,25 +201,25 @@ impl<'t> Tables<'t> {
                     let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
                     let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
                     let plan = Plan { schedule, split, recompute: Recompute::None, ..plan.clone() };
-                    Pipe { plan, recomputes: Arc::clone(&recomputes), below, most_offloaded, stages, row }
+                    PipelineEntry { plan, recomputes: Arc::clone(&recomputes), below, most_offloaded, stages, row }
                 })
             };
-            let pipelines: Vec<Pipe> = self.space.schedules(pp).into_iter().flat_map(of_schedule).collect();
-            let copies = pipelines.iter().map(|pipe| pipe.plan.schedule.weight_copies()).max().unwrap_or(1);
-            let below = pipelines.iter().map(|pipe| pipe.below).sum();
-            Pipes { below, copies, pipelines, legal: RwLock::default() }
+            let entries: Vec<PipelineEntry> = self.space.schedules(pp).into_iter().flat_map(of_schedule).collect();
+            let copies = entries.iter().map(|entry| entry.plan.schedule.weight_copies()).max().unwrap_or(1);
+            let below = entries.iter().map(|entry| entry.below).sum();
+            PipelineTable { below, copies, entries, legal: RwLock::default() }
         })
     }
 
     /// Recomputations of a schedule on `pp` ranks.
     fn recomputes_of(&self, pp: u32, schedule: Schedule) -> Arc<[Recomputes]> {
-        let of = |&recompute: &Recompute| {
-            let known = self.recomputes.iter().position(|known| *known == alike(recompute));
+        let with_shares = |&recompute: &Recompute| {
+            let known = self.recomputes.iter().position(|known| *known == with_same_layers(recompute));
             let mut shares = self.space.offloaded_activations(pp, recompute).to_vec();
             shares.sort_by(f64::total_cmp);
             Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
         };
-        self.space.recomputes(pp, schedule).iter().map(of).collect()
+        self.space.recomputes(pp, schedule).iter().map(with_shares).collect()
     }
 
     /// Recomputations with different costs per layer over all pipelines, none first.
@@ -226,7 +227,7 @@ impl<'t> Tables<'t> {
         &self.recomputes
     }
 
-    /// Ways in which weights may be stored on `pp` ranks.
+    /// Storage of weights that the search considers on `pp` ranks.
     pub const fn engines(&self, pp: u32) -> Engines {
         self.engines[(pp > 1) as usize]
     }
@@ -242,14 +243,14 @@ impl<'t> Tables<'t> {
         count
     }
 
-    /// Menu of a plan's layout and schedule, to be made.
+    /// Entry of a plan's layout and schedule, whose menu is computed on first use.
     pub fn plan_menu(&self, plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
-        self.menus.of((self.costs, self.space), plan, stages)
+        self.menus.plan_menu((self.costs, self.space), plan, stages)
     }
 
     /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
-        self.menus.made((self.costs, self.space), plan, menu)
+        self.menus.menu((self.costs, self.space), plan, menu)
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout.
@@ -269,7 +270,7 @@ impl<'t> Tables<'t> {
         let busiest =
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
         let paths = self.parts.replays.paths((schedule, pp, micro_batches, busiest));
-        paths.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
+        paths.iter().map(|path| path.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
@@ -283,15 +284,15 @@ impl<'t> Tables<'t> {
         self.parts.replays.simulator(key)
     }
 
-    /// Classes of the ranks of a pipeline under a recomputation, whose head weighs as many layers as `head`. A cost-balanced split
+    /// Classes of the ranks of a pipeline under a recomputation, whose head costs as much as `head` layers. A cost-balanced split
     /// is known by its last virtual stage, which is no longer than an even one.
-    pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, recompute: Recompute, head: f64) -> &'p Stages {
+    pub fn stages<'p>(&self, plan: &Plan, entry: &'p PipelineEntry, recompute: Recompute, head: f64) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = recompute { n } else { 0 };
-        let is_weighed = plan.split == LayerSplit::CostBalanced;
-        let last = if is_weighed { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
-        pipe.stages[last as usize * pipe.row + first as usize].get_or_init(|| {
+        let is_cost_balanced = plan.split == LayerSplit::CostBalanced;
+        let last = if is_cost_balanced { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
+        entry.stages[last as usize * entry.row + first as usize].get_or_init(|| {
             self.parts.stages((plan.layout.pp, plan.schedule, plan.split.clone(), last, first), || {
-                Stages::weighed(self.costs, &Plan { recompute, ..plan.clone() }, head)
+                Stages::with_head_cost(self.costs, &Plan { recompute, ..plan.clone() }, head)
             })
         })
     }

@@ -85,7 +85,7 @@ impl<'l> Pipeline<'l> {
         })
     }
 
-    /// The step around its layers.
+    /// Parts of a step under ZeRO 3 around its layers.
     fn around(&self, sends: Seconds) -> Around {
         Around { ends: self.layers.shape.ends, sends, slow_down: self.flow.slow_down }
     }
@@ -100,7 +100,7 @@ impl<'l> Pipeline<'l> {
         self.stage_times_of(costs, self.layers)
     }
 
-    /// Likewise, with other layers.
+    /// Time of each virtual stage on one micro-batch, in model order, where its layers are `layers`.
     pub fn stage_times_of(&self, costs: &Costs, layers: &Layers) -> Vec<StageTime> {
         let Self { plan, stages, .. } = self;
         let works = &layers.works(plan.layout.pp).layers;
@@ -145,16 +145,17 @@ pub struct Loaded<'l> {
     pub memory: RankMemory,
 }
 
+/// Rank orders, in the order of [`Pipeline`]'s sends.
 const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
 
 impl<'l> Loaded<'l> {
-    /// Sizes a pipeline.
+    /// A pipeline with the memory of its ranks computed.
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let memory = RankMemory::new(costs, &pipeline.plan, pipeline.layers, stages);
         Self::with_memory(pipeline, memory)
     }
 
-    /// A pipeline that is sized already.
+    /// A pipeline whose memory is known.
     pub const fn with_memory(pipeline: Pipeline<'l>, memory: RankMemory) -> Self {
         Self { pipeline, memory }
     }
@@ -180,7 +181,7 @@ impl<'l> Loaded<'l> {
     ///
     /// The simulated time of a rank that never waits is its work but for the rounding of its passes, which is no bubble. A
     /// bidirectional pipeline may be busy for less than its closed form says.
-    pub fn played(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
+    pub fn simulated_time(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
         let bubble = flow.map(|flow| flow - self.pipeline.closed_busy());
         let is_bidirectional = self.pipeline.plan.schedule.is_bidirectional();
         self.time(costs, sharding, bubble.map(|bubble| if is_bidirectional { bubble } else { bubble.or_zero() }))
@@ -231,16 +232,16 @@ fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &Sh
     work
 }
 
-/// One layer of each choice with a share of its activations on the host.
+/// Work of one layer of each choice with a share of its activations on the host.
 fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [Work], on_host: f64) -> Cow<'w, [Work]> {
     if on_host <= 0.0 {
         return Cow::Borrowed(works);
     }
-    let of = |(work, choice): (&Work, &LayerChoice)| {
+    let with_transfer = |(work, choice): (&Work, &LayerChoice)| {
         let (choice, mut work) = (LayerChoice { on_host, ..*choice }, *work);
         let plan = plan.recomputing(choice.recompute);
         costs.add_transfer(&mut work, &layers.shape.layers[choice.kind], &plan, &choice);
         work
     };
-    Cow::Owned(works.iter().zip(&layers.choices).map(of).collect())
+    Cow::Owned(works.iter().zip(&layers.choices).map(with_transfer).collect())
 }

@@ -67,7 +67,7 @@ pub struct Stages {
 
 impl Stages {
     /// The classes of a plan's pipeline: pp, schedule, split, and the number of first layers where only those are recomputed.
-    /// `layers` = of each virtual stage.
+    /// `layers` = layers of each virtual stage.
     pub fn new(costs: &Costs, plan: &Plan, layers: &[u32]) -> Self {
         let counts = costs.counts_of(plan, layers);
         Self {
@@ -79,8 +79,8 @@ impl Stages {
         }
     }
 
-    /// The classes of a plan's pipeline, whose head weighs as many layers as `head`.
-    pub fn weighed(costs: &Costs, plan: &Plan, head: f64) -> Self {
+    /// The classes of a plan's pipeline, whose head costs as much as `head` layers.
+    pub fn with_head_cost(costs: &Costs, plan: &Plan, head: f64) -> Self {
         Self::new(costs, plan, &costs.split_layers(plan, head))
     }
 
