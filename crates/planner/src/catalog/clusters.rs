@@ -19,6 +19,7 @@ pub enum ClusterOrPools {
     Pools(PooledCluster),
 }
 
+/// Whether a setting changes more than one value of a cluster.
 pub(super) fn is_whole(setting: &Setting) -> bool {
     WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1
 }
@@ -45,6 +46,7 @@ pub(super) fn of_file(
 /// Keys of `cluster` that change more than one value, in the order in which they are applied.
 const WHOLE: [&str; 3] = ["gpus", "nic", "oversubscription"];
 
+/// Cluster with a setting of [`WHOLE`] applied.
 fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, CatalogError> {
     let text = setting.plain();
     match setting.path[0].as_str() {
@@ -79,7 +81,8 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
     Ok(cluster)
 }
 
-/// `cluster.nix` is nearer to `nic`, which is no key of the file, than to any that is.
+/// Error of an unknown key with the nearest name among the keys of the file and of [`WHOLE`]: for `cluster.nix` that is `nic`, which is
+/// no key of the file.
 pub(super) fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let CatalogError::Set { item, why, nearest } = error else {
         return error;

@@ -103,11 +103,13 @@ impl Constant {
         place(table, &path, self.value.clone(), &self.source).map_err(|why| self.error(why))
     }
 
+    /// Error that names this constant.
     pub(super) fn error(&self, why: impl Into<String>) -> CatalogError {
         CatalogError::Invalid { origin: format!("the constant `{}` of the fit", self.key), why: why.into() }
     }
 }
 
+/// Whether a pattern, which may end in `*`, matches a name.
 pub(super) fn covers(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
 }

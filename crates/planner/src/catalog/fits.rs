@@ -1,7 +1,7 @@
 //! Fits: constants laid over the devices and stacks of the catalogue, with their provenance.
 //!
 //! The files of `clusters/gpus/` and `clusters/stacks/` hold the specification's own constants. A fit is a file of its own,
-//! so that both stay to be had: `--fit none` is the specification.
+//! so that both remain available: `--fit none` is the specification.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use meshwright_engine::suggest::nearest;
 pub use super::constants::{Constant, DEFAULT, FOLDS, Fit, NONE, default_fit};
 use super::read;
 
+/// Names of the built-in entries of a kind that constants may apply to.
 fn names(kind: EntryKind) -> Vec<&'static str> {
     let list = match kind {
         EntryKind::Gpu => GPUS,

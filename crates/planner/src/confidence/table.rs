@@ -69,7 +69,7 @@ impl Quantiles {
     /// below ½ the ⌊(n+1)·q⌋-th smallest, above it the ⌈(n+1)·q⌉-th; past the ends, the ends
     /// ```
     ///
-    /// With weights, n is their sum, and ranks count weight.
+    /// `ratios` are pairs of a ratio and its weight; n is the sum of the weights, and ranks count weight. `None` if there are no ratios.
     pub fn of(ratios: &[(f64, f64)]) -> Option<Self> {
         let mut sorted = ratios.to_vec();
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -75,8 +75,8 @@ impl Belief {
     /// μ ← μ + Σ_i (y − μ_i)/(Σ_ii + σ²)      Σ ← Σ − Σ_i Σ_iᵀ/(Σ_ii + σ²)
     /// ```
     ///
-    /// A run that may have stalled says what its time without stalls is, as a mean m and a variance v (moments of the mixture; assumed-density
-    /// filtering [minka-2001]):
+    /// A run that may have stalled gives a mean m and a variance v of its time without stalls (the moments of the mixture;
+    /// assumed-density filtering [minka-2001]):
     ///
     /// ```text
     /// μ ← μ + Σ_i (m − μ_i)/Σ_ii             Σ ← Σ − Σ_i Σ_iᵀ (Σ_ii − v)/Σ_ii²

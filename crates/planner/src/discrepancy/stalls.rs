@@ -145,8 +145,8 @@ impl StallBelief {
         }
     }
 
-    /// Takes in the measured logarithmic time of a point whose time without stalls is normal, and returns the mean and the variance
-    /// of the latter. Whether it stalled changes the rates.
+    /// Conditions the rates on the measured logarithmic time of a point whose time without stalls is normal, and returns the mean and
+    /// the variance of the latter.
     pub fn observe(&mut self, point: usize, time: f64, mean: f64, deviation: f64, noise: f64) -> (f64, f64) {
         let of = self.points[point];
         self.measured[point] = Some(time);

@@ -19,18 +19,19 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Step time over the pipeline's time, which takes `sends` more: the value at zero, and the slope.
+    /// Lower bound of the step time as a linear function of the pipeline's time without sends, which take `sends` seconds: its value at
+    /// zero, and its slope.
     pub fn line(&self, program: &StageProgram, sends: f64) -> (f64, f64) {
         let base = self.lift(program, sends);
         (base, self.lift(program, sends + 1.0) - base)
     }
 
-    /// Lower bound on a step whose pipeline takes at least `pipe`, on the device where it is the least.
-    pub fn lift(&self, program: &StageProgram, pipe: f64) -> f64 {
+    /// Lower bound on a step whose pipeline takes at least `pipeline` seconds: the least over the kinds of device.
+    pub fn lift(&self, program: &StageProgram, pipeline: f64) -> f64 {
         let s = Seconds::new;
         let held = RankParameters { dense: self.dense, experts: self.experts, tables: 0.0 };
         let on = |stager: &Stager| {
-            stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
+            stager.bound(s(pipeline), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
         };
         program.stagers.iter().map(on).fold(f64::INFINITY, f64::min)
     }

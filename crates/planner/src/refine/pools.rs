@@ -38,8 +38,7 @@ pub(crate) fn refine_over(
     let staged = |split: &StagedSplit| StagedPlan { plan: plan.clone(), ..program.staged(split) };
     let price = |split: &StagedSplit| mixed.evaluate(&staged(split));
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
-    // Late sends are in no dependency path, so the best split may be one that the program does not find: more splits are
-    // evaluated.
+    // No dependency path contains late sends, so the program may miss the best split: more splits are enumerated.
     let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
     let answer = solve(&program, (options, PROGRAMS), most, step);
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));

@@ -9,7 +9,7 @@ use crate::search::Ranking;
 use crate::space::{Restrictions, Space};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
-use meshwright_engine::plan::{Offload, Plan};
+use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 
 /// A plan whose stages were refined.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +24,8 @@ pub struct RefinedEntry {
 
 /// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
 /// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
-/// several stages, which take longer to refine. What may wait on the host is what the search might have left there; where
-/// a framework's files must say it, what the plan leaves there. Plans and offloads are left out from when `is_over` says so.
+/// several stages, which take longer to refine. Stages may offload any share that the search considers; where a framework's files
+/// must express it, the plan's own share. Once `is_over` is true, the plans and offloads that remain are left out.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,
@@ -36,7 +36,7 @@ pub fn refine_ranking(
     let space = Space::new(costs, restrictions);
     let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan.clone()));
     let near = ranking.nearest.iter().map(|miss| (None, miss.plan.clone()));
-    let wanted = |plan: &Plan| worth(plan) && (coupled || plan.schedule.virtual_stages() == 1);
+    let wanted = |plan: &Plan| is_refinable(plan) && (coupled || plan.schedule.virtual_stages() == 1);
     let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
     let mut entries: Vec<RefinedEntry> = chosen
         .into_par_iter()
@@ -68,8 +68,8 @@ fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
 pub const MOST_STAGES: u32 = 64;
 
 /// Whether refinement can change a plan: it has several stages, or layers whose recomputation may differ.
-fn worth(plan: &Plan) -> bool {
+fn is_refinable(plan: &Plan) -> bool {
     plan.layout.pp * plan.schedule.virtual_stages() <= MOST_STAGES
-        && plan.zero < meshwright_engine::plan::ZeroStage::Three
-        && (plan.layout.pp > 1 || plan.recompute != meshwright_engine::plan::Recompute::None)
+        && plan.zero < ZeroStage::Three
+        && (plan.layout.pp > 1 || plan.recompute != Recompute::None)
 }

@@ -30,11 +30,15 @@ const FIX_EVERY: usize = 100;
 /// Work of pricing a column, in multiplications.
 const COLUMN: usize = 24;
 
-/// How the ascent proceeds.
+/// Settings of an ascent.
 struct Schedule {
+    /// Share of the mean that the newest minimiser makes up.
     newest: f64,
+    /// Rounds without a better bound that shrink the step.
     patience: usize,
+    /// Most rounds.
     rounds: usize,
+    /// Rounds from one critical path of the mean to the next.
     critical_path_every: usize,
 }
 

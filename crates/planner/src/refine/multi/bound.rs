@@ -28,7 +28,7 @@ pub fn lower_bound(
 ) -> f64 {
     let m = program.stager.micro_batches();
     let least = busiest(program);
-    let lift = |line: (f64, f64), pipe: f64| (line.0 + line.1 * pipe).min(incumbent);
+    let lift = |line: (f64, f64), pipeline: f64| (line.0 + line.1 * pipeline).min(incumbent);
     let target = (incumbent - line.0) / line.1;
     if !target.is_finite() {
         return line.0 + line.1 * m * least;
@@ -48,8 +48,8 @@ pub fn lower_bound(
     let cutoff = |incumbent: f64| (incumbent * (1.0 - enough) - line.0) / line.1;
     let mut simulate = |cuts: Vec<usize>| cutoff(simulate(cuts));
     let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut simulate));
-    let pipe = dual.max(m * least).max(m * columns.busiest(program, &shapes));
-    lift(line, pipe)
+    let pipeline = dual.max(m * least).max(m * columns.busiest(program, &shapes));
+    lift(line, pipeline)
 }
 
 /// Work of all branch-and-bound nodes of a plan, in multiplications: the same on every machine.

@@ -14,7 +14,7 @@ use meshwright_engine::schedule::paths::Path;
 /// machines.
 const AT_ONCE: usize = 4;
 
-/// Share of what can be proved by which a bound may stay below it: to raise it further takes longer than it is worth.
+/// Relative distance from the best provable bound at which a bound is not raised further: the rest takes longer than it is worth.
 const NEAR: f64 = 1e-5;
 
 /// Work that may still be done: multiplications and simulated operations, the same on every machine.
@@ -74,7 +74,7 @@ pub fn prove(
             next.into_par_iter().map(|node| ascend(&tree.dual, &tree.pool, node, tree.cutoff)).collect();
         for ascended in ascended {
             budget.left = budget.left.saturating_sub(ascended.work);
-            tree.take(ascended, before, simulate);
+            tree.apply(ascended, before, simulate);
         }
     }
     tree.open.iter().map(|node| node.bound).fold(tree.proved, f64::min).min(tree.cutoff)
@@ -90,8 +90,8 @@ impl Tree<'_> {
         self.open.split_off(first + over)
     }
 
-    /// Takes in a node's ascent, which began with `before` paths in the pool, and branches what is left of it.
-    fn take(&mut self, ascended: Ascended, before: usize, simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
+    /// Applies the outcome of a node's ascent, which began with `before` paths in the pool, and branches the node if it survives.
+    fn apply(&mut self, ascended: Ascended, before: usize, simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let places = self.join(ascended.fresh, before);
         if let Some((chosen, longest)) = ascended.short
             && let Some(cuts) = self.cuts(&chosen)

@@ -1,7 +1,9 @@
 //! Coverage of the layers of every kind by what each rank can hold.
 
-/// Whether ranks can take all layers, where `takes` says of each what it may take of the `others` kinds, and of the `main` kind
-/// with that: for every count of the others, the most of the main one.
+/// Whether ranks can hold all layers: `all` = layers of each kind, `takes(rank)` = numbers of layers of the `others` kinds that a rank
+/// may hold, each with the most layers of the `main` kind beside them.
+///
+/// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind.
 pub fn covers_layers(
     all: &[usize],
     main: usize,

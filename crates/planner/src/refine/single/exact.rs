@@ -30,7 +30,7 @@ pub fn least(stager: &Stager, freedom: Freedom) -> Result<Option<ExactMinima>, &
     let paths = dependency_paths(&program);
     let table = StageTable::new(&program, f64::INFINITY);
     let Some(slowest) = table.bottleneck() else { return Ok(None) };
-    let of = |path: Path| Some((table.shortest(&path)?, path));
-    let paths = paths.into_iter().filter_map(of).map(|(length, path)| (path, Seconds::new(length))).collect();
+    let shortest = |path: Path| Some((table.shortest(&path)?, path));
+    let paths = paths.into_iter().filter_map(shortest).map(|(length, path)| (path, Seconds::new(length))).collect();
     Ok(Some(ExactMinima { slowest: Seconds::new(slowest), paths }))
 }
