@@ -1,14 +1,15 @@
-//! Routing that is not balanced: the busiest rank of an expert group takes longer and holds more; without expert groups nobody does.
+//! Imbalanced routing: the busiest rank of an expert group takes longer and holds more; without expert groups, no rank does.
 
 use crate::random::spec;
 use meshwright::cost::Costs;
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
+use meshwright::workload::Workload;
 
 /// Step time in seconds and peak memory in GiB under an imbalance.
 fn price(imbalance: f64, plan: &str) -> (f64, f64) {
     let balanced = spec("qwen3-30b-a3b", "dgx-h100-64", "nemo-25", 128, 4096).problem();
-    let workload = meshwright::workload::Workload { imbalance, ..balanced.workload().clone() };
+    let workload = Workload { imbalance, ..balanced.workload().clone() };
     let (model, cluster, stack) = (balanced.model().clone(), balanced.cluster().clone(), balanced.stack().clone());
     let problem = Problem::new(model, cluster, workload, stack, balanced.hbm_profile()).unwrap();
     let evaluation = Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap());

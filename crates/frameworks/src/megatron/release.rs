@@ -1,4 +1,4 @@
-//! Limits by release: features of a plan that the Megatron core of the stack does not have yet.
+//! Limits by release: features of plans that the stack's release of Megatron core lacks.
 //!
 //! Source: [megatron-lm] the first tag whose `arguments.py`, `transformer_config.py` or `parallel_state.py` has the option.
 //! Megatron-LM before core: [narayanan21] for 0.0, [korthikanti22] for 0.1.
@@ -10,16 +10,17 @@ use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::{CoreRelease, Dispatcher};
 use meshwright_planner::limits::Obstacle;
 
-/// A feature of plans.
+/// Feature of plans that came with a release.
 struct Feature {
     /// The first release that has it, by its number.
     first: u32,
     /// Name in prose.
     name: &'static str,
-    /// Where a plan uses it: its key with the value, and the nearest plan without it.
+    /// Text `key=value` of the setting by which a plan uses it, and the nearest plan without it; `None` where the plan does not.
     used: fn(&Problem, &Plan) -> Option<(String, Plan)>,
 }
 
+/// Features of tensor, context and expert parallelism and of recomputation.
 const SHAPE: &[Feature] = &[
     Feature { first: 1, name: "sequence parallelism", used: sequence_parallel },
     Feature { first: 1, name: "recomputation of attention's core", used: recomputed_core },
@@ -30,14 +31,17 @@ const SHAPE: &[Feature] = &[
     Feature { first: 12, name: "DeepEP", used: fused_exchange },
 ];
 
+/// Features of the whole plan.
 const PLAN: &[Feature] = &[
     Feature { first: 5, name: "`cpu_offloading`", used: activations_on_host },
     Feature { first: 9, name: "other layers on the first and the last rank", used: ends },
     Feature { first: LISTED_STAGES, name: "`--pipeline-model-parallel-layout`", used: stages },
 ];
 
+/// Features of optimizer states on the host.
 const ON_HOST: &[Feature] = &[Feature { first: 12, name: "`--optimizer-cpu-offload`", used: optimizer_on_host }];
 
+/// Features of sharding and rank order.
 const SHARDING: &[Feature] = &[
     Feature { first: 1, name: "the distributed optimizer", used: distributed_optimizer },
     Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", used: data_outermost },
@@ -46,72 +50,71 @@ const SHARDING: &[Feature] = &[
     Feature { first: 12, name: "Megatron-FSDP", used: fsdp },
 ];
 
-/// Release that first lists the layers of stages.
+/// First release whose files list the layers of each stage, by its number.
 const LISTED_STAGES: u32 = 13;
 
-/// Values of a plan's keys that the stack's release can express; of keys that depend on others, the obstacles of plans say it.
+/// Values of a plan's keys, as [`Limits::values`](meshwright_planner::limits::Limits) has them, of releases before a number.
+const VALUES_BEFORE: &[(u32, &str)] = &[
+    (1, "sp=off"),
+    (1, "zero=0"),
+    (4, "cp=1"),
+    (4, "ep=1"),
+    (5, "offload-activations=0"),
+    (7, "order=tp-cp-ep-dp-pp"),
+    (9, "split=even"),
+    (10, "cp-kind=p2p"),
+    (12, "zero!=2,3"),
+    (12, "dispatcher=alltoall"),
+    (12, "offload-optimizer=0"),
+    (LISTED_STAGES, "split!=cost-balanced"),
+];
+
+/// Values of a plan's keys that the stack's release has. Features that depend on several keys are left to the obstacles.
 pub(super) fn values(problem: &Problem) -> Vec<&'static str> {
-    let since = |first: u32| lacks(problem, first).is_none();
-    let mut values = Vec::new();
-    let mut without = |first: u32, value: &'static str| {
-        if !since(first) {
-            values.push(value);
-        }
-    };
-    without(1, "sp=off");
-    without(1, "zero=0");
-    without(4, "cp=1");
-    without(4, "ep=1");
-    without(5, "offload-activations=0");
-    without(7, "order=tp-cp-ep-dp-pp");
-    without(9, "split=even");
-    without(10, "cp-kind=p2p");
-    without(12, "zero!=2,3");
-    without(12, "dispatcher=alltoall");
-    without(12, "offload-optimizer=0");
-    without(LISTED_STAGES, "split!=cost-balanced");
-    values.extend(match (since(12), since(1), problem.model().is_moe()) {
-        (true, _, true) => None,
-        (true, _, false) => Some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"),
+    let is_before = |first: u32| release_before(problem, first).is_some();
+    let recompute = match (is_before(1), is_before(12), problem.model().is_moe()) {
+        (true, ..) => Some("recompute=none,full"),
         (false, true, _) => Some("recompute=none,core_attn,full"),
-        (false, false, _) => Some("recompute=none,full"),
-    });
-    values
+        (false, false, false) => Some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"),
+        (false, false, true) => None,
+    };
+    VALUES_BEFORE.iter().filter(|(first, _)| is_before(*first)).map(|(_, value)| *value).chain(recompute).collect()
 }
 
-/// Whether the stack's release lists the layers of stages.
+/// Whether files of the stack's release list the layers of each stage.
 pub(crate) fn lists_stages(problem: &Problem) -> bool {
-    lacks(problem, LISTED_STAGES).is_none()
+    release_before(problem, LISTED_STAGES).is_none()
 }
 
-/// On tensor, context and expert parallelism and on recomputation.
+/// First obstacle by the features of [`SHAPE`].
 pub(super) fn shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     obstacle(SHAPE, problem, plan)
 }
 
-/// On the whole plan.
+/// First obstacle by the features of [`PLAN`].
 pub(super) fn plan(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     obstacle(PLAN, problem, plan)
 }
 
-/// On optimizer states on the host.
+/// First obstacle by the features of [`ON_HOST`].
 pub(super) fn on_host(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     obstacle(ON_HOST, problem, plan)
 }
 
-/// On sharding and rank order.
+/// First obstacle by the features of [`SHARDING`].
 pub(super) fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     obstacle(SHARDING, problem, plan)
 }
 
-/// The stack's release, where it is before the first that has a feature.
-fn lacks(problem: &Problem, first: u32) -> Option<CoreRelease> {
+/// Release of the stack if it is before release 0.`first`.
+fn release_before(problem: &Problem, first: u32) -> Option<CoreRelease> {
     problem.stack().megatron_core.filter(|release| *release < CoreRelease::new(first))
 }
 
+/// First feature that a plan uses and the stack's release lacks, as an obstacle.
 fn obstacle(features: &[Feature], problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     features.iter().find_map(|feature| {
-        let release = lacks(problem, feature.first)?;
+        let release = release_before(problem, feature.first)?;
         let (what, near) = (feature.used)(problem, plan)?;
         let first = CoreRelease::new(feature.first);
         let why = format!("{} came with Megatron core {first}; {} has {release}", feature.name, problem.stack().name);
