@@ -101,8 +101,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// Name of the file of a device and a date, of letters, digits, `-`, `_` and `.` only: a device that is named by a path, or
-/// as one, leaves no folder.
+/// Name of the file of a device and a date, of letters, digits, `-`, `_` and `.` only, so that a device which is named by a path
+/// does not lead out of the folder.
 fn file_name(samples: &Samples) -> String {
     let Samples { gpu, machine: Machine { date, .. }, .. } = samples;
     let device = Path::new(gpu)
@@ -121,6 +121,7 @@ struct Gathered {
     source: Option<String>,
 }
 
+/// Reads the samples of all inputs.
 fn gather(args: &Args) -> Result<Gathered> {
     let mut all: Option<Samples> = None;
     let mut command = None;
@@ -160,11 +161,11 @@ fn gather(args: &Args) -> Result<Gathered> {
         samples.basis = samples.basis.combine(basis);
         import(args, &mut samples)?;
     }
-    let made = command_line(args);
+    let own_command = command_line(args);
     if samples.machine.command.is_empty() {
-        samples.machine.command.clone_from(&made);
+        samples.machine.command.clone_from(&own_command);
     }
-    Ok(Gathered { samples, command: command.unwrap_or(made), source })
+    Ok(Gathered { samples, command: command.unwrap_or(own_command), source })
 }
 
 /// Command that reproduces the file, without the folders of its inputs and without the output options.
@@ -183,6 +184,7 @@ fn command_line(args: &Args) -> String {
     words.join(" ")
 }
 
+/// Adds the samples of the outputs of other programs, and reports what was left out.
 fn import(args: &Args, samples: &mut Samples) -> Result<()> {
     let gpus_per_node = match &args.cluster {
         Some(name) => catalog::cluster(name, &Overrides::default())?.gpus_per_node,

@@ -23,7 +23,7 @@ pub struct EffortArgs {
 /// Memory at which a search stops where the user names none, in GiB.
 const MEMORY_GIB: f64 = 4.0;
 
-/// Time between two looks at the memory of the process.
+/// Time from one reading of the process's memory to the next.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Limits of one command, which begin when it starts.
@@ -31,6 +31,7 @@ pub struct EffortLimits {
     start: Instant,
     time: Option<Duration>,
     memory: Bytes,
+    /// Time of the last reading of the memory, in milliseconds since the start.
     looked: AtomicU64,
     is_late: AtomicBool,
     is_large: AtomicBool,

@@ -12,6 +12,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Progress bar that appears after a delay.
 pub struct Progress {
     start: Instant,
+    /// Whether stderr is a terminal.
     is_seen: bool,
     bar: OnceLock<ProgressBar>,
 }

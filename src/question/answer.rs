@@ -54,8 +54,8 @@ pub struct PlanAnswer {
 }
 
 impl PlanQuestion {
-    /// JSON document of the answer, the same as `plan --format json` prints, with notes on what was assumed. `control` is told
-    /// the progress and may end the search early.
+    /// JSON document of the answer, the same as `plan --format json` prints, with notes on what was assumed. `control`
+    /// receives the progress and may end the search early.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl PlanQuestion {
         Ok(Noted { value: document.text()?, notes })
     }
 
-    /// As [`PlanQuestion::answer`], before it is text.
+    /// Document of [`PlanQuestion::answer`] before it is rendered as text.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl PlanAnswer {
         let document = json::ranking(problem, &found.ranking, &answer)?.with_arguments(&arguments)?;
         let document = question.plans.place.json(problem, &self.placed, document)?;
         let Some((optimum, changes)) = &self.changed else { return Ok(document) };
-        let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
-        document.with("sensitivity_of", &Priced::new(problem, optimum))?.with("sensitivity", &told)
+        let sensitivities: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
+        document.with("sensitivity_of", &Priced::new(problem, optimum))?.with("sensitivity", &sensitivities)
     }
 }

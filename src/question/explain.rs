@@ -86,8 +86,9 @@ impl<'p> Explanation<'p> {
         if !question.place {
             return document.text();
         }
-        let told: Vec<_> = self.placed.iter().map(|entry| placed::PlacedDocument::new(costs.problem, entry)).collect();
-        document.with("placed", &told)?.text()
+        let placed: Vec<_> =
+            self.placed.iter().map(|entry| placed::PlacedDocument::new(costs.problem, entry)).collect();
+        document.with("placed", &placed)?.text()
     }
 }
 

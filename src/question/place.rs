@@ -65,7 +65,7 @@ impl PlaceOptions {
         if self.place.is_none() && !entries.iter().any(worth) {
             return Ok(document);
         }
-        let told: Vec<PlacedDocument> = entries.iter().map(|entry| PlacedDocument::new(problem, entry)).collect();
-        document.with("placed", &told)
+        let placed: Vec<PlacedDocument> = entries.iter().map(|entry| PlacedDocument::new(problem, entry)).collect();
+        document.with("placed", &placed)
     }
 }

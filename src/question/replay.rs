@@ -46,8 +46,8 @@ struct Document<'a> {
 }
 
 impl ReplayQuestion {
-    /// Scores of the choices of part `index` of `of` parts of the models, one JSON text a line; `control` is told how many
-    /// choices are done, and may end the work early.
+    /// Scores of the choices of part `index` of `of` parts of the models, one JSON text a line; `control` receives the number
+    /// of choices that are done, and may end the work early.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use meshwright_engine::collective::Group;
 use meshwright_engine::cost::{Evaluation, Term, groups};
-use meshwright_engine::gpu::{Collective, Figure};
+use meshwright_engine::gpu::{Collective, Figure, Gpu};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
@@ -65,7 +65,7 @@ fn of_term(problem: &Problem, plan: &Plan, term: Term) -> Basis {
 }
 
 /// Ranks of the curve used for a group of `ranks`: the next larger one, or else the largest.
-fn curve_of(gpu: &meshwright_engine::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
+fn curve_of(gpu: &Gpu, op: Collective, ranks: u32) -> u32 {
     let curves = gpu.collectives.get(&op).map_or(&[][..], Vec::as_slice);
     let next = curves.iter().find(|curve| curve.ranks >= ranks).or_else(|| curves.last());
     next.map_or(ranks, |curve| curve.ranks)

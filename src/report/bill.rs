@@ -3,7 +3,7 @@
 use super::Sheet;
 use meshwright_engine::goodput::{Goodput, Losses};
 use meshwright_engine::money::Bill;
-use meshwright_engine::units::{percent, significant};
+use meshwright_engine::units::{count, percent, significant};
 
 /// Table of the bills of the ranked plans.
 pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
@@ -14,7 +14,7 @@ pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
             (at + 1).to_string(),
             significant(bill.time.as_days()),
             percent(goodput.effective),
-            meshwright_engine::units::count(bill.gpu_hours.round()),
+            count(bill.gpu_hours.round()),
             bill.total.to_string(),
             bill.low.to_string(),
             bill.high.to_string(),

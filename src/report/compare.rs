@@ -2,12 +2,12 @@
 
 use super::Sheet;
 use meshwright_engine::cost::Evaluation;
-use meshwright_engine::units::percent;
+use meshwright_engine::units::{Seconds, percent};
 use meshwright_planner::search::ChangedOptimum;
 
 /// Remark on a plan beside its price.
 pub enum Remark {
-    /// Nothing.
+    /// No remark.
     None,
     /// Settings that were chosen to complete what the user named; there is at least one.
     Filled(Vec<String>),
@@ -63,7 +63,7 @@ pub fn against_winner(winner: &Evaluation, other: &Evaluation, asked: &str, rema
 }
 
 fn signed(seconds: f64) -> String {
-    let size = meshwright_engine::units::Seconds::new(seconds.abs());
+    let size = Seconds::new(seconds.abs());
     if seconds < 0.0 { format!("-{size}") } else { format!("+{size}") }
 }
 

@@ -23,7 +23,7 @@ pub struct Entry {
 
 impl Entry {
     /// Placement and seats, if the reordering saves more than `least` as a share of the step.
-    fn worth(&self, least: f64) -> Option<(&Placement, &Seats)> {
+    fn if_gain_exceeds(&self, least: f64) -> Option<(&Placement, &Seats)> {
         let placed = self.outcome.as_ref().ok().filter(|placed| placed.gain() > least)?;
         Some((placed, placed.seats.as_ref()?))
     }
@@ -40,7 +40,7 @@ pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> 
     let columns = ["#", "plan", "in rank order", "placed", "gain", "one unit holds", "hosts (chips of a torus)"];
     let mut sheet = Sheet::new("with reordered hosts", &columns);
     for entry in entries {
-        let Some((placed, seats)) = entry.worth(least) else { continue };
+        let Some((placed, seats)) = entry.if_gain_exceeds(least) else { continue };
         sheet.push([
             entry.place.to_string(),
             placed.plan.to_string(),
@@ -56,7 +56,7 @@ pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> 
 
 /// Sentences on how to launch the placement and how to read the table; empty if a reordering saves at most `least`.
 pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
-    let Some((placed, entry)) = entries.iter().find_map(|entry| Some((entry.worth(least)?.0, entry))) else {
+    let Some((placed, entry)) = entries.iter().find_map(|entry| Some((entry.if_gain_exceeds(least)?.0, entry))) else {
         return String::new();
     };
     let proof = match placed.found {

@@ -8,6 +8,7 @@ use meshwright_engine::cost::{Evaluation, Figures, Footprint, StepTime};
 use meshwright_engine::plan::{Layout, Offload, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
+use meshwright_engine::split::LayerSplit;
 use meshwright_planner::confidence::Confidence;
 
 /// JSON form of an evaluated plan.
@@ -32,7 +33,7 @@ pub struct Priced {
     cp_kind: String,
     dispatcher: String,
     order: String,
-    split: meshwright_engine::split::LayerSplit,
+    split: LayerSplit,
     offload_optimizer: f64,
     offload_activations: f64,
     step_time_s: f64,
@@ -48,7 +49,7 @@ pub struct Priced {
     interval_class: String,
     interval_runs: u32,
     headroom_gib: f64,
-    basis: meshwright_engine::sources::Basis,
+    basis: Basis,
     terms: Map<String, Value>,
     terms_basis: Map<String, Value>,
     memory: Map<String, Value>,

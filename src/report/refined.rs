@@ -1,6 +1,6 @@
 //! Reports on refined stages.
 
-use meshwright_engine::units::{percent, significant};
+use meshwright_engine::units::{Seconds, percent, significant};
 use serde::Serialize;
 
 use super::Sheet;
@@ -41,6 +41,7 @@ fn on_host(staged: &StagedPlan) -> String {
     share("activations", offload.activations) + &share("the optimizer", offload.optimizer)
 }
 
+/// Optimality gap as text.
 fn proof(proof: Proof) -> String {
     match proof {
         Proof::Optimal => "proved".into(),
@@ -50,7 +51,7 @@ fn proof(proof: Proof) -> String {
 }
 
 /// Sentences on the effect of refinement; empty if it changed nothing.
-pub fn sentence(entries: &[RefinedEntry], fastest_unrefined: Option<meshwright_engine::units::Seconds>) -> String {
+pub fn sentence(entries: &[RefinedEntry], fastest_unrefined: Option<Seconds>) -> String {
     let Some((entry, refined)) = entries.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?))) else {
         return String::new();
     };
@@ -124,7 +125,7 @@ impl StagesDocument {
             Proof::TimeLimit { .. } => "time-limit",
         };
         Self {
-            step_time_before_s: refined.before.map(meshwright_engine::units::Seconds::get),
+            step_time_before_s: refined.before.map(Seconds::get),
             step_time_s: refined.step().get(),
             bound_s: refined.bound.get(),
             proof,

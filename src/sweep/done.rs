@@ -1,6 +1,6 @@
-//! Set of options by their numbers.
+//! Set of the options of a sweep that are done.
 
-/// Set of the options that are on disk.
+/// Set of the numbers of options whose records are on disk, as a bit map.
 #[derive(Clone, Debug, Default)]
 pub struct Done(Vec<u64>);
 

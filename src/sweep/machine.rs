@@ -2,10 +2,10 @@
 
 use super::choice::Choice;
 use super::error::SweepError;
-use meshwright_engine::cluster::{Cluster, ClusterFile, HostMemory, Level};
+use meshwright_engine::cluster::{Cluster, ClusterFile, Host, HostMemory, Level};
 use meshwright_engine::range;
 use meshwright_engine::sources::Sourced;
-use meshwright_engine::units::BytesPerSec;
+use meshwright_engine::units::{BytesPerSec, Seconds};
 use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
 
 /// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
@@ -71,7 +71,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
             efficiency,
             hop_latency,
             in_network_reduction: false,
-            latency: meshwright_engine::units::Seconds::ZERO,
+            latency: Seconds::ZERO,
         });
     };
     let spine = leaf_gpus.saturating_mul(LEAVES);
@@ -86,7 +86,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
     }
     let (gpus_per_node, host, host_memory) = match &known {
         Some(file) => (file.gpus_per_node, file.host, file.host_memory.clone().map(HostMemory::bytes)),
-        None => (SERVER.min(device.scale_up.gpus), meshwright_engine::cluster::Host::X86, None),
+        None => (SERVER.min(device.scale_up.gpus), Host::X86, None),
     };
     let name = format!("{gpus} x {}", device.name);
     let scale_up = device.scale_up.clone();

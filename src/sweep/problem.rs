@@ -6,7 +6,7 @@ use super::file::Sweep;
 use super::machine::cluster;
 use super::task::{Task, format};
 use meshwright_engine::problem::{HbmProfile, Problem};
-use meshwright_engine::workload;
+use meshwright_engine::workload::{self, Workload};
 use meshwright_planner::catalog;
 
 /// Problem of a task on the machine of a choice.
@@ -27,7 +27,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
     };
     let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe(format));
     let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
-    let workload = meshwright_engine::workload::Workload { format, recipe, ..task.workload.clone() };
+    let workload = Workload { format, recipe, ..task.workload.clone() };
     Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
         .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
 }

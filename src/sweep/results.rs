@@ -50,7 +50,7 @@ impl Form {
 pub(super) struct Content {
     /// Options that are done.
     pub done: Done,
-    /// Bytes in complete lines.
+    /// Number of bytes in complete lines.
     pub whole: u64,
     /// Lines that are no results of the sweep, in words.
     pub defects: Vec<String>,
@@ -59,7 +59,7 @@ pub(super) struct Content {
 /// Most defects of a file that are named one by one.
 const MOST_NAMED: usize = 10;
 
-/// Why a file of another sweep is refused.
+/// Reason why a file of another sweep is refused.
 const FOREIGN: &str = "holds results of another sweep: the sweep file, its data or the version changed\n\nhint: another --out, \
                        or remove it";
 

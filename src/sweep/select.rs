@@ -13,7 +13,7 @@ const MOST_WHOLE: u64 = 20_000;
 /// Number of cheapest options selected from a larger sweep.
 const MOST_CHEAP: usize = 1000;
 /// Number of infeasible options selected.
-const MOST_NONE: u64 = 200;
+const MOST_INFEASIBLE: u64 = 200;
 
 /// Selected records of a sweep.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ pub struct Selection {
 struct Front(Vec<(f64, f64, u64)>);
 
 impl Front {
+    /// Adds a point unless another is at least as small in both coordinates; drops those that it dominates.
     fn offer(&mut self, x: f64, y: f64, option: u64) {
         if self.0.iter().all(|(a, b, _)| *a > x || *b > y) {
             self.0.retain(|(a, b, _)| *a < x || *b < y);
@@ -67,7 +68,7 @@ impl Selection {
             }
             let Some(totals) = &record.totals else {
                 infeasible += 1;
-                if infeasible <= MOST_NONE {
+                if infeasible <= MOST_INFEASIBLE {
                     kept.insert(record.option);
                 }
                 if all <= MOST_WHOLE {

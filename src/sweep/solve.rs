@@ -17,6 +17,7 @@ use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
 use meshwright_frameworks::launchable;
 use meshwright_planner::advice::{Prudence, prudent};
+use meshwright_planner::catalog::SET_SOURCE;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::{Control, SearchOptions};
 
@@ -43,6 +44,7 @@ pub(super) fn machine_within(sweep: &Sweep, choice: &Choice, control: &Control) 
     sweep.tasks.iter().map(|task| task_on(sweep, task, choice, control)).collect()
 }
 
+/// Best plan of a workload on a machine.
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice, control: &Control) -> Result<Solved, String> {
     let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
@@ -65,7 +67,7 @@ fn task_on(sweep: &Sweep, task: &Task, choice: &Choice, control: &Control) -> Re
 pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepError> {
     let mut market = sweep.market.clone();
     let named = |key: &str, why: &dyn std::fmt::Display| SweepError::value(key, why);
-    let set = catalog_source();
+    let set = set_source();
     if let Some(text) = choice.get("storage") {
         market.conditions.checkpoints.storage = Some(text.parse().map_err(|why| named("storage", &why))?);
     }
@@ -89,8 +91,9 @@ pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepEr
     Ok((market, terms))
 }
 
-fn catalog_source() -> String {
-    meshwright_planner::catalog::SET_SOURCE.to_owned()
+/// Source of values that the sweep file sets.
+fn set_source() -> String {
+    SET_SOURCE.to_owned()
 }
 
 /// Default purchase terms.
@@ -102,7 +105,7 @@ fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> R
     let mut cluster = problem.cluster().clone();
     if let (Some(text), Some(price)) = (choice.get("buy"), cluster.gpu.price.as_mut()) {
         let value: Usd = text.parse().map_err(|why| format!("buy: {why}"))?;
-        price.buy = Some(Sourced { value, source: catalog_source() });
+        price.buy = Some(Sourced { value, source: set_source() });
     }
     money::rate(market, terms, &cluster, price).map_err(|why| why.to_string())
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use meshwright_engine::goodput::Mode;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
-use meshwright_engine::money::Market;
+use meshwright_engine::money::{Market, Terms};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::Workload;
@@ -57,7 +57,7 @@ pub fn mode(name: &str) -> Result<Mode, String> {
 /// # Errors
 ///
 /// Lists the valid names.
-pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a meshwright_engine::money::Terms, String> {
+pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a Terms, String> {
     market.terms.get(name).ok_or_else(|| {
         let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
         let near =

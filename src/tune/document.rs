@@ -1,4 +1,4 @@
-//! Document of a study: what is believed of each plan, and what comes next.
+//! JSON document of a study: the posterior of each plan, and the next trial.
 
 use serde::Serialize;
 

@@ -16,7 +16,7 @@ use meshwright_lab::runs::log::condensed::condensed;
 use meshwright_lab::runs::{self, differences};
 use meshwright_planner::catalog;
 
-/// Outcome with where it is from.
+/// Outcome with its origin.
 #[derive(Debug)]
 pub struct Evidence {
     origin: String,
@@ -25,11 +25,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Outcome that a log tells.
+    /// Outcome by a log.
     ///
     /// # Errors
     ///
-    /// The log cannot be read, or tells of no run.
+    /// The log cannot be read, or has no run.
     pub fn of_log(path: &Path) -> Result<Self, TuneError> {
         let text = catalog::open(path)
             .and_then(condensed)
@@ -64,7 +64,7 @@ impl Evidence {
         posterior.trials().iter().position(|trial| trial.folder() == folder)
     }
 
-    /// Index of the trial that the outcome belongs to; `number` is what the user says.
+    /// Index of the trial that the outcome belongs to; `number` is the one that the user gave.
     fn trial(&self, number: Option<u32>, posterior: &Posterior) -> Result<usize, TuneError> {
         let origin = &self.origin;
         let refused = |why: String| TuneError::Refused(why);
@@ -122,8 +122,8 @@ pub struct EnteredOutcome {
     pub steps: Option<u32>,
 }
 
-/// Enters outcomes into the trials of a study: all of them, or none. `trial` is the number that the user says, and an outcome
-/// that a trial has already stays unless its replacement was asked for.
+/// Enters outcomes into the trials of a study: all of them, or none. `trial` is the number that the user gave. An outcome that a trial
+/// has already is replaced only if `existing` allows it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Which trial a log or a row belongs to, by what it says of its plan.
+//! Matching of logs and rows to trials, by the settings that they state.
 
 use super::posterior::Posterior;
 use meshwright_lab::runs::{Row, differences};
@@ -18,9 +18,9 @@ pub fn matching(row: &Row, posterior: &Posterior) -> Result<usize, String> {
         .collect();
     differing.sort_by_key(|(at, differs)| (differs.len(), !posterior.is_waiting(*at), *at));
     let name = |at: usize| posterior.trials()[at].trial;
-    let alike: Vec<usize> = differing.iter().take_while(|(_, differs)| differs.is_empty()).map(|(at, _)| *at).collect();
-    let waiting: Vec<usize> = alike.iter().copied().filter(|at| posterior.is_waiting(*at)).collect();
-    match (alike.as_slice(), waiting.as_slice()) {
+    let same: Vec<usize> = differing.iter().take_while(|(_, differs)| differs.is_empty()).map(|(at, _)| *at).collect();
+    let waiting: Vec<usize> = same.iter().copied().filter(|at| posterior.is_waiting(*at)).collect();
+    match (same.as_slice(), waiting.as_slice()) {
         (_, [one]) | ([one], _) => Ok(*one),
         ([], _) => {
             let (at, differs) = &differing[0];

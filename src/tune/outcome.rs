@@ -17,11 +17,11 @@ pub struct Outcome {
     pub error: Option<f64>,
     /// Number of logged steps.
     pub steps: Option<u32>,
-    /// Columns that say which plan it was; none where the log names no setting.
+    /// Settings of its plan, as a row of runs; `None` where the log names no setting.
     pub row: Option<Row>,
 }
 
-/// Outcome that a log tells.
+/// Outcome by a log.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ use meshwright_planner::discrepancy::{
 };
 use meshwright_planner::space::{Rejection, check, parse_plan};
 
-/// Plan of a study with what is believed of it.
+/// Prediction and posterior of one plan of a study.
 #[derive(Clone, Debug)]
 pub struct TrialOutlook {
     /// Predicted step time at full scale in seconds, before any trial.
@@ -42,6 +42,7 @@ pub struct Posterior {
     trial_plans: Vec<Plan>,
     evaluations: Vec<Evaluation>,
     belief: Belief,
+    /// Probability of each plan that it runs at full scale.
     runs: Vec<f64>,
     tried: Vec<Tried>,
     /// Outlook of every plan, and of stopping.
@@ -197,7 +198,7 @@ impl Posterior {
         self.trials.0[at].status == TrialStatus::Waiting
     }
 
-    /// Belief about one plan.
+    /// Prediction and posterior of one plan.
     pub fn of(&self, at: usize) -> TrialOutlook {
         let (low, high) = self.belief.interval(at);
         let evaluation = &self.evaluations[at];
@@ -232,7 +233,7 @@ impl Posterior {
         Outlook::batch(&belief, &tried, &self.runs, self.study.tolerance, count)
     }
 
-    /// Plans by what is believed of their step time, fastest first; those that failed come last.
+    /// Plans by the median of their step time, fastest first; those that failed come last.
     pub fn ranked(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.trials.0.len()).collect();
         let failed = |at: usize| self.tried[at] == Tried::Failed;
@@ -250,11 +251,13 @@ const fn tried(status: TrialStatus) -> Tried {
     }
 }
 
+/// Simulated evaluation of each plan.
 fn evaluated(problem: &Problem, plans: &[Plan]) -> Vec<Evaluation> {
     let costs = Costs::new(problem);
     plans.par_iter().map(|plan| costs.evaluate_simulated(plan)).collect()
 }
 
+/// Points of a belief, one for each evaluated plan.
 fn points<'a>(problem: &'a Problem, evaluations: &'a [Evaluation]) -> impl Iterator<Item = BeliefPoint> + 'a {
     evaluations.iter().enumerate().map(|(plan, evaluation)| BeliefPoint {
         traits: Traits::new(problem, evaluation),

@@ -17,12 +17,12 @@ pub fn text(answer: &PlanAnswer) -> String {
     let mut report = HtmlReport::new(title(problem), vec![problem.heading()]);
     if let Some(advice) = &found.advice {
         recommended(&mut report, problem, advice);
-        let told = (!shared(advice).is_empty())
+        let shared_settings = (!shared(advice).is_empty())
             .then(|| paragraph(&format!("All: {}.", shared(advice))).with("class", "notes"));
-        report.section("Plans", [table(&rows(problem, advice, TERMS_SHOWN))].into_iter().chain(told));
-        let mut said = sentences(problem, advice, *risk);
-        said.extend(refined::sentence(&advice.ranking, refined));
-        report.section("How sure this is", list(&said));
+        report.section("Plans", [table(&rows(problem, advice, TERMS_SHOWN))].into_iter().chain(shared_settings));
+        let mut statements = sentences(problem, advice, *risk);
+        statements.extend(refined::sentence(&advice.ranking, refined));
+        report.section("How sure this is", list(&statements));
     } else {
         report.answer(
             "Plans",

@@ -30,8 +30,8 @@ fn settings(posterior: &Posterior) -> (Vec<String>, String) {
         posterior.trials().iter().map(|trial| trial.plan.split_whitespace().collect()).collect();
     let is_shared = |setting: &&str| plans.iter().all(|plan| plan.contains(setting));
     let own = |plan: &Vec<&str>| {
-        let told = |setting: &&str| !is_shared(setting) && !["cp=1", "pp=1", "sp=on"].contains(setting);
-        plan.iter().copied().filter(told).collect::<Vec<&str>>().join(" ")
+        let is_shown = |setting: &&str| !is_shared(setting) && !["cp=1", "pp=1", "sp=on"].contains(setting);
+        plan.iter().copied().filter(is_shown).collect::<Vec<&str>>().join(" ")
     };
     let shared: Vec<&str> =
         plans.first().map(|plan| plan.iter().copied().filter(is_shared).collect()).unwrap_or_default();

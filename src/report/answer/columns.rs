@@ -106,7 +106,7 @@ pub(super) const OTHERS: [Setting; 10] = [
     },
 ];
 
-/// Words of settings and what stands for them in a table.
+/// Words of settings, and their short forms in a table.
 const BRIEF: [(&str, &str); 5] = [
     ("interleaved 1F1B", "interleaved"),
     ("cost-balanced stages", "cost-balanced"),
@@ -138,16 +138,16 @@ pub fn describe(plan: &Plan) -> String {
         &["offload"],
     ];
     let words = |names: &[&str]| {
-        let of = all().filter(|setting| names.contains(&setting.name));
-        of.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(", ")
+        let settings = all().filter(|setting| names.contains(&setting.name));
+        settings.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(", ")
     };
     groups.into_iter().map(words).filter(|group| !group.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 /// Degrees of a plan in words: `TP 8 · CP 2 · PP 16 · DP 96`.
 pub(super) fn degrees(plan: &Plan) -> String {
-    let of = DEGREES.into_iter().filter(|setting| setting.name.ends_with('P') && setting.name != "VPP");
-    of.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(" · ")
+    let degrees = DEGREES.into_iter().filter(|setting| setting.name.ends_with('P') && setting.name != "VPP");
+    degrees.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(" · ")
 }
 
 /// Words of a degree, unless it is 1.

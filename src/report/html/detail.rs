@@ -21,24 +21,23 @@ pub fn plan_sections(
     if let Some(evaluation) = evaluation {
         let total = evaluation.step.total();
         let drawn = waterfall(&evaluation.step.terms(), total);
-        let told = explain::waterfall(problem, evaluation).without("from start to end");
+        let rows = explain::waterfall(problem, evaluation).without("from start to end");
         let caption = "Terms of the step, one after another; what hides behind compute takes no time.";
-        report.section(&format!("Where a step of {total} goes"), [figure(drawn, caption), table(&told)]);
+        report.section(&format!("Where a step of {total} goes"), [figure(drawn, caption), table(&rows)]);
     }
     if !footprints.is_empty() {
-        let told = explain::memory(problem, footprints);
-        let rows = table(&told);
+        let rows = table(&explain::memory(problem, footprints));
         let rows = if footprints.len() > OPEN_RANKS { folded("Figures of every rank", rows) } else { rows };
         report.section("Memory of every pipeline rank", [figure(memory(problem, footprints).0, ""), rows]);
     }
     let timeline = evaluation.and_then(|evaluation| costs.timeline(&evaluation.plan));
     if let Some(timeline) = timeline.filter(|timeline| timeline.plan.layout.pp > 1) {
-        let told = format!(
+        let caption = format!(
             "One pipeline of {} ranks with {} micro-batches, simulated operation by operation. A band goes on where the one \
              above it ends; numbers are micro-batches, and every other chunk of a rank is lighter.",
             timeline.plan.layout.pp,
             timeline.plan.micro_batches(problem.workload().global_batch),
         );
-        report.section("Pipeline", [figure(pipeline(&timeline).0, ""), paragraph(&told).with("class", "notes")]);
+        report.section("Pipeline", [figure(pipeline(&timeline).0, ""), paragraph(&caption).with("class", "notes")]);
     }
 }

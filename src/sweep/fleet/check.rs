@@ -1,4 +1,4 @@
-//! Independent check of a purchase: adds it up from the records, day by day, and names the limit that it breaks.
+//! Fleet of a solution of the integer program, and an independent check of it from the records alone.
 
 use super::answer::{Fleet, FleetProof, Line};
 use super::column::{Candidate, Column, offers_of};
@@ -139,15 +139,16 @@ pub fn fleet(
 ///
 /// The first constraint that it breaks.
 pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet: &Fleet) -> Result<(), String> {
-    const HAIR: f64 = 1.0 + 1e-6;
+    /// Tolerance of rounding in the solver.
+    const TOLERANCE: f64 = 1.0 + 1e-6;
     let (candidates, _) =
         super::column::candidates(sweep, &PurchaseRequest { offer: wanted.offer.clone(), ..wanted.clone() }, records);
-    let of = |line: &Line| {
+    let candidate_of = |line: &Line| {
         let found = candidates.iter().find(|candidate| candidate.record.option == line.option);
         found.ok_or_else(|| format!("option {} is infeasible", line.option))
     };
     if let Some(end) = wanted.finish_by
-        && fleet.days > end.as_days() * HAIR
+        && fleet.days > end.as_days() * TOLERANCE
     {
         return Err(format!("it ends on day {:.2}, after `finish_by`", fleet.days));
     }
@@ -169,21 +170,21 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
         }
     }
     if let Some(budget) = wanted.budget
-        && fleet.cost_usd > budget.get() * HAIR
+        && fleet.cost_usd > budget.get() * TOLERANCE
     {
         return Err(format!("it costs ${:.0}, over `budget`", fleet.cost_usd));
     }
     for (start, end, most) in wanted.period_budgets() {
         let mut spent = 0.0;
         for line in &fleet.lines {
-            spent += line.cost_usd * of(line)?.paid_within((start, end), (line.from_day, line.to_day));
+            spent += line.cost_usd * candidate_of(line)?.paid_within((start, end), (line.from_day, line.to_day));
         }
-        if spent > most * HAIR {
+        if spent > most * TOLERANCE {
             return Err(format!("${spent:.0} from day {start:.0} to {end:.0}, over the period's `budget`"));
         }
     }
     for line in &fleet.lines {
-        let candidate = of(line)?;
+        let candidate = candidate_of(line)?;
         if !line.runs.is_empty() {
             let runs: Vec<u32> = line.runs.iter().map(|(_, runs)| *runs).collect();
             let cost = candidate.cost(&runs) * f64::from(line.clusters);
@@ -195,14 +196,14 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
         let present = |other: &&Line| other.from_day <= line.from_day + 1e-9 && line.from_day < other.to_day - 1e-9;
         let (mut megawatts, mut racks) = (0.0, 0.0);
         for other in fleet.lines.iter().filter(present) {
-            let candidate = of(other)?;
+            let candidate = candidate_of(other)?;
             megawatts += candidate.totals.peak_mw * f64::from(other.clusters);
             racks += candidate.racks * f64::from(other.clusters);
         }
-        if limits.megawatts.is_some_and(|most| megawatts > most * HAIR) {
+        if limits.megawatts.is_some_and(|most| megawatts > most * TOLERANCE) {
             return Err(format!("{megawatts:.2} MW on day {:.0}, over `power`", line.from_day));
         }
-        if limits.racks.is_some_and(|most| racks > most * HAIR) {
+        if limits.racks.is_some_and(|most| racks > most * TOLERANCE) {
             return Err(format!("{racks:.0} racks on day {:.0}, over `racks`", line.from_day));
         }
         let offers = offers_of(wanted, candidate);
@@ -210,15 +211,15 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
             let open = offers.iter().any(|&place| {
                 let offer = &wanted.offer[place];
                 offer.from.is_none_or(|from| from.as_days() <= line.from_day + 1e-9)
-                    && offer.until.is_none_or(|until| line.to_day <= until.as_days() * HAIR)
+                    && offer.until.is_none_or(|until| line.to_day <= until.as_days() * TOLERANCE)
             });
             let present = fleet.lines.iter().filter(present);
             let gpus: f64 = present
-                .filter(|other| of(other).is_ok_and(|other| offers_of(wanted, other) == offers))
+                .filter(|other| candidate_of(other).is_ok_and(|other| offers_of(wanted, other) == offers))
                 .map(|other| f64::from(other.gpus) * f64::from(other.clusters))
                 .sum();
             let most = offers.iter().try_fold(0.0, |most, &place| Some(most + f64::from(wanted.offer[place].most?)));
-            if most.is_some_and(|most| gpus > most * HAIR) {
+            if most.is_some_and(|most| gpus > most * TOLERANCE) {
                 return Err(format!(
                     "{gpus} GPUs like those of {} on day {:.0}, over `most`",
                     line.label, line.from_day

@@ -56,6 +56,7 @@ impl Candidate<'_> {
         self.totals.usd_per_gpu_hour * f64::from(self.record.gpus) * 24.0 * days
     }
 
+    /// Whether it takes no more GPUs, power, racks, commitment, days and dollars than another for every workload.
     fn beats(&self, other: &Self) -> bool {
         let jobs = self.record.jobs.iter().zip(&other.record.jobs);
         self.record.gpus <= other.record.gpus

@@ -21,8 +21,8 @@ use good_lp::microlp as solver;
 
 /// Default time limit of one solve, in seconds.
 const TIME_LIMIT: f64 = 20.0;
-/// Horizon in days if there is no deadline; longer than any fleet is kept.
-const WHENEVER: f64 = 3653.0;
+/// Horizon in days of a request without a deadline: longer than any fleet is kept.
+const NO_DEADLINE: f64 = 3653.0;
 /// Relative gap below which a difference is rounding.
 const ROUNDING: f64 = 1e-6;
 /// Dollars per unit of the program, which keeps coefficients near 1.
@@ -30,19 +30,22 @@ const DOLLARS: f64 = 1e6;
 /// Tokens per unit of the program.
 const TOKENS: f64 = 1e12;
 
-/// Solution of the integer program.
-struct Answer {
+/// Solution of the integer program, or of its linear relaxation.
+struct ProgramSolution {
     /// Number of copies of each column.
     copies: Vec<u32>,
     /// Working days of each column's copies, if the goal is tokens.
     days: Vec<f64>,
+    /// Millions of dollars, or trillions of tokens with a minus sign.
     objective: f64,
     is_optimal: bool,
 }
 
 /// Reason why the solver found no solution.
-enum Nothing {
+enum Unsolved {
+    /// No solution meets all constraints.
     Infeasible,
+    /// The solver failed, with its message.
     Failed(String),
 }
 
@@ -68,7 +71,7 @@ impl Program<'_> {
     ///            Σ_(k in p) racks_k·n_k ≤ racks_p
     ///            Σ_(k of o in p) N_k·n_k ≤ most_o  of every offer, in every period
     /// ```
-    fn solve(&self, is_whole: bool) -> Result<Answer, Nothing> {
+    fn solve(&self, is_whole: bool) -> Result<ProgramSolution, Unsolved> {
         let mut vars = variables!();
         let copies: Vec<Variable> = self
             .columns
@@ -151,10 +154,10 @@ impl Program<'_> {
         }
         let limit = self.wanted.time_limit.map_or(TIME_LIMIT, Seconds::get);
         let solution = program.with_time_limit(limit).solve().map_err(|error| match error {
-            ResolutionError::Infeasible => Nothing::Infeasible,
-            other => Nothing::Failed(format!("the solver failed: {other}")),
+            ResolutionError::Infeasible => Unsolved::Infeasible,
+            other => Unsolved::Failed(format!("the solver failed: {other}")),
         })?;
-        Ok(Answer {
+        Ok(ProgramSolution {
             copies: copies.iter().map(|copies| solution.value(*copies).round().max(0.0) as u32).collect(),
             days: days.iter().map(|days| solution.value(*days).max(0.0)).collect(),
             objective: solution.eval(goal),
@@ -205,7 +208,7 @@ pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Resul
         return Err(NoFleet::Infeasible(vec!["no option of the sweep is feasible".into()]));
     }
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
-    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
+    let horizon = wanted.finish_by.map_or(NO_DEADLINE, Seconds::as_days);
     let (columns, is_complete) = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
@@ -214,8 +217,8 @@ pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Resul
     }
     let answer = match program.solve(true) {
         Ok(answer) => answer,
-        Err(Nothing::Infeasible) => return Err(NoFleet::Infeasible(why_not(sweep, wanted, records))),
-        Err(Nothing::Failed(why)) => return Err(NoFleet::Solver(why)),
+        Err(Unsolved::Infeasible) => return Err(NoFleet::Infeasible(why_not(sweep, wanted, records))),
+        Err(Unsolved::Failed(why)) => return Err(NoFleet::Solver(why)),
     };
     let relaxed = match program.solve(false) {
         Ok(relaxed) => relaxed.objective,
@@ -241,7 +244,7 @@ pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Resul
 /// Removal of one constraint.
 type Change = fn(&mut PurchaseRequest);
 
-/// Which constraints stand in the way: those without which there is an answer, and what it would take.
+/// Conflicting constraints: one or two without which a fleet exists, each with the fleet that it would allow.
 fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<String> {
     let of_periods = |is_set: fn(&Period) -> bool| wanted.period.iter().any(is_set);
     let all: [(&str, bool, Change); 6] = [
@@ -260,8 +263,8 @@ fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<S
         }),
         ("offer", !wanted.offer.is_empty(), |w| w.offer.clear()),
     ];
-    let without: Vec<_> = all.into_iter().filter(|(_, is_set, _)| *is_set).collect();
-    let told = |names: &str, fleet: &Fleet| {
+    let present: Vec<_> = all.into_iter().filter(|(_, is_set, _)| *is_set).collect();
+    let allowed = |names: &str, fleet: &Fleet| {
         format!(
             "without {names} it takes {} in {:.1} days, {:.2} MW and {:.0} racks",
             meshwright_engine::units::Usd::new(fleet.cost_usd),
@@ -271,21 +274,21 @@ fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<S
         )
     };
     let mut reasons = Vec::new();
-    for (name, _, change) in &without {
-        if let Some(fleet) = found(sweep, &relaxed(wanted, &[change]), records) {
-            reasons.push(told(&format!("`{name}`"), &fleet));
+    for (name, _, change) in &present {
+        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[change]), records) {
+            reasons.push(allowed(&format!("`{name}`"), &fleet));
         }
     }
     if !reasons.is_empty() {
         return reasons;
     }
-    for [(a, _, first), (b, _, second)] in without.iter().array_combinations() {
-        if let Some(fleet) = found(sweep, &relaxed(wanted, &[first, second]), records) {
-            reasons.push(told(&format!("`{a}` and `{b}`"), &fleet));
+    for [(a, _, first), (b, _, second)] in present.iter().array_combinations() {
+        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[first, second]), records) {
+            reasons.push(allowed(&format!("`{a}` and `{b}`"), &fleet));
         }
     }
     if reasons.is_empty() {
-        let names: Vec<&str> = without.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = present.iter().map(|(name, ..)| *name).collect();
         reasons.push(if names.is_empty() {
             "no option can do all runs".into()
         } else {
@@ -295,18 +298,20 @@ fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<S
     reasons
 }
 
-fn relaxed(wanted: &PurchaseRequest, changes: &[&Change]) -> PurchaseRequest {
-    let mut relaxed = wanted.clone();
+/// Purchase request without some of its constraints.
+fn without(wanted: &PurchaseRequest, changes: &[&Change]) -> PurchaseRequest {
+    let mut fewer = wanted.clone();
     for change in changes {
-        change(&mut relaxed);
+        change(&mut fewer);
     }
-    relaxed
+    fewer
 }
 
-fn found(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Option<Fleet> {
+/// Optimal fleet, neither proved nor checked; `None` where there is none.
+fn unchecked_fleet(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Option<Fleet> {
     let (candidates, _) = column::candidates(sweep, wanted, records);
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
-    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
+    let horizon = wanted.finish_by.map_or(NO_DEADLINE, Seconds::as_days);
     let (columns, _) = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
