@@ -51,9 +51,6 @@ impl Explorer<'_> {
 
     /// Searches the plans of a shape on one layout, schedule and split; counts those that a bound excludes.
     fn search_pipeline(&self, bounded: &BoundedPipeline, layers: &Recomputed, found: &mut SearchState) {
-        let BoundedPipeline { ref plan, lightest, at, entry, stages, ends: at_ends, .. } = *bounded;
-        let all = bounded.plans();
-        let engines = self.tables.engines(plan.layout.pp);
         let splits = self.pipelines.splits(bounded, layers);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
             self.pipelines.reject_states(bounded, layers, (splits, states), &mut found.counts);
@@ -61,27 +58,40 @@ impl Explorer<'_> {
         }
         let floors = self.pipelines.floors(bounded, layers, splits);
         if let Some(reason) = self.pipelines.too_large(&floors) {
-            found.counts.reject(&reason, all);
+            found.counts.reject(&reason, bounded.plans());
             return;
         }
+        match self.open_pipeline(bounded, layers, &floors, found) {
+            Some(open) => self.search_recomputations(&open, layers, found),
+            None => found.counts.flow += bounded.plans(),
+        }
+    }
+
+    /// The pipeline with lower bounds of the time of its plans; `None` if none of them can enter the answer.
+    fn open_pipeline<'p>(
+        &self,
+        bounded: &'p BoundedPipeline<'p>,
+        layers: &'p Recomputed<'p>,
+        floors: &'p [SplitFloor<'p>],
+        found: &SearchState,
+    ) -> Option<OpenPipeline<'p>> {
+        let BoundedPipeline { ref plan, lightest, at, entry, stages, ends: at_ends, .. } = *bounded;
+        let engines = self.tables.engines(plan.layout.pp);
         let needed = floors.iter().map(|floor| floor.needed).reduce(Bytes::min).unwrap_or_default();
-        let hopeless =
-            |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
-        if hopeless(bounded.bound, found) {
-            found.counts.flow += all;
-            return;
+        let hopeless = |time: Seconds| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
+        if hopeless(bounded.bound) {
+            return None;
         }
         let bare = layers.at(at);
         let light = Plan { recompute: lightest, ..plan.clone() };
         let pipeline = Pipeline::new(self.costs, &light, bare, stages);
         let bare_gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
         let gathered = bare_gathered.map(|least| least + at_ends.gathered);
-        let slow_gathered = gathered.is_none_or(|least| hopeless(least, found));
+        let slow_gathered = gathered.is_none_or(hopeless);
         let replicated = pipeline.least_time(Seconds::ZERO) + at_ends.replicated;
-        let slow = !engines.replicated || hopeless(replicated, found);
+        let slow = !engines.replicated || hopeless(replicated);
         if slow && slow_gathered {
-            found.counts.flow += all;
-            return;
+            return None;
         }
         let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
         let is_menu_early = is_ranked && one_split && entry.below > MENU_COST;
@@ -89,34 +99,31 @@ impl Explorer<'_> {
         let gathered_ends = at_ends.gathered.max(if is_menu_early && !slow_gathered { edges() } else { Seconds::ZERO });
         let gathered = bare_gathered.map(|least| least + gathered_ends);
         let slow_gathered = slow_gathered
-            || gathered.is_none_or(|least| hopeless(least, found))
+            || gathered.is_none_or(hopeless)
             || is_menu_early && {
                 let too_slow = found.best.too_slow(&plan.layout);
                 !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
             };
         if slow && slow_gathered {
-            found.counts.flow += all;
-            return;
+            return None;
         }
         // Where only whole weights on each replica are fast enough, plans are bounded by what makes them fit.
         let ends = |split: &SplitFloor| {
             if slow_gathered { split.ends(&self.pipelines, plan) } else { Seconds::ZERO }
         };
         let is_one = one_split && floors[0].unshared.is_of(stages) && slow_gathered;
-        if is_one && hopeless(pipeline.least_time(Seconds::ZERO) + ends(&floors[0]), found) {
-            found.counts.flow += all;
-            return;
+        if is_one && hopeless(pipeline.least_time(Seconds::ZERO) + ends(&floors[0])) {
+            return None;
         }
         // Critical paths bound the flow once for all recomputations.
         let flow = if is_one { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
-        let is_slow = |ends: Seconds| is_one && hopeless(pipeline.least_time(flow) + ends, found);
+        let is_slow = |ends: Seconds| is_one && hopeless(pipeline.least_time(flow) + ends);
         let edges = || floors[0].edges(&self.pipelines, plan).unwrap_or_default();
         if is_slow(ends(&floors[0])) || is_ranked && entry.below > MENU_COST && is_one && is_slow(edges()) {
-            found.counts.flow += all;
-            return;
+            return None;
         }
         let gathered = gathered.filter(|_| !slow_gathered).map(|least| (least, gathered_ends));
-        self.search_recomputations(&OpenPipeline { bounded, pipeline, floors: &floors, flow, gathered }, layers, found);
+        Some(OpenPipeline { bounded, pipeline, floors, flow, gathered })
     }
 
     /// Searches every recomputation of a pipeline.
