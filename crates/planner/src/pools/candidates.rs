@@ -12,7 +12,7 @@ use meshwright_engine::units::Seconds;
 const FROM_EACH: usize = 12;
 
 /// Greatest common divisor of all numbers.
-pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
+pub(crate) fn greatest_common_divisor(numbers: impl Iterator<Item = u32>) -> u32 {
     let gcd = |mut a: u32, mut b: u32| {
         while b > 0 {
             (a, b) = (b, a % b);
@@ -22,9 +22,14 @@ pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
     numbers.fold(0, gcd)
 }
 
-/// Restrictions that allow only the divisors of `gpus` for which `allowed` is true as values of `key`. `None` if no value
+/// Restrictions that allow only those divisors of `gpus` for which `allowed` is true as values of `key`. `None` if no value
 /// is left.
-pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(u32) -> bool) -> Option<Restrictions> {
+pub(crate) fn with_divisors(
+    restrictions: &Restrictions,
+    key: &str,
+    gpus: u32,
+    allowed: impl Fn(u32) -> bool,
+) -> Option<Restrictions> {
     let mut restrictions = restrictions.clone();
     let (fine, others): (Vec<u32>, Vec<u32>) = divisors(gpus).into_iter().partition(|d| allowed(*d));
     if fine.is_empty() {

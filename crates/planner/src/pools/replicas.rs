@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::candidates::{common, of_views, only};
+use super::candidates::{greatest_common_divisor, of_views, with_divisors};
 use super::mixture::{Distribution, Mixture, Pooled, Share};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
@@ -50,15 +50,17 @@ pub fn best(
 /// Plans whose replicas fit the pools: tp·cp·pp divides the GPUs of each, and expert and shard groups stay inside one.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds], control: &Control) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
-    let common = common(pooled.sizes());
-    let Some(whole) = only(restrictions, "dp", all, |dp| common.is_multiple_of(all / dp)) else { return Vec::new() };
+    let common = greatest_common_divisor(pooled.sizes());
+    let Some(whole) = with_divisors(restrictions, "dp", all, |dp| common.is_multiple_of(all / dp)) else {
+        return Vec::new();
+    };
     let asked = pooled.joined()[0].workload().global_batch;
     let batch = near_batch(asked, all / common);
     let ceilings = if batch == asked { ceilings } else { &[] };
     // A replica lies in one pool if its pipeline is innermost; a single stage has no other order.
     let mut inside = whole.clone();
     let outermost = inside.forbid(&format!("order={}", RankOrder::PipelineOutermost)).is_ok();
-    let flat = only(&whole, "pp", all, |pp| pp == 1);
+    let flat = with_divisors(&whole, "pp", all, |pp| pp == 1);
     let orders: Vec<Restrictions> = outermost.then_some(inside).into_iter().chain(flat).collect();
     let mut plans = of_views(pooled, &orders, batch, ceilings, control);
     plans.retain(|plan| stays_inside(pooled, plan));

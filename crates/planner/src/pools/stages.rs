@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::candidates::{common, of_views, only};
+use super::candidates::{greatest_common_divisor, of_views, with_divisors};
 use super::mixture::{Distribution, Mixture, Pooled};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
@@ -100,9 +100,9 @@ const ROUGH_REPLAYS: usize = 24;
 /// Plans whose stages fill whole pools: tp·cp·dp divides the GPUs of each.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions, control: &Control) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
-    let common = common(pooled.sizes());
+    let common = greatest_common_divisor(pooled.sizes());
     let batch = pooled.joined()[0].workload().global_batch;
-    let Some(mut inside) = only(restrictions, "pp", all, |pp| common.is_multiple_of(all / pp)) else {
+    let Some(mut inside) = with_divisors(restrictions, "pp", all, |pp| common.is_multiple_of(all / pp)) else {
         return Vec::new();
     };
     let mut forbid = |rule: &str| inside.forbid(rule).map(|()| inside.clone());
