@@ -101,6 +101,7 @@ impl LaunchFile {
     }
 }
 
+/// Kind of file by name.
 fn kind(name: &str) -> Result<FileKind, QuestionError> {
     FileKind::named(name).ok_or_else(|| {
         let names: Vec<&str> = FileKind::names().collect();

@@ -1,6 +1,7 @@
 //! Measured step times, MFU and scaling efficiencies of `lint`.
 
 use super::error::QuestionError;
+use meshwright_engine::cost::{Costs, Figures};
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -30,6 +31,7 @@ pub(super) fn points(measured: &[String], problem: &Problem, plan: &Plan) -> Res
     Ok(found)
 }
 
+/// Measurement of one `--measured`. `efficiency` = that of the first scaling efficiency per FLOP, and its predicted step time.
 fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f64, f64)>) -> Result<Point, String> {
     let mut parts = item.split(',').map(str::trim);
     let value = parts.next().unwrap_or_default();
@@ -44,7 +46,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
         }
     }
     let (problem, plan) = other_run(problem, plan, gpus, batch, text.as_deref())?;
-    let costs = meshwright_engine::cost::Costs::new(&problem);
+    let costs = Costs::new(&problem);
     if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| !why.is_of_memory()) {
         return Err(format!("the plan {plan} does not run there: {why}\n\nhint: batch=… or plan=… of that run"));
     }
@@ -53,7 +55,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     let lower = value.to_ascii_lowercase();
     let (measured, relative) = if let Some(share) = lower.strip_suffix("mfu") {
         let share = percentage(share)?;
-        let mfu = meshwright_engine::cost::Figures::new(&problem, &evaluation).mfu;
+        let mfu = Figures::new(&problem, &evaluation).mfu;
         if mfu <= 0.0 {
             return Err("the device has no peak for the format".to_owned());
         }

@@ -14,7 +14,7 @@ pub struct Mix {
     pub kind: usize,
     /// Recomputation of their activations in backward.
     pub recompute: Recompute,
-    /// How many.
+    /// Number of the layers.
     pub layers: u32,
 }
 

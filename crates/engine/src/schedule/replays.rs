@@ -23,8 +23,8 @@ type PathsKey = (Schedule, u32, u32, u32);
 /// Key of simulators: schedule, pp, micro-batches.
 pub type SimulatorKey = (Schedule, u32, u32);
 
-/// Cache of the paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so that searches of
-/// several problems may share them.
+/// Cache of the paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so
+/// that searches of several problems may share them.
 #[derive(Debug, Default)]
 pub struct Replays {
     paths: RwLock<BTreeMap<PathsKey, Arc<[Path]>>>,

@@ -129,8 +129,10 @@ impl<'de> Deserializer<'de> for Entry<'de> {
     }
 }
 
+/// Entries of a table that is being read.
 struct Entries<'de> {
     rest: toml::map::Iter<'de, String, Value>,
+    /// Entry whose key was read, and whose value is next.
     value: Option<(&'de String, &'de Value)>,
 }
 
@@ -156,6 +158,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     }
 }
 
+/// Items of an array that is being read, with their indices.
 struct Items<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
 
 impl<'de> SeqAccess<'de> for Items<'de> {

@@ -1,4 +1,4 @@
-//! Optimality certificate: counts of all plans of the space by what became of each.
+//! Optimality certificate: counts of all plans of the space by their outcome.
 
 use crate::space::Rejection;
 use meshwright_engine::units::Seconds;
@@ -36,7 +36,7 @@ pub enum SearchProof {
     },
 }
 
-/// Counts of all plans of the space by what became of them; they sum to `size`.
+/// Counts of all plans of the space by their outcome; they sum to `size`.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Certificate {
     /// Number of plans of the space, computed from the dimensions before the search.
@@ -91,10 +91,15 @@ impl Certificate {
 /// Counts of one search, added up over shapes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
+    /// Plans evaluated.
     pub evaluated: u64,
+    /// Pipelines simulated operation by operation.
     pub simulated: u64,
+    /// Plans left out of a menu as dominated.
     pub dominated: u64,
+    /// Plans excluded by a bound of their shape, layout or pipeline.
     pub flow: u64,
+    /// Plans excluded by a bound of their sharding.
     pub sharding: u64,
     /// Rules, with the number of plans that each rejects and an example.
     rejected: Vec<(&'static str, u64, String)>,
@@ -110,6 +115,7 @@ impl Counts {
         &mut self.rejected[at].1
     }
 
+    /// Counts plans as rejected; the first rejection of a rule is its example.
     pub fn reject(&mut self, rejection: &Rejection, plans: u64) {
         if plans > 0 {
             *self.of_rule(rejection.rule(), || rejection.to_string()) += plans;
@@ -134,6 +140,7 @@ impl Counts {
         known.map(|(_, count, _)| *count += plans).is_some()
     }
 
+    /// Counts of rejected plans, by the names of the rules.
     pub fn rejections(&self) -> Vec<RuleCount> {
         let rule = |&(rule, count, ref example): &(&'static str, u64, String)| RuleCount {
             rule,
@@ -145,6 +152,7 @@ impl Counts {
         all
     }
 
+    /// Adds the counts of another part of the search.
     pub fn add(&mut self, other: Self) {
         let Self { evaluated, simulated, dominated, flow, sharding, rejected } = other;
         self.evaluated += evaluated;
