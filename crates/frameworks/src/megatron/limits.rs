@@ -25,7 +25,7 @@ pub const LIMITS: Limits = Limits {
     title: "Megatron-LM",
     family: Family::Megatron,
     also: &[],
-    values: release::values,
+    values,
     names_stages: release::lists_stages, // `--pipeline-model-parallel-layout`
     own_split: None,
     problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),
@@ -34,6 +34,11 @@ pub const LIMITS: Limits = Limits {
     optimizer_on_host: &[offload::optimizer, release::on_host],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
 };
+
+fn values(problem: &Problem) -> Vec<&'static str> {
+    let of_dense = (!problem.model().is_moe()).then_some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full");
+    release::values(problem).chain(of_dense).collect()
+}
 
 /// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases.
 pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {

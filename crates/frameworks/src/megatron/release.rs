@@ -16,69 +16,65 @@ struct Feature {
     first: u32,
     /// Name in prose.
     name: &'static str,
+    /// Values of its key without it; `None` where they depend on other keys.
+    without: Option<&'static str>,
     /// Text `key=value` of the setting by which a plan uses it, and the nearest plan without it; `None` where the plan does not.
     used: fn(&Problem, &Plan) -> Option<(String, Plan)>,
 }
 
 /// Features of tensor, context and expert parallelism and of recomputation.
 const SHAPE: &[Feature] = &[
-    Feature { first: 1, name: "sequence parallelism", used: sequence_parallel },
-    Feature { first: 1, name: "recomputation of attention's core", used: recomputed_core },
-    Feature { first: 4, name: "context parallelism", used: context },
-    Feature { first: 4, name: "expert parallelism", used: experts },
-    Feature { first: 10, name: "`--cp-comm-type`", used: context_kind },
-    Feature { first: 12, name: "`--recompute-modules`", used: modules },
-    Feature { first: 12, name: "DeepEP", used: fused_exchange },
+    Feature { first: 1, name: "sequence parallelism", without: Some("sp=off"), used: sequence_parallel },
+    Feature {
+        first: 1,
+        name: "recomputation of attention's core",
+        without: Some("recompute=none,full"),
+        used: recomputed_core,
+    },
+    Feature { first: 4, name: "context parallelism", without: Some("cp=1"), used: context },
+    Feature { first: 4, name: "expert parallelism", without: Some("ep=1"), used: experts },
+    Feature { first: 10, name: "`--cp-comm-type`", without: Some("cp-kind=p2p"), used: context_kind },
+    Feature { first: 12, name: "`--recompute-modules`", without: Some("recompute=none,core_attn,full"), used: modules },
+    Feature { first: 12, name: "DeepEP", without: Some("dispatcher=alltoall"), used: fused_exchange },
 ];
 
 /// Features of the whole plan.
 const PLAN: &[Feature] = &[
-    Feature { first: 5, name: "`cpu_offloading`", used: activations_on_host },
-    Feature { first: 9, name: "other layers on the first and the last rank", used: ends },
-    Feature { first: LISTED_STAGES, name: "`--pipeline-model-parallel-layout`", used: stages },
+    Feature { first: 5, name: "`cpu_offloading`", without: Some("offload-activations=0"), used: activations_on_host },
+    Feature { first: 9, name: "other layers on the first and the last rank", without: Some("split=even"), used: ends },
+    Feature {
+        first: LISTED_STAGES,
+        name: "`--pipeline-model-parallel-layout`",
+        without: Some("split!=cost-balanced"),
+        used: stages,
+    },
 ];
 
 /// Features of optimizer states on the host.
-const ON_HOST: &[Feature] = &[Feature { first: 12, name: "`--optimizer-cpu-offload`", used: optimizer_on_host }];
+const ON_HOST: &[Feature] = &[Feature {
+    first: 12,
+    name: "`--optimizer-cpu-offload`",
+    without: Some("offload-optimizer=0"),
+    used: optimizer_on_host,
+}];
 
 /// Features of sharding and rank order.
 const SHARDING: &[Feature] = &[
-    Feature { first: 1, name: "the distributed optimizer", used: distributed_optimizer },
-    Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", used: data_outermost },
-    Feature { first: 10, name: "another tensor parallelism of experts", used: expert_tensor },
-    Feature { first: 10, name: "`--num-distributed-optimizer-instances`", used: optimizer_instances },
-    Feature { first: 12, name: "Megatron-FSDP", used: fsdp },
+    Feature { first: 1, name: "the distributed optimizer", without: Some("zero=0"), used: distributed_optimizer },
+    Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", without: Some("order=tp-cp-ep-dp-pp"), used: data_outermost },
+    Feature { first: 10, name: "another tensor parallelism of experts", without: None, used: expert_tensor },
+    Feature { first: 10, name: "`--num-distributed-optimizer-instances`", without: None, used: optimizer_instances },
+    Feature { first: 12, name: "Megatron-FSDP", without: Some("zero!=2,3"), used: fsdp },
 ];
 
 /// First release whose files list the layers of each stage, by its number.
 const LISTED_STAGES: u32 = 13;
 
-/// Values of a plan's keys, as [`Limits::values`](meshwright_planner::limits::Limits) has them, of releases before a number.
-const VALUES_BEFORE: &[(u32, &str)] = &[
-    (1, "sp=off"),
-    (1, "zero=0"),
-    (4, "cp=1"),
-    (4, "ep=1"),
-    (5, "offload-activations=0"),
-    (7, "order=tp-cp-ep-dp-pp"),
-    (9, "split=even"),
-    (10, "cp-kind=p2p"),
-    (12, "zero!=2,3"),
-    (12, "dispatcher=alltoall"),
-    (12, "offload-optimizer=0"),
-    (LISTED_STAGES, "split!=cost-balanced"),
-];
-
-/// Values of a plan's keys that the stack's release has. Features that depend on several keys are left to the obstacles.
-pub(super) fn values(problem: &Problem) -> Vec<&'static str> {
-    let is_before = |first: u32| release_before(problem, first).is_some();
-    let recompute = match (is_before(1), is_before(12), problem.model().is_moe()) {
-        (true, ..) => Some("recompute=none,full"),
-        (false, true, _) => Some("recompute=none,core_attn,full"),
-        (false, false, false) => Some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"),
-        (false, false, true) => None,
-    };
-    VALUES_BEFORE.iter().filter(|(first, _)| is_before(*first)).map(|(_, value)| *value).chain(recompute).collect()
+/// Values of a plan's keys that the stack's release has, as [`Limits::values`](meshwright_planner::limits::Limits) has them; of two for
+/// one key the first is the narrower.
+pub(super) fn values(problem: &Problem) -> impl Iterator<Item = &'static str> {
+    let all = [SHAPE, PLAN, ON_HOST, SHARDING].into_iter().flatten();
+    all.filter(|feature| release_before(problem, feature.first).is_some()).filter_map(|feature| feature.without)
 }
 
 /// Whether files of the stack's release list the layers of each stage.
