@@ -163,6 +163,7 @@ impl QuestionOptions {
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }
+        // Pairs of runs of specification §2.8.
         if model.is_moe() && self.imbalance <= 1.0 {
             assumed.push("--imbalance 1 (balanced routing; real routing has taken 4 to 24 % longer)".into());
         }

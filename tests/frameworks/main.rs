@@ -25,6 +25,7 @@ mod import_swift;
 mod import_torchtitan;
 mod lint;
 mod lint_devices;
+mod lint_values;
 mod releases;
 mod run_python;
 mod sbatch;

@@ -18,6 +18,25 @@ fn code(text: &str) -> String {
     text[..tested].lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
+/// Items of a list in braces, from behind its opening brace on; lists inside of items stay whole.
+pub(super) fn items(list: &str) -> Vec<String> {
+    let (mut depth, mut items) = (0, vec![String::new()]);
+    for c in list.chars() {
+        match c {
+            '}' if depth == 0 => break,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            items.push(String::new());
+        } else if let Some(item) = items.last_mut() {
+            item.push(c);
+        }
+    }
+    items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
 /// Paths of a tree such as `a::{b, c::{d, e}}`, one for each leaf.
 fn leaves(tree: &str, before: &str, into: &mut Vec<String>) {
     let tree = tree.trim();
@@ -26,22 +45,7 @@ fn leaves(tree: &str, before: &str, into: &mut Vec<String>) {
         into.push(format!("{before}{}", path.trim_end_matches("::self")));
         return;
     };
-    let (mut depth, mut item) = (0, String::new());
-    for c in list.chars() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                leaves(&item, &format!("{before}{head}"), into);
-                item.clear();
-                continue;
-            }
-            _ => {}
-        }
-        item.push(c);
-    }
-    if !item.trim().is_empty() {
+    for item in items(list) {
         leaves(&item, &format!("{before}{head}"), into);
     }
 }

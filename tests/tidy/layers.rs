@@ -85,23 +85,7 @@ fn used_modules(text: &str) -> BTreeSet<String> {
             used.insert(ident(rest));
             continue;
         };
-        let mut depth = 0;
-        let mut item = String::new();
-        for c in list.chars() {
-            match c {
-                '{' => depth += 1,
-                '}' if depth == 0 => break,
-                '}' => depth -= 1,
-                ',' if depth == 0 => {
-                    used.insert(ident(item.trim()));
-                    item.clear();
-                    continue;
-                }
-                _ => {}
-            }
-            item.push(c);
-        }
-        used.insert(ident(item.trim()));
+        used.extend(cycles::items(list).iter().map(|item| ident(item)));
     }
     used.remove("");
     used

@@ -286,8 +286,8 @@ impl Costs<'_> {
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. Of the plan's sharding nothing is read. ZeRO 2 reduces whenever the backward passes of a virtual stage end ([`Windows::run`]), all but the
-    /// last time behind the next ones. Source: specification §5.2 with version 1.1.
+    /// nb = layers of a rank. The stage is `zero`; of the plan's sharding nothing is read. ZeRO 2 reduces whenever the backward passes
+    /// of a virtual stage end ([`Windows::run`]), all but the last time behind the next ones. Source: specification §5.2 with version 1.1.
     pub(super) fn exposed_exchange(
         &self,
         plan: &Plan,
