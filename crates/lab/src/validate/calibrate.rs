@@ -14,7 +14,7 @@ use super::weights::{OF_SOURCE, outwards};
 use super::{choice, cross, memory};
 use crate::runs::{Prediction, Row};
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass, Table};
+use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass, Stacks, Table};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
@@ -47,22 +47,26 @@ pub fn calibrate(
         known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
     // Peaks depend on what a framework allocates, which its source states: the folds hold them as well as sources would.
     let families = memory::families(&admitted)?;
+    let stacks = |experts| {
+        let of_kind: Vec<PredictedRun> = admitted.iter().filter(|sample| sample.is_moe() == experts).copied().collect();
+        names(&of_kind, |prediction| prediction.stack.clone())
+    };
     let classes = RunClass::all().map(|class| Some(OfClass { class, time: quantiles(&time, class)? }));
     Some(Table {
         name: name.to_owned(),
         date: date.to_owned(),
         source: "published-runs".into(),
         fit: sets.fit().map_or_else(|| "none".to_owned(), |fit| fit.name.clone()),
-        stacks: names(&admitted, |prediction| prediction.stack.clone()),
         gpus: names(&admitted, |prediction| prediction.gpu.clone()),
+        stacks: Stacks { dense: stacks(false), moe: stacks(true) },
         apart: apart(&admitted),
         classes: classes.collect::<Option<Vec<OfClass>>>()?,
         families,
     })
 }
 
-/// Residuals of step times, by predictions without the run's source. A stack (GPU) counts as known where
-/// another source has runs of it.
+/// Residuals of step times, by predictions without the run's source. A GPU counts as known where another source has runs of it, a
+/// stack where another has runs of it with a model of the same kind, dense or mixture.
 fn residuals(
     rows: &[Row],
     sets: &Overrides,
@@ -75,8 +79,8 @@ fn residuals(
     let samples = samples(&own, &predictions);
     let counted: Vec<&PredictedRun> =
         samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();
-    let elsewhere = |sample: &PredictedRun, of: fn(&Prediction) -> &Option<String>| {
-        counted.iter().any(|other| other.set() != sample.set() && of(other.prediction) == of(sample.prediction))
+    let elsewhere = |sample: &PredictedRun, alike: fn(&PredictedRun, &PredictedRun) -> bool| {
+        counted.iter().any(|other| other.set() != sample.set() && alike(other, sample))
     };
     let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
     for sample in counted.iter().filter(|sample| sample.measured().is_some()) {
@@ -85,8 +89,8 @@ fn residuals(
     let of = |sample: &&PredictedRun| {
         let class = RunClass {
             experts: sample.is_moe(),
-            known_stack: elsewhere(sample, |of| &of.stack),
-            known_gpu: elsewhere(sample, |of| &of.gpu),
+            known_stack: elsewhere(sample, |a, b| a.prediction.stack == b.prediction.stack && a.is_moe() == b.is_moe()),
+            known_gpu: elsewhere(sample, |a, b| a.prediction.gpu == b.prediction.gpu),
             near_limit: sample.prediction.near_limit.unwrap_or(false),
         };
         let share = shares.get(sample.set()).map_or(1.0, |share| share.powf(OF_SOURCE - 1.0));

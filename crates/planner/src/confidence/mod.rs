@@ -17,7 +17,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
-pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Table};
+pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -31,9 +31,10 @@ const NEAR_LIMIT: f64 = 0.9;
 /// Class of a plan, which selects the published errors that apply.
 pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClass {
     let gpu = &problem.cluster().gpu;
+    let experts = problem.model().is_moe();
     RunClass {
-        experts: problem.model().is_moe(),
-        known_stack: table.stacks.contains(&problem.stack().name),
+        experts,
+        known_stack: table.stacks.include(&problem.stack().name, experts),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
         near_limit: footprint.device() > gpu.hbm.value * NEAR_LIMIT,
     }

@@ -17,7 +17,7 @@ const ENDS: (f64, f64) = (0.05, 0.95);
 pub struct RunClass {
     /// Whether the model routes tokens to experts.
     pub experts: bool,
-    /// Whether the calibration includes runs of this stack.
+    /// Whether the calibration includes runs of this stack with models of this kind.
     pub known_stack: bool,
     /// Whether the calibration includes runs of this GPU.
     pub known_gpu: bool,
@@ -40,11 +40,11 @@ impl RunClass {
 impl std::fmt::Display for RunClass {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         let Self { experts, known_stack, known_gpu, near_limit } = *self;
+        let kind = if experts { "MoE" } else { "dense" };
+        let stack = if known_stack { "known stack".to_owned() } else { format!("stack without {kind} data") };
         write!(
             f,
-            "{}, {} stack, GPU {} data{}",
-            if experts { "MoE" } else { "dense" },
-            if known_stack { "known" } else { "unknown" },
+            "{kind}, {stack}, GPU {} data{}",
             if known_gpu { "with" } else { "without" },
             if near_limit { ", near the memory limit" } else { "" }
         )
@@ -181,6 +181,25 @@ pub struct OfFamily {
     pub memory: Quantiles,
 }
 
+/// Names of the stacks in the calibration runs, by kind of model: what a stack's dense runs show says little about its kernels and
+/// exchanges of experts.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stacks {
+    /// Stacks with runs of dense models.
+    pub dense: Vec<String>,
+    /// Stacks with runs of models that route tokens to experts.
+    pub moe: Vec<String>,
+}
+
+impl Stacks {
+    /// Whether the calibration includes runs of a stack with models of a kind.
+    pub fn include(&self, stack: &str, experts: bool) -> bool {
+        let of_kind = if experts { &self.moe } else { &self.dense };
+        of_kind.iter().any(|name| name == stack)
+    }
+}
+
 /// Table of prediction errors by class, with its provenance.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -193,10 +212,10 @@ pub struct Table {
     pub source: String,
     /// Fit that was in use when the errors were measured.
     pub fit: String,
-    /// Names of the stacks in the calibration runs.
-    pub stacks: Vec<String>,
     /// Names of the GPUs in the calibration runs.
     pub gpus: Vec<String>,
+    /// Names of the stacks in the calibration runs.
+    pub stacks: Stacks,
     /// Difference that tells plans apart.
     pub apart: Apart,
     /// Quantiles of step times of every class.
