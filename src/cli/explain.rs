@@ -9,7 +9,7 @@ use super::files::{ForceArgs, check_free, write};
 use super::format::OutputFormat;
 use super::plan::html;
 use super::progress::Progress;
-use super::why_not::why_not;
+use super::why_not::{nearest_launchable, why_not};
 use super::{Outcome, output, pooled};
 use crate::question::{ExplainQuestion, Explanation, Subject};
 use crate::report::html::{HtmlReport, code, figures, paragraph, plan_sections, step_drawing};
@@ -17,7 +17,6 @@ use crate::report::{Sheet, answer, explain, placed, trace, transfers};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::pools::Pooled;
-use meshwright_planner::search::nearest_feasible;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -151,9 +150,9 @@ fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
     pooled::explain(pooled, args.asked.plan.as_deref(), args.format)
 }
 
-/// Reports the nearest feasible plan on stderr.
+/// Reports the nearest feasible plan that the stack's framework can launch, on stderr.
 fn nearest(costs: &Costs, plan: &Plan, effort: &EffortLimits) {
-    if let Some(near) = nearest_feasible(costs, plan, &|_, _| effort.control()) {
+    if let Some(near) = nearest_launchable(costs, plan, effort) {
         output::talk(&format!("nearest feasible plan: {}, {} per step", near.plan, near.step.total()));
     }
 }

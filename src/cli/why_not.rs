@@ -28,11 +28,17 @@ pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortL
         )]);
     }
     let mut sheets = vec![explain::reasons(&rejections)];
-    if let Some(near) = nearest_feasible(costs, &plan, &|_, _| effort.control()) {
+    if let Some(near) = nearest_launchable(costs, &plan, effort) {
         output::talk(&format!("--why-not: {other} does not run; the nearest feasible plan is compared"));
         sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &Remark::None));
     }
     Ok(sheets)
+}
+
+/// Nearest feasible plan to a plan that does not run, among those that the stack's framework can launch.
+pub fn nearest_launchable(costs: &Costs, plan: &Plan, effort: &EffortLimits) -> Option<Evaluation> {
+    let launchable = |restrictions: &mut Restrictions| frameworks::keep_launchable(restrictions, costs.problem);
+    nearest_feasible(costs, plan, &launchable, &|_, _| effort.control())
 }
 
 /// Settings of a plan's text.
@@ -62,11 +68,11 @@ fn completed(costs: &Costs, text: &str, effort: &EffortLimits) -> Option<Evaluat
     ranking.evaluations.into_iter().next()
 }
 
-/// The remark on a legal plan that the framework of the stack cannot express.
+/// The remark on a legal plan that the stack's release or its framework cannot run.
 fn refused(costs: &Costs, plan: &Plan) -> Remark {
-    let limits = frameworks::of_stack(costs.problem).map(|framework| framework.limits);
-    let obstacle = limits.and_then(|limits| Some((limits, limits.plan_obstacle(costs.problem, plan)?)));
-    obstacle.map_or(Remark::None, |(limits, obstacle)| Remark::Refused(format!("{limits} cannot run {obstacle}")))
+    let problem = costs.problem;
+    let of_files = || frameworks::files_refusal(frameworks::of_stack(problem)?.limits, problem, plan);
+    frameworks::release_refusal(problem, plan).or_else(of_files).map_or(Remark::None, Remark::Refused)
 }
 
 /// Settings of a plan that a text leaves open.

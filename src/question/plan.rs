@@ -118,7 +118,8 @@ impl PlanOptions {
         ])
     }
 
-    /// Restrictions of the space: those that the user names, and those of the framework whose files the plans must suit.
+    /// Restrictions of the space: those that the user names, those of the framework whose files the plans must suit, and where no
+    /// framework is named, those of the stack's release.
     ///
     /// # Errors
     ///
@@ -142,9 +143,12 @@ impl PlanOptions {
             (_, Some(framework)) => restrictions.for_limits(framework.limits, problem),
             (Some(name), None) => restrictions.for_family(family(name)?),
             (None, None) if frameworks::of_stack(problem).is_none() => {
-                frameworks::keep_launchable(&mut restrictions, problem);
+                frameworks::keep_settings(&mut restrictions, problem);
             }
             (None, None) => {}
+        }
+        if self.framework.is_none() {
+            restrictions.for_release(problem);
         }
         Ok(restrictions)
     }

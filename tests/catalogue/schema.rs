@@ -14,7 +14,7 @@ use meshwright::gpu::{
 };
 use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
-use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, Stack};
+use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, ReleaseLimit, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -75,6 +75,7 @@ fn keys_of_stacks() {
     same::<Overlap>(&stack["$defs"]["Overlap"]);
     same::<Quirks>(&stack["$defs"]["Quirks"]);
     same::<MemoryUse>(&stack["$defs"]["MemoryUse"]);
+    same::<ReleaseLimit>(&stack["$defs"]["ReleaseLimit"]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Plans by release: what the Megatron core of a stack does not have yet is refused, with the nearest plan without it.
 
 use crate::random::{plans, spec};
+use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
-use meshwright::frameworks::{MEGATRON, launchable};
+use meshwright::frameworks::{MEGATRON, launchable, release_refusal};
+use meshwright::limits::release_obstacle;
 use meshwright::search::{SearchOptions, search};
 use meshwright::space::parse_plan;
 
@@ -71,4 +73,81 @@ fn old_stacks_name_plans_of_their_release() {
             }
         }
     }
+}
+
+/// Model, stack, plan, and why the release does not run it; none where it does.
+const STATED: &[(&str, &str, &str, Option<&str>)] = &[
+    (
+        "mixtral-8x7b",
+        "torchtitan-2024",
+        "ep=8 zero=3",
+        Some("ep=8: expert parallelism came to torchtitan in July 2025"),
+    ),
+    ("mixtral-8x7b", "torchtitan-2025", "ep=8 zero=3", None),
+    ("llama3-8b", "torchtitan-2024", "cp=2 cp-kind=allgather zero=3", None),
+    ("llama3-8b", "megatron-deepspeed-2022", "tp=2 sp=on", Some("sp=on: BLOOM's code has no sequence parallelism")),
+    (
+        "llama3-8b",
+        "megatron-deepspeed-2022",
+        "recompute=core_attn",
+        Some("recompute=core_attn: BLOOM's code recomputes"),
+    ),
+    ("llama3-8b", "megatron-deepspeed-2023", "tp=2 sp=on recompute=core_attn", None),
+    ("llama3-8b", "megatron-deepspeed-2023", "cp=2 cp-kind=a2a", Some("cp=2: DeepSpeed-Ulysses came in August 2023")),
+    ("llama3-8b", "foundry-2023", "tp=2 zero=3", Some("tp=2: tensor parallelism came to llm-foundry")),
+];
+
+/// The limits that a stack's file states, whether or not files are written for its framework.
+#[test]
+fn what_a_stack_says_its_release_lacks_is_refused() {
+    for (model, stack, text, why) in STATED {
+        let problem = spec(model, "dgx-h100-64", stack, 128, 4096).problem();
+        let plan = parse_plan(text, &problem).unwrap();
+        let found = release_obstacle(&problem, &plan);
+        match why {
+            None => assert_eq!(found, None, "{stack} {text}"),
+            Some(start) => {
+                let found = found.unwrap_or_else(|| panic!("{stack} has {text}"));
+                assert!(found.to_string().starts_with(start), "{stack} {text}: {found}");
+                let near = found.instead.unwrap_or_else(|| panic!("{stack} {text}: no nearest plan"));
+                assert_eq!(release_obstacle(&problem, &near), None, "{near}");
+                let said = release_refusal(&problem, &plan).unwrap();
+                assert!(said.contains(" cannot run ") && said.contains(start), "{said}");
+            }
+        }
+    }
+}
+
+/// Plans recommended on stacks that state limits keep to them.
+#[test]
+fn recommended_plans_keep_to_stated_limits() {
+    for stack in
+        ["torchtitan-2024", "megatron-deepspeed-2022", "megatron-deepspeed-2023", "internevo-2023", "foundry-2023"]
+    {
+        for (model, seq_len) in [("llama2-13b", 4096), ("llama3-8b", 65_536), ("mixtral-8x7b", 4096)] {
+            let problem = spec(model, "dgx-h100-64", stack, 128, seq_len).problem();
+            let options = SearchOptions { top: 5, restrictions: launchable(&problem) };
+            for evaluation in search(&problem, &options, &|_, _| {}).evaluations {
+                assert_eq!(release_obstacle(&problem, &evaluation.plan), None, "{stack}: {}", evaluation.plan);
+            }
+        }
+    }
+}
+
+/// A stack of one's own states limits too, and a value that no plan has is named.
+#[test]
+fn a_stack_of_ones_own_states_limits() {
+    let limited = |values: &str| {
+        let file = std::env::temp_dir().join(format!("limits-{}-{}.toml", std::process::id(), values.len()));
+        let text = format!(
+            "like = \"nemo-25\"\nname = \"Ours\"\n\n[[limits]]\nvalues = \"{values}\"\nwhy = \"ours\"\nsource = \"own\"\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let stack = catalog::stack(file.to_str().unwrap(), &catalog::Overrides::default());
+        std::fs::remove_file(file).unwrap();
+        stack
+    };
+    assert_eq!(limited("tp=1..4").unwrap().limits[0].values, "tp=1..4");
+    let error = limited("cpp=1").unwrap_err().to_string();
+    assert!(error.contains("limits: there is no `cpp` to fix or forbid"), "{error}");
 }

@@ -16,11 +16,13 @@ mod gather;
 mod memory;
 mod quirks;
 mod ranges;
+mod release_limit;
 
 pub use core_release::CoreRelease;
 pub use gather::TpGather;
 pub use memory::MemoryUse;
 pub use quirks::Quirks;
+pub use release_limit::ReleaseLimit;
 
 /// Token dispatcher of expert parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -139,6 +141,9 @@ pub struct Stack {
     pub release: String,
     /// Newest Megatron core that it stands for, whose features bound its plans; the newest of all if not stated.
     pub megatron_core: Option<CoreRelease>,
+    /// Values of a plan's keys that bound its plans, where the release lacks what later ones have.
+    #[serde(default)]
+    pub limits: Vec<ReleaseLimit>,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,

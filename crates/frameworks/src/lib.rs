@@ -44,5 +44,8 @@ pub use nanotron::NANOTRON;
 pub use olmo_core::OLMO_CORE;
 pub use primus::PRIMUS;
 pub use sizes::{SharedMixer, Sizes};
-pub use table::{FRAMEWORKS, framework_of, keep_launchable, launchable, named, names, of_family, of_stack};
+pub use table::{
+    FRAMEWORKS, files_refusal, framework_of, keep_launchable, keep_settings, launchable, named, names, of_family,
+    of_stack, release_refusal,
+};
 pub use torchtitan::TORCHTITAN;

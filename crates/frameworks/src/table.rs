@@ -16,8 +16,10 @@ use crate::nanotron::NANOTRON;
 use crate::olmo_core::OLMO_CORE;
 use crate::primus::PRIMUS;
 use crate::torchtitan::TORCHTITAN;
+use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
+use meshwright_planner::limits::{Limits, release_obstacle};
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
@@ -59,14 +61,31 @@ pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
     of_family(problem.stack().family).find(|framework| framework.limits.problem_obstacles(problem).is_empty())
 }
 
-/// Keeps plans to what the files of a problem's stack can launch; where they cannot say the model, to their settings. Nothing is
-/// left out on stacks without files.
+/// Keeps plans to what the stack's release has and what the files of the stack can launch; where they cannot say the model, to
+/// their settings. On stacks without files the release alone bounds plans.
 pub fn keep_launchable(restrictions: &mut Restrictions, problem: &Problem) {
-    if let Some(framework) = of_stack(problem) {
-        restrictions.for_limits(framework.limits, problem);
-    } else if let Some(framework) = of_family(problem.stack().family).next() {
+    match of_stack(problem) {
+        Some(framework) => restrictions.for_limits(framework.limits, problem),
+        None => keep_settings(restrictions, problem),
+    }
+    restrictions.for_release(problem);
+}
+
+/// Keeps plans to the settings that the files of a problem's stack have; nothing is left out on stacks without files.
+pub fn keep_settings(restrictions: &mut Restrictions, problem: &Problem) {
+    if let Some(framework) = of_family(problem.stack().family).next() {
         restrictions.for_settings(framework.limits, problem);
     }
+}
+
+/// Why the release of a problem's stack does not run a plan, as a clause with its subject; none where it does.
+pub fn release_refusal(problem: &Problem, plan: &Plan) -> Option<String> {
+    Some(format!("{} cannot run {}", problem.stack().name, release_obstacle(problem, plan)?))
+}
+
+/// Why the files of a framework cannot express a plan, as a clause with its subject; none where they can.
+pub fn files_refusal(limits: &Limits, problem: &Problem, plan: &Plan) -> Option<String> {
+    Some(format!("{limits} cannot run {}", limits.plan_obstacle(problem, plan)?))
 }
 
 /// Restrictions to plans that the files of a problem's stack can launch.

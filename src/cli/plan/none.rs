@@ -8,6 +8,7 @@ use crate::question::{PlanAnswer, PlanQuestion, counts};
 use crate::report::plans;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
+use meshwright_frameworks as frameworks;
 use meshwright_planner::limits::Limits;
 use meshwright_planner::space::{check, parse_plan};
 
@@ -24,7 +25,8 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
     }
-    let reasons = nearest_to_fixed(problem, fix, answer.options.restrictions.limits());
+    let limits = answer.options.restrictions.limits();
+    let reasons = nearest_to_fixed(problem, fix, limits, question.plans.framework.is_none());
     if !reasons.is_empty() {
         output::talk(&format!("--fix {}: {}", fix.join(" --fix "), reasons.join("; ")));
     }
@@ -38,15 +40,15 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     Ok(Outcome::NoPlan)
 }
 
-/// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework; empty if nothing is fixed,
-/// or to ranges or lists.
-fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>) -> Vec<String> {
+/// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework or, where that bounds plans,
+/// by the stack's release; empty if nothing is fixed, or to ranges or lists.
+fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>, of_release: bool) -> Vec<String> {
     let Ok(plan) = parse_plan(&fix.join(" "), problem) else { return Vec::new() };
     if fix.is_empty() {
         return Vec::new();
     }
     let rejections = check(&Costs::new(problem), &plan).into_iter().map(|why| why.to_string());
-    let obstacle =
-        limits.and_then(|limits| Some(format!("{limits} cannot run {}", limits.plan_obstacle(problem, &plan)?)));
-    rejections.chain(obstacle).collect()
+    let of_release = of_release.then(|| frameworks::release_refusal(problem, &plan)).flatten();
+    let of_files = || frameworks::files_refusal(limits?, problem, &plan);
+    rejections.chain(of_release.or_else(of_files)).collect()
 }

@@ -7,6 +7,7 @@ use super::error::{CatalogError, EntryKind};
 use super::overrides::Overrides;
 use super::read::fitted;
 use super::{files, hf, like, read};
+use crate::limits::check_release;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::{Model, ModelFile};
 use meshwright_engine::money::Market;
@@ -134,7 +135,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
     let stack: Stack =
         read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
-    match stack.check() {
+    match stack.check().and_then(|()| check_release(&stack)) {
         Ok(()) => Ok(stack),
         Err(why) => Err(invalid(text, EntryKind::Stack, sets, &why)),
     }

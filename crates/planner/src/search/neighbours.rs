@@ -61,10 +61,12 @@ const PIPELINE: [&str; 4] = ["mbs", "schedule", "vpp", "split"];
 const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
 
 /// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
-/// recomputation, then sharding and offload, then micro-batch and schedule, then the pipeline, and last everything.
+/// recomputation, then sharding and offload, then micro-batch and schedule, then the pipeline, and last everything. `restrict` adds
+/// restrictions that hold whatever is free.
 pub fn nearest_feasible(
     costs: &Costs,
     plan: &Plan,
+    restrict: &dyn Fn(&mut Restrictions),
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Option<Evaluation> {
     let steps: [&[&[&str]]; 6] =
@@ -79,6 +81,7 @@ pub fn nearest_feasible(
                 }
             }
         }
+        restrict(&mut restrictions);
         best(costs, restrictions, control)
     })
 }

@@ -2,64 +2,13 @@
 
 use super::unproven::Unproven;
 use crate::limits::Limits;
+use crate::limits::rule::{Rule, Value, Values, WORDS};
 use meshwright_engine::plan::Recompute;
-use meshwright_engine::plan::text::{self, parse_recompute};
+use meshwright_engine::plan::text::parse_recompute;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
-use meshwright_engine::suggest;
-
-/// Values of one key, from one `--fix` or `--forbid`.
-#[derive(Clone, Debug, PartialEq)]
-struct Rule {
-    key: String,
-    values: Values,
-}
-
-/// Allowed or forbidden values of a key.
-#[derive(Clone, Debug, PartialEq)]
-enum Values {
-    /// Numbers from the first to the second, inclusive.
-    Range(u32, u32),
-    /// Words, one of which must match.
-    Words(Vec<String>),
-}
-
-impl Rule {
-    fn matches(&self, value: Value) -> bool {
-        match (&self.values, value) {
-            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(&n),
-            (Values::Words(words), Value::Number(n)) => words.iter().any(|word| *word == n.to_string()),
-            (Values::Words(words), Value::Word(text)) => words.iter().any(|word| word == text),
-            (Values::Range(from, to), Value::Word(text)) => from == to && text == from.to_string(),
-        }
-    }
-}
-
-/// Value of a key in a plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Value<'v> {
-    Number(u32),
-    Word(&'v str),
-}
-
-/// Keys whose values are numbers.
-const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
-/// Keys whose values are words.
-const WORDS: [&str; 11] = [
-    "sp",
-    "cp-kind",
-    "schedule",
-    "split",
-    "zero",
-    "reshard",
-    "recompute",
-    "offload-optimizer",
-    "offload-activations",
-    "dispatcher",
-    "order",
-];
 
 /// Values that plans must have, values that they must not have, and the framework that must run them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,7 +27,7 @@ impl Restrictions {
     ///
     /// Names the unknown key, or the value that the key cannot have.
     pub fn fix(&mut self, item: &str) -> Result<(), String> {
-        let rule = parse(item)?;
+        let rule = Rule::parse(item)?;
         if self.fixed.iter().any(|known| known.key == rule.key) {
             return Err(format!("`{}` is fixed twice", rule.key));
         }
@@ -92,7 +41,7 @@ impl Restrictions {
     ///
     /// Names the unknown key, or the value that the key cannot have.
     pub fn forbid(&mut self, item: &str) -> Result<(), String> {
-        self.forbidden.push(parse(item)?);
+        self.forbidden.push(Rule::parse(item)?);
         Ok(())
     }
 
@@ -115,11 +64,17 @@ impl Restrictions {
         self.keep_values(limits, problem, |key| WORDS.contains(&key) || key == "etp");
     }
 
+    /// Keeps only plans that the release of a problem's stack runs, by the stack's [`ReleaseLimit`](meshwright_engine::stack::ReleaseLimit)s.
+    pub fn for_release(&mut self, problem: &Problem) {
+        let limits = &problem.stack().limits;
+        self.fixed.extend(limits.iter().filter_map(|limit| Rule::parse(&limit.values).ok()));
+    }
+
     /// Fixes each key that is not fixed already and that `is_kept` names to the values that a framework's files have of it.
     fn keep_values(&mut self, limits: &Limits, problem: &Problem, is_kept: fn(&str) -> bool) {
         for item in (limits.values)(problem) {
             let is_lacking = item.contains("!=");
-            let Ok(rule) = parse(&item.replace("!=", "=")) else { continue };
+            let Ok(rule) = Rule::parse(&item.replace("!=", "=")) else { continue };
             if self.fixes(&rule.key) || !is_kept(&rule.key) {
                 continue;
             }
@@ -134,7 +89,7 @@ impl Restrictions {
     /// Leaves out the mechanisms that no published run has shown on this problem, but for keys that are fixed.
     pub fn proven_only(&mut self, problem: &Problem) {
         for mechanism in Unproven::on(problem).filter(|mechanism| !self.fixes(mechanism.key)).collect::<Vec<_>>() {
-            let rule = mechanism.forbidden_on(problem).and_then(|item| parse(&item).ok());
+            let rule = mechanism.forbidden_on(problem).and_then(|item| Rule::parse(&item).ok());
             self.forbidden.extend(rule);
         }
     }
@@ -225,66 +180,6 @@ impl Restrictions {
             Values::Range(..) => Vec::new(),
         };
         self.fixed.iter().filter(|rule| rule.key == key).flat_map(words).collect()
-    }
-}
-
-fn parse(item: &str) -> Result<Rule, String> {
-    let (key, text) = item.split_once('=').ok_or_else(|| format!("`{item}` is not key=value, such as tp=8"))?;
-    let (key, text) = (key.trim(), text.trim());
-    let bad = || format!("{key}={text}: write a whole number above 0, or a range such as 1..64");
-    if NUMBERS.contains(&key) {
-        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(bad);
-        let values = if let Some((from, to)) = text.split_once("..") {
-            let (from, to) = (number(from)?, number(to.trim_start_matches('='))?);
-            if from > to {
-                return Err(format!("{key}={text}: the range is empty"));
-            }
-            Values::Range(from, to)
-        } else if text.contains(',') {
-            Values::Words(text.split(',').map(|n| number(n).map(|n| n.to_string())).collect::<Result<_, _>>()?)
-        } else {
-            let n = number(text)?;
-            Values::Range(n, n)
-        };
-        return Ok(Rule { key: key.to_owned(), values });
-    }
-    if WORDS.contains(&key) {
-        let mut words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-        for word in &mut words {
-            known_word(key, word)?;
-            if key == "split" {
-                // Normalised to the text of a plan.
-                *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
-            }
-        }
-        return Ok(Rule { key: key.to_owned(), values: Values::Words(words) });
-    }
-    let keys = NUMBERS.into_iter().chain(WORDS);
-    Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
-}
-
-/// Checks that a key can have a word.
-fn known_word(key: &str, word: &str) -> Result<(), String> {
-    let known: Vec<&str> = match key {
-        "sp" | "reshard" => vec!["on", "off"],
-        "split" => return Ok(()), // `parse` reads it
-        "offload-optimizer" | "offload-activations" => {
-            return match word.parse::<f64>() {
-                Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),
-                Ok(_) | Err(_) => Err(format!("{key}={word}: write a share between 0 and 1")),
-            };
-        }
-        "cp-kind" => text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
-        "schedule" => Schedule::NAMES.to_vec(),
-        "zero" => text::ZERO.iter().map(|(name, _)| *name).collect(),
-        "dispatcher" => text::DISPATCHERS.iter().map(|(name, _)| *name).collect(),
-        "order" => text::ORDERS.iter().map(|(name, _)| *name).collect(),
-        _ => return parse_recompute(word).map(|_| ()),
-    };
-    if known.contains(&word) {
-        Ok(())
-    } else {
-        Err(format!("{key}={word}: `{word}` is not one of: {}", known.join(", ")))
     }
 }
 
