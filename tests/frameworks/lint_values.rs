@@ -3,13 +3,14 @@
 
 use super::lint::{file, json, out, run, script};
 
-/// Malformed values are named with file, line, flag, the value that was read and the one that is expected, before what follows from them.
+/// Malformed values are named with file, line, flag, the value that was read and the one that is expected, once each, before what follows from them.
 #[test]
 fn malformed_values_are_named() {
     let slips = [
         ("--tensor-model-parallel-size two --global-batch-size 512", "--tensor-model-parallel-size", "two"),
         ("--pipeline-model-parallel-size 2.5 --global-batch-size 512", "--pipeline-model-parallel-size", "2.5"),
         ("--global-batch-size 5l2", "--global-batch-size", "5l2"),
+        ("--num-layers x80 --global-batch-size 512", "--num-layers", "x80"),
     ];
     for (flags, flag, value) in slips {
         let path = script("malformed.sh", flags);
@@ -19,7 +20,7 @@ fn malformed_values_are_named() {
         let line = format!(
             "error lint-malformed.sh:4 `{flag}` has the value `{value}`; a whole number expected [wrong-value]"
         );
-        assert!(shown.contains(&line), "{shown}");
+        assert_eq!(shown.matches(&line).count(), 1, "{shown}");
         let (answer, _) = json(&path, &["--quick"]);
         assert_eq!(answer["findings"][0]["rule"], "wrong-value", "{answer}");
         assert_eq!(answer["findings"][0]["file"].as_str(), path.to_str(), "{answer}");

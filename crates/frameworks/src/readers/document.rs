@@ -285,9 +285,12 @@ impl Document {
         })
     }
 
-    /// Adds a finding.
+    /// Adds a finding, unless it stands there already.
     pub fn note(&self, finding: Finding) {
-        self.findings.borrow_mut().push(finding);
+        let mut findings = self.findings.borrow_mut();
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
     }
 
     /// Records that the value of a key is malformed.

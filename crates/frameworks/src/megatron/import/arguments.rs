@@ -302,10 +302,13 @@ impl Arguments {
         number
     }
 
-    /// Records that the value of a flag is malformed.
+    /// Records that the value of a flag is malformed, once however often it is read.
     pub fn wrong(&mut self, flag: &str, value: &str, expected: &str) {
         let place = self.place(flag);
-        self.findings.push(Finding::wrong_value(flag, value, expected).at_maybe(place.as_ref()));
+        let finding = Finding::wrong_value(flag, value, expected).at_maybe(place.as_ref());
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
     }
 
     /// The flags that nobody asked for.
