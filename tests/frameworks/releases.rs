@@ -151,3 +151,27 @@ fn a_stack_of_ones_own_states_limits() {
     let error = limited("cpp=1").unwrap_err().to_string();
     assert!(error.contains("limits: there is no `cpp` to fix or forbid"), "{error}");
 }
+
+/// Files whose flags the stack's Megatron core may lack say so.
+#[test]
+fn files_say_what_the_stacks_core_may_lack() {
+    let note = |model: &'static str, stack: &'static str, text: &str, release: Option<&'static str>| {
+        let problem = spec(model, "dgx-h100-64", stack, 128, 4096).problem();
+        let costs = Costs::new(&problem);
+        let evaluation = costs.evaluate(&parse_plan(text, &problem).unwrap());
+        let files = emit(&MEGATRON, &Request { release, ..Request::new(&costs, &evaluation) }).unwrap();
+        let said = files[0].text.lines().find(|line| line.contains(" has Megatron core ")).unwrap_or_default();
+        said.trim_start_matches("# note: ").to_owned()
+    };
+    let experts = "tp=2 ep=8 etp=1 zero=1 dispatcher=deepep";
+    assert_eq!(
+        note("mixtral-8x7b", "nemo-25", experts, None),
+        "NeMo 25.x has Megatron core 0.15, which lacks some: --release 0.15 writes its own"
+    );
+    assert_eq!(note("mixtral-8x7b", "nemo-25", experts, Some("0.15")), "");
+    assert_eq!(note("llama3-8b", "nemo-25", "tp=2 zero=1", None), "");
+    assert_eq!(
+        note("llama3-8b", "nemo-24", "tp=2 zero=1", None),
+        "NeMo 24.x has Megatron core 0.9, and flags are known from 0.12 on: check them there"
+    );
+}

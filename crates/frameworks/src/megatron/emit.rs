@@ -109,11 +109,30 @@ pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
     })
 }
 
+/// Note on flags that the Megatron core of the stack may not take: it lacks some of the file's, or is older than all whose flags are
+/// known. None where it takes them.
+fn note_on_core(request: &Request, releases: Releases) -> Option<String> {
+    let stack = request.costs.problem.stack();
+    let core = stack.megatron_core?.to_string();
+    let its_release = Releases::named(&core);
+    if its_release.is_empty() {
+        let oldest = names().first()?;
+        return Some(format!(
+            "{} has Megatron core {core}, and flags are known from {oldest} on: check them there",
+            stack.name
+        ));
+    }
+    let takes_all = !its_release.and(releases).is_empty();
+    (!takes_all)
+        .then(|| format!("{} has Megatron core {core}, which lacks some: --release {core} writes its own", stack.name))
+}
+
 fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<EmittedFile, Vec<Obstacle>> {
     let mut arguments = ArgumentGroups::new(request, sizes, hybrid);
     let release = request.release.or_else(|| names().last().copied()).unwrap_or_default();
     let releases = arguments.in_release(release)?;
     arguments.notes.push(format!("every flag is one of Megatron core {releases}; --release writes those of another"));
+    arguments.notes.extend(note_on_core(request, releases));
     let plan = &request.evaluation.plan;
     let (nodes, per_node) = nodes_of(request);
     let mut text = launch_script(
