@@ -1,5 +1,6 @@
 //! §3: collectives, sends and all-to-alls.
 
+use meshwright::catalog;
 use meshwright::cluster::Cluster;
 use meshwright::collective::{Dispatch, Fabric, Group};
 use meshwright::gpu::Collective::{AllGather, AllReduce, ReduceScatter};
@@ -54,6 +55,24 @@ fn section_3_3_a_small_all_reduce_over_64_nodes_takes_the_tree() {
     close(ring.get(), 1.77e-3, 0.01);
     close(time(NOTHING).get(), 10e-6 + 148e-6, 1e-6);
     assert!(time(Bytes::new(262_144.0)) < ring);
+}
+
+/// A gather and a scatter of the same group, priced together and each alone.
+#[test]
+fn a_gather_and_a_scatter_together_take_what_each_takes_alone() {
+    for name in catalog::cluster_names() {
+        let cluster = cluster(name);
+        let fabric = fabric(&cluster);
+        for (ranks, stride, buckets) in itertools::iproduct!([1, 2, 8, 64], [1, 4, 8, 64], [1.0, 20.0]) {
+            let group = Group { ranks, stride };
+            for (gathered, scattered) in [(1e9, 1e9), (1e9, 2e9), (0.0, 0.0)] {
+                let (gathered, scattered) = (Bytes::new(gathered), Bytes::new(scattered));
+                let time = |op, payload| fabric.time(op, payload, group, buckets);
+                let alone = (time(AllGather, gathered), time(ReduceScatter, scattered));
+                assert_eq!(fabric.gather_and_scatter((gathered, scattered), group, buckets), alone, "{name} {group:?}");
+            }
+        }
+    }
 }
 
 /// Buckets approach the wire rate as messages of their size do, where a stack says so.

@@ -37,9 +37,7 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
     } else {
         Seconds::ZERO
     };
-    network.max(local)
-        + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k)
-        + fabric.level_latency(group, |_| 1.0)
+    network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k) + fabric.level_latency(group)
 }
 
 /// Bandwidth of one rank into the network for traffic to every other rank: each crossed level carries its part of the
@@ -118,6 +116,6 @@ impl Fabric<'_> {
         }
         let network = what.token_bytes * (what.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
         let forwarded = local * ((g - 1.0) / g) / bandwidth;
-        Seconds::micros(start::NETWORK) + network.max(forwarded) + self.level_latency(group, |_| 1.0)
+        Seconds::micros(start::NETWORK) + network.max(forwarded) + self.level_latency(group)
     }
 }

@@ -28,6 +28,17 @@ pub struct Fabric<'a> {
     pub(crate) observer: Option<&'a dyn Observer>,
 }
 
+/// Network between the parts of a group that lie in different domains.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crossing {
+    /// Bandwidth that one rank sees into the network.
+    pub bandwidth: BytesPerSec,
+    /// Latency that slow levels add to a ring: one crossing for each of their units.
+    pub ring: Seconds,
+    /// Whether every switch that the group crosses reduces in the network.
+    pub sums: bool,
+}
+
 impl<'a> Fabric<'a> {
     /// Creates the fabric of a cluster under a stack.
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
@@ -140,8 +151,18 @@ impl<'a> Fabric<'a> {
     ///
     /// g_{i−1} = ranks of the group inside one unit of the level below: each brings its own rail (§3.4).
     pub fn bus_bandwidth(&self, group: Group) -> BytesPerSec {
-        let shares = self.crossed(group).map(|(level, inside)| self.rate_into(level, f64::from(inside)));
-        self.least_of(shares)
+        self.crossing(group).bandwidth
+    }
+
+    /// Levels that a group crosses, taken together.
+    pub(super) fn crossing(&self, group: Group) -> Crossing {
+        let (mut least, mut ring, mut sums) = (BytesPerSec::new(f64::INFINITY), Seconds::ZERO, None);
+        for (level, inside) in self.crossed(group) {
+            least = least.min(self.rate_into(level, f64::from(inside)));
+            ring += level.latency * f64::from(group.ranks.div_ceil(inside));
+            sums = Some(sums.unwrap_or(true) && level.in_network_reduction);
+        }
+        Crossing { bandwidth: self.least_of(std::iter::once(least)), ring, sums: sums.unwrap_or(false) }
     }
 
     /// Bandwidth of `ranks` ranks of one unit into a level, together.
@@ -166,22 +187,8 @@ impl<'a> Fabric<'a> {
         self.cluster.levels.first().map_or(1.0, |level| level.hop_latency)
     }
 
-    /// Whether every switch that a group crosses reduces in the network.
-    pub(super) fn sums_in_network(&self, group: Group) -> bool {
-        let mut crossed = self.crossed(group).peekable();
-        crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
-    }
-
-    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites. A level counts
-    /// `crossings(units)` times, where `units` is the number of its units that the group spans.
-    pub(super) fn level_latency(&self, group: Group, crossings: impl Fn(u32) -> f64) -> Seconds {
-        self.crossed(group).map(|(level, inside)| level.latency * crossings(group.ranks.div_ceil(inside))).sum()
-    }
-
-    /// Latency that the levels of [`level_latency`](Self::level_latency) add to a ring: one crossing for each unit of a level, twice
-    /// for an all-reduce.
-    pub(super) fn ring_latency(&self, op: Collective, group: Group) -> Seconds {
-        let passes = if op == Collective::AllReduce { 2.0 } else { 1.0 };
-        self.level_latency(group, |units| f64::from(units) * passes)
+    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites.
+    pub(super) fn level_latency(&self, group: Group) -> Seconds {
+        self.crossed(group).map(|(level, _)| level.latency).sum()
     }
 }

@@ -65,11 +65,15 @@ impl Fabric<'_> {
     fn seated_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
         let levels = self.cluster.levels.len();
         let beyond = |crossed: usize| if crossed < levels { apart(crossed) } else { 0.0 };
-        let across = |crossed: usize| match beyond(crossed - 1) - beyond(crossed) {
-            share if share > 0.0 => self.send_across(payload, crossed) * share,
-            _ => Seconds::ZERO,
+        let mut left = beyond(0);
+        let near = 1.0 - left;
+        let across = |crossed: usize| {
+            let before = std::mem::replace(&mut left, beyond(crossed));
+            match before - left {
+                share if share > 0.0 => self.send_across(payload, crossed) * share,
+                _ => Seconds::ZERO,
+            }
         };
-        let near = 1.0 - beyond(0);
         let near = if near > 0.0 { self.send_inside(payload) * near } else { Seconds::ZERO };
         near + (1..=levels).map(across).sum()
     }

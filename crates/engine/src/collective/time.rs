@@ -58,6 +58,24 @@ impl Fabric<'_> {
         self.observed(TransferKind::Collective(op), payload, group, time)
     }
 
+    /// Times of an all-gather and of a reduce-scatter of so many bytes over one group, each as `buckets` messages. Between ranks that
+    /// are alone in their domains both take as long for the same bytes, as no curve of a domain is read.
+    pub fn gather_and_scatter(
+        &self,
+        (gathered, scattered): (Bytes, Bytes),
+        group: Group,
+        buckets: f64,
+    ) -> (Seconds, Seconds) {
+        let gather = self.time(Collective::AllGather, gathered, group, buckets);
+        let is_spread = group.ranks > 1 && self.inside_domain(group) == 1;
+        let scatter = if is_spread && gathered == scattered && gathered > Bytes::ZERO {
+            self.observed(TransferKind::Collective(Collective::ReduceScatter), scattered, group, gather)
+        } else {
+            self.time(Collective::ReduceScatter, scattered, group, buckets)
+        };
+        (gather, scatter)
+    }
+
     /// Time on this domain as a whole.
     fn time_on(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
         let (inside, domains) = self.span(group);
@@ -68,10 +86,11 @@ impl Fabric<'_> {
             return all_to_all::across(self, payload, group);
         }
         let (n, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
-        let reduces_once = op == Collective::AllReduce && self.sums_in_network(group);
+        let crossing = self.crossing(group);
+        let reduces_once = op == Collective::AllReduce && crossing.sums;
         let passes = if op == Collective::AllReduce && !reduces_once { 2.0 } else { 1.0 };
         let share = passes * (n - 1.0) / n;
-        let network = self.bus_bandwidth(group);
+        let network = crossing.bandwidth;
         let bandwidth = if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
         let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
         let hops = match op {
@@ -79,7 +98,8 @@ impl Fabric<'_> {
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
         };
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
-        let latency = latency + self.ring_latency(op, group) * buckets;
+        let laps = if op == Collective::AllReduce { 2.0 } else { 1.0 };
+        let latency = latency + crossing.ring * laps * buckets;
         let half_size = Bytes::new(saturation::SIZE * k);
         let message = if self.fills_by_message { payload / buckets } else { payload };
         let excess = saturation::SHARE * libm::pow(half_size / message, saturation::EXPONENT);

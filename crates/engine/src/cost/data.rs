@@ -338,19 +338,15 @@ impl Costs<'_> {
             return (all_reduce(self.buckets(parameters, all)), Seconds::ZERO);
         }
         let buckets = self.buckets(parameters, shards);
-        let gather =
-            self.fabric.time(Collective::AllGather, Bytes::new(parameters * self.sent_weight_bytes()), group, buckets);
+        let weights = Bytes::new(parameters * self.sent_weight_bytes());
+        let gathered = |buckets| self.fabric.time(Collective::AllGather, weights, group, buckets);
         if stack.quirks.broadcast_per_owner > Seconds::ZERO {
-            return (all_reduce(1.0), gather + stack.quirks.broadcast_per_owner * f64::from(shards));
+            return (all_reduce(1.0), gathered(buckets) + stack.quirks.broadcast_per_owner * f64::from(shards));
         }
         if stack.quirks.zero_all_reduce {
-            let whole = Bytes::new(parameters * self.sent_weight_bytes());
-            return (
-                all_reduce(1.0),
-                self.fabric.time(Collective::AllGather, whole, group, 1.0) + self.tensor_copies(plan, shards),
-            );
+            return (all_reduce(1.0), gathered(1.0) + self.tensor_copies(plan, shards));
         }
-        let mut reduce = self.fabric.time(Collective::ReduceScatter, gradients, group, buckets);
+        let (gather, mut reduce) = self.fabric.gather_and_scatter((weights, gradients), group, buckets);
         if shards < all {
             let across = Group { ranks: all / shards, stride: group.stride * shards };
             reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);
