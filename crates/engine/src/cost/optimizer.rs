@@ -42,6 +42,7 @@ impl Costs<'_> {
         ranks: impl Iterator<Item = (&'p RankParameters, Offload)>,
     ) -> (Seconds, Seconds) {
         let (mut longest, mut known) = ((Seconds::ZERO, Seconds::ZERO), None);
+        let scalars = scalar_reductions(plan);
         for (held, offload) in ranks {
             if known == Some((*held, offload)) {
                 continue;
@@ -51,7 +52,7 @@ impl Costs<'_> {
             let update = if plan.zero == ZeroStage::Three {
                 self.fsdp_update(&plan, held)
             } else {
-                self.optimizer_step(&plan, held)
+                self.optimizer_step(&plan, held, scalars)
             };
             let host = self.host_update(&plan, held);
             if update + host > longest.0 + longest.1 {
@@ -61,7 +62,7 @@ impl Costs<'_> {
         longest
     }
 
-    /// Time of the update.
+    /// Time of the update; `scalars` = of the reductions of norms and loss scalars.
     ///
     /// ```text
     /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + what the host does once a step           u = 38 bytes with fp32 gradients and moments
@@ -69,7 +70,7 @@ impl Costs<'_> {
     ///
     /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host
     /// (`offload`). Source: specification §2.7.
-    pub(super) fn optimizer_step(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
+    pub(super) fn optimizer_step(&self, plan: &Plan, heaviest: &RankParameters, scalars: Seconds) -> Seconds {
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let on_device = 1.0 - plan.offload.optimizer;
@@ -78,10 +79,9 @@ impl Costs<'_> {
         let moved =
             gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP + 2.0 * self.problem.workload().recipe.state;
         let passes = (dense + experts) * (gradient + 1.0);
-        let hops = libm::log2(f64::from(plan.layout.world_size().max(2)));
         self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)
             + self.device.stream_fused(Bytes::new(passes), update::GRADIENT_KERNELS)
-            + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
+            + scalars
             + self.newton_schulz(plan, heaviest)
             + self.device.stack.quirks.step_overhead
     }
@@ -105,4 +105,10 @@ impl Costs<'_> {
         self.device.gemm(&shape, Format::Bf16)
             * (newton_schulz::SLOWER * newton_schulz::GEMMS * newton_schulz::ITERATIONS)
     }
+}
+
+/// Time of the reductions of norms and loss scalars over all ranks.
+fn scalar_reductions(plan: &Plan) -> Seconds {
+    let hops = libm::log2(f64::from(plan.layout.world_size().max(2)));
+    Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
 }
