@@ -5,7 +5,7 @@
 use meshwright::cluster::Cluster;
 use meshwright::collective::{Fabric, Group};
 use meshwright::cost::layer::LayerCost;
-use meshwright::cost::stage::Work;
+use meshwright::cost::work::Work;
 use meshwright::cost::{Costs, StepTime};
 use meshwright::gpu::{AttentionKernel, Collective, Format};
 use meshwright::model::flops::AttentionConvention;

@@ -8,8 +8,10 @@ use super::data::RankParameters;
 use super::footprint::Footprint;
 use super::incremental::Pairs;
 use super::price::{Method, Ranks};
-use super::stage::{ShapeCost, Work, embedding, loss};
+use super::shape::ShapeCost;
+use super::stage::{embedding, loss};
 use super::step::Evaluation;
+use super::work::Work;
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::closed::{RankTime, exposed_sends};
 use crate::schedule::in_flight::peak_moments;
@@ -221,7 +223,7 @@ impl<'a> Stager<'a> {
         let offload = |rank: usize| staged.offload[rank];
         let simulate = |times: &[StageTime]| self.simulator().map(|simulator| simulator.makespan(times));
         let step = self.costs.step(&self.plan, &self.shape, (&counts, &ranks), offload, simulate);
-        let footprint = super::footprint::fullest(ranks.footprints.iter().copied());
+        let footprint = super::footprint::fullest(&ranks.footprints);
         StagedEvaluation {
             evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
             stages: self.costs.times_of(&self.plan, &ranks.chunks),

@@ -5,10 +5,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::runs::Runs;
 use crate::plan::{Plan, Recompute};
-
-/// Numbers by kind of layer.
-pub(super) type PerKind = SmallVec<[f64; 4]>;
 
 /// Choice for the layers of a stage: their kind, their recomputation, and the share of their activations on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,9 +41,9 @@ pub(super) struct StageCounts {
     /// Kind, recomputation and host share of the layers counted.
     pub choices: Choices,
     /// Layers of each rank.
-    pub ranks: Vec<PerKind>,
-    /// Layers of each virtual stage, in model order, row after row; empty if not requested.
-    pub(super) chunks: Vec<f64>,
+    pub ranks: Runs,
+    /// Layers of each virtual stage, in model order; empty if not requested.
+    pub chunks: Runs,
     /// The virtual stage of the multi-token-prediction layers.
     pub mtp_chunk: u32,
     /// Multi-token-prediction layers, a projection each.
@@ -56,11 +54,18 @@ pub(super) struct StageCounts {
 
 impl StageCounts {
     /// Layers of each choice on each rank, those of multi-token prediction among them.
-    pub fn all_on_ranks(&self, plan: &Plan) -> Cow<'_, [PerKind]> {
-        let Some(choice) = self.mtp_choice else { return Cow::Borrowed(&self.ranks) };
-        let mut ranks = self.ranks.clone();
-        ranks[plan.schedule.rank_of(self.mtp_chunk, plan.layout.pp) as usize][choice] += f64::from(self.mtp);
-        Cow::Owned(ranks)
+    pub fn all_on_ranks(&self, plan: &Plan) -> Cow<'_, Runs> {
+        self.with_mtp(&self.ranks, |chunk| plan.schedule.rank_of(chunk, plan.layout.pp))
+    }
+
+    /// Layers of each choice on each virtual stage, those of multi-token prediction among them.
+    pub fn all_on_chunks(&self) -> Cow<'_, Runs> {
+        self.with_mtp(&self.chunks, |chunk| chunk)
+    }
+
+    fn with_mtp<'c>(&self, layers: &'c Runs, place: impl Fn(u32) -> u32) -> Cow<'c, Runs> {
+        let Some(choice) = self.mtp_choice else { return Cow::Borrowed(layers) };
+        Cow::Owned(layers.with(place(self.mtp_chunk), choice, f64::from(self.mtp)))
     }
 
     /// Classes of neighbouring ranks with the same layers. An end of the model and multi-token prediction set a rank apart.
@@ -68,14 +73,17 @@ impl StageCounts {
         let pp = plan.layout.pp;
         let last = pp * plan.schedule.virtual_stages() - 1;
         let apart = [0, last, self.mtp_chunk].map(|chunk| plan.schedule.rank_of(chunk, pp));
-        let layers = |rank: u32| &self.ranks[rank as usize];
         let mut classes = Classes::new();
-        for rank in 0..pp {
-            let is_alike =
-                |first: u32| !apart.contains(&rank) && !apart.contains(&first) && layers(first) == layers(rank);
-            match classes.last_mut().filter(|class| is_alike(class.start)) {
-                Some(class) => class.end += 1,
-                None => classes.push(rank..rank + 1),
+        for (ranks, _) in self.ranks.iter() {
+            let mut start = ranks.start;
+            while start < ranks.end {
+                let mut end = ranks.end;
+                for rank in apart {
+                    let cut = if rank > start { rank } else { rank + 1 };
+                    end = if cut > start { end.min(cut) } else { end };
+                }
+                classes.push(start..end);
+                start = end;
             }
         }
         classes
@@ -83,46 +91,16 @@ impl StageCounts {
 
     /// Layers of each class of ranks, without multi-token prediction that the counts leave out.
     pub fn of_classes<'c>(&'c self, classes: &'c [Range<u32>]) -> impl Iterator<Item = &'c [f64]> {
-        classes.iter().map(|class| &self.ranks[class.start as usize][..])
-    }
-
-    /// Runs of neighbouring virtual stages with the same layers of each choice, those of multi-token prediction among them.
-    pub fn runs(&self) -> impl Iterator<Item = (Range<u32>, PerKind)> {
-        let width = self.choices.len();
-        let mtp = self.mtp_choice.map(|choice| (self.mtp_chunk, choice));
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let rest = &self.chunks[at as usize * width..];
-            let mut layers = PerKind::from_slice(rest.get(..width)?);
-            let equal = if let [one] = layers[..] {
-                rest.iter().position(|count| count.to_bits() != one.to_bits()).unwrap_or(rest.len())
-            } else {
-                rest.chunks(width).take_while(|row| **row == layers[..]).count()
-            };
-            let from = at;
-            at += equal as u32;
-            match mtp {
-                Some((chunk, choice)) if chunk == from => {
-                    layers[choice] += f64::from(self.mtp);
-                    at = from + 1;
-                }
-                Some((chunk, _)) if (from..at).contains(&chunk) => at = chunk,
-                Some(_) | None => {}
-            }
-            Some((from..at, layers))
-        })
+        classes.iter().map(|class| &self.ranks.at(class.start)[..])
     }
 
     /// Layers by kind, from layers by choice.
-    pub fn by_kind(&self, layers: &[f64], kinds: usize) -> PerKind {
-        let mut all = PerKind::from_elem(0.0, kinds);
-        self.choices.iter().zip(layers).for_each(|(choice, count)| all[choice.kind] += count);
-        all
-    }
-
-    /// Layers of each choice on each virtual stage.
-    pub fn chunks(&self) -> impl Iterator<Item = &[f64]> {
-        self.chunks.chunks(self.choices.len())
+    pub fn by_kind(&self, layers: &[f64], kinds: usize) -> impl Iterator<Item = f64> {
+        let of_kind = move |kind| {
+            let own = self.choices.iter().zip(layers).filter(move |(choice, _)| choice.kind == kind);
+            own.fold(0.0, |sum, (_, count)| sum + count)
+        };
+        (0..kinds).map(of_kind)
     }
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::costs::Costs;
 use super::counts::{StageCounts, by_layers, class_of, each_rank};
 use super::groups;
-use super::stage::Work;
+use super::work::Work;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::model::parameters::LayerParameters;

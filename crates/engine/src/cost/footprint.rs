@@ -99,7 +99,7 @@ impl Footprint {
 }
 
 /// The rank that needs the most.
-pub(super) fn fullest(ranks: impl IntoIterator<Item = Footprint>) -> Footprint {
-    let sized = ranks.into_iter().map(|footprint| (footprint.device(), footprint));
-    sized.reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("a plan has at least one stage").1
+pub(super) fn fullest(ranks: &[Footprint]) -> Footprint {
+    let sized = ranks.iter().map(|footprint| (footprint.device(), footprint));
+    *sized.reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("a plan has at least one stage").1
 }

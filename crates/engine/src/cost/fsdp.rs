@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::counts::LayerChoice;
-use super::counts::PerKind;
 use super::data::{self, RankParameters};
 use super::groups;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
 use super::overlap::overlap;
-use super::stage::Work;
+use super::runs::PerKind;
 use super::step::StepTime;
+use super::work::Work;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;

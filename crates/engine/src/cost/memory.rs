@@ -5,10 +5,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, PerKind, StageCounts, each_rank};
+use super::counts::{LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
+use super::runs::{PerKind, Runs};
 use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
@@ -45,7 +46,7 @@ pub(super) struct LayerBytes {
 impl Costs<'_> {
     /// Memory of the rank that needs the most, by tenant.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
-        fullest(self.footprints(plan))
+        fullest(&self.footprints(plan))
     }
 
     /// Lower bound of the memory beyond the tensors of a rank of any plan: that without process groups.
@@ -83,11 +84,12 @@ impl Costs<'_> {
         let counts = if self.splits_unknown { self.even_counts(plan) } else { self.stage_counts(plan, None, false) };
         let classes = each_rank(plan.layout.pp);
         let parameters = self.parameters_of(plan, &counts, &classes);
-        self.footprints_of(plan, &counts, (&classes, &parameters), |_| plan.offload)
+        let bytes = self.layer_bytes(plan, &counts.choices);
+        self.footprints_of(plan, &counts, (&classes, &parameters), &bytes, |_| plan.offload)
     }
 
-    /// Memory of the rank of each class that needs the most, where their layers are counted; `offload` = shares that a rank
-    /// keeps on the host.
+    /// Memory of the rank of each class that needs the most, where their layers are counted; `bytes` = of one layer of each
+    /// choice, `offload` = shares that a rank keeps on the host.
     ///
     /// ```text
     /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and the reserve beyond the tensors
@@ -97,24 +99,23 @@ impl Costs<'_> {
         plan: &Plan,
         counts: &StageCounts,
         (classes, parameters): (&[Range<u32>], &[RankParameters]),
+        bytes: &LayerBytes,
         offload: impl Fn(usize) -> Offload,
     ) -> Vec<Footprint> {
-        let bytes = self.layer_bytes(plan, &counts.choices);
         let activations = self.peak_activations(plan, counts, classes, &bytes.kept);
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
         let (timing, on_ranks) = (self.timing(plan), counts.all_on_ranks(plan));
-        let largest = |rank: usize, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
+        let largest = |rank: u32, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
         let ends = [false, true].map(|is_last| self.end_bytes(is_last, timing, plan));
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
         let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
         let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
-            let at = rank as usize;
-            let held = self.raised_to_mean(*held, counts, at, plan);
-            let states = self.states(&held, &plan.offloading(offload(at)));
+            let held = self.raised_to_mean(*held, counts, rank, plan);
+            let states = self.states(&held, &plan.offloading(offload(rank as usize)));
             let loss = ends[usize::from(is_last(rank))];
-            let own = Temporary { loss, backward: largest(at, backward), ..Temporary::default() };
-            let layer = largest(at, &bytes.kept);
+            let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
+            let layer = largest(rank, &bytes.kept);
             let needs = Needs { activations, layer, temporary: own.plus(unsharded) };
             Footprint::of_rank(rank, (reserve, timing), states, &needs, caches)
         };
@@ -163,35 +164,18 @@ impl Costs<'_> {
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
-                let (first, layers) = (class.start as usize, &ranks[class.start as usize]);
+                let (first, layers) = (class.start, ranks.at(class.start));
                 let bytes = of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
                 most(class, &|rank| bytes * in_flight(rank))
             };
             return classes.iter().map(of_class).collect();
         }
-        let bytes = |(chunks, layers): (Range<u32>, PerKind)| (chunks, of(&layers) - freed(&layers, 1.0));
-        let runs: SmallVec<[(Range<u32>, Bytes); 4]> = counts.runs().map(bytes).collect();
-        let usual = runs.iter().max_by_key(|(chunks, _)| chunks.len()).map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-        // Ranks with another virtual stage.
-        let mut mixed: SmallVec<[bool; 64]> = SmallVec::from_elem(false, pp as usize);
-        for (chunks, _) in runs.iter().filter(|(_, bytes)| *bytes != usual) {
-            chunks
-                .clone()
-                .flat_map(|chunk| plan.schedule.holders(chunk, pp))
-                .for_each(|rank| mixed[rank as usize] = true);
+        let mut runs: SmallVec<[(Range<u32>, Bytes); 4]> = SmallVec::new();
+        for (chunks, layers) in counts.all_on_chunks().iter() {
+            runs.push((chunks, of(layers) - freed(layers, 1.0)));
         }
-        let mut of_chunks = Vec::with_capacity((pp * plan.schedule.virtual_stages()) as usize);
-        runs.iter().for_each(|(chunks, bytes)| of_chunks.resize(chunks.end as usize, *bytes));
         let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
-        let of_rank = |rank: u32| {
-            let peak = &peaks[rank as usize];
-            if !mixed[rank as usize] {
-                return usual * peak.most;
-            }
-            let own: Vec<Bytes> = plan.schedule.held(rank, pp).map(|chunk| of_chunks[chunk as usize]).collect();
-            peak.bytes(&own)
-        };
-        classes.iter().map(|class| most(class, &of_rank)).collect()
+        classes.iter().map(|class| most(class, &|rank| peaks[rank as usize].bytes(&runs))).collect()
     }
 
     /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer
@@ -216,7 +200,7 @@ impl Costs<'_> {
 
     /// Most bytes of any layer of a rank, given those of one layer of each choice; where splits are not known, of any layer of the
     /// model.
-    fn largest_layer(&self, plan: &Plan, on_ranks: &[PerKind], rank: usize, of_choice: &[Bytes]) -> Bytes {
+    fn largest_layer(&self, plan: &Plan, on_ranks: &Runs, rank: u32, of_choice: &[Bytes]) -> Bytes {
         if self.splits_unknown {
             return of_choice.iter().copied().fold(Bytes::ZERO, Bytes::max);
         }
@@ -224,8 +208,8 @@ impl Costs<'_> {
             let held = layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0);
             held.fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes))
         };
-        let (own, pp) = (here(&on_ranks[rank]), plan.layout.pp);
-        if plan.schedule.distinct_ranks(pp) == pp { own } else { own.max(here(&on_ranks[pp as usize - 1 - rank])) }
+        let (own, pp) = (here(on_ranks.at(rank)), plan.layout.pp);
+        if plan.schedule.distinct_ranks(pp) == pp { own } else { own.max(here(on_ranks.at(pp - 1 - rank))) }
     }
 
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward
@@ -339,9 +323,9 @@ impl Costs<'_> {
             return Bytes::new(self.problem.workload().recipe.gradient * largest);
         }
         let of_rank = |layers: &PerKind| -> f64 {
-            counts.by_kind(layers, kinds).iter().enumerate().map(|(kind, count)| count * layer(kind)).sum()
+            counts.by_kind(layers, kinds).enumerate().map(|(kind, count)| count * layer(kind)).sum()
         };
-        let most = counts.all_on_ranks(plan).iter().map(of_rank).fold(0.0, f64::max);
+        let most = counts.all_on_ranks(plan).iter().map(|(_, layers)| of_rank(layers)).fold(0.0, f64::max);
         Bytes::new(self.problem.workload().recipe.gradient * most / f64::from(plan.schedule.virtual_stages()))
     }
 
@@ -358,9 +342,9 @@ impl Costs<'_> {
         } else {
             let weights = |layers: &PerKind| -> f64 {
                 let layers = counts.by_kind(layers, model.kinds.len());
-                layers.iter().enumerate().map(|(kind, count)| count * layer(kind)).sum()
+                layers.enumerate().map(|(kind, count)| count * layer(kind)).sum()
             };
-            counts.all_on_ranks(plan).iter().map(weights).fold(0.0, f64::max)
+            counts.all_on_ranks(plan).iter().map(|(_, layers)| weights(layers)).fold(0.0, f64::max)
         };
         if self.device.stack.memory.by_moment {
             return self.whole_for_a_while(plan, largest, own);

@@ -5,8 +5,8 @@ use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
 use super::footprint::{self, Footprint};
 use super::price::Ranks;
-use super::stage::Work;
 use super::step::{Evaluation, StepTime};
+use super::work::Work;
 use crate::schedule::replay::{Wire, makespan_over};
 use crate::stages::StagedPlan;
 use crate::units::Seconds;
@@ -95,7 +95,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
         let step = StepTime { pipeline_bubble: bubble, pp_comm: self.closed_sends(), ..busy };
         let (exchange, update) = self.longest_exchange_and_update(staged, &ranks);
         let step = step.with_edges(costs.slow_down(plan.layout.world_size()), exchange, update);
-        let footprint = footprint::fullest(ranks.footprints.iter().copied());
+        let footprint = footprint::fullest(&ranks.footprints);
         Some(StagedEvaluation {
             evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
             stages: times,

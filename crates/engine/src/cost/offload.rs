@@ -4,7 +4,7 @@ use super::costs::Costs;
 use super::counts::LayerChoice;
 use super::data::RankParameters;
 use super::layer::LayerCost;
-use super::stage::Work;
+use super::work::Work;
 use crate::cluster::Host;
 use crate::gpu::Copies;
 use crate::plan::Plan;

@@ -8,9 +8,10 @@ use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
 use super::fsdp::{Around, GatheredLayers};
 use super::pipeline::Flow;
-use super::stage::{ShapeCost, Work};
+use super::shape::ShapeCost;
 use super::step::{Evaluation, StepTime};
 use super::straggler;
+use super::work::Work;
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::closed::RankTime;
@@ -74,7 +75,7 @@ impl Costs<'_> {
             Method::Simulated => self.simulated_flow(plan, times),
         };
         let step = self.step(plan, shape, (&counts, &ranks), offload, simulate);
-        Evaluation { plan: plan.clone(), step, footprint: fullest(ranks.footprints) }
+        Evaluation { plan: plan.clone(), step, footprint: fullest(&ranks.footprints) }
     }
 
     /// Work, parameters and memory of each class of ranks whose layers are counted; `offload` = shares that a rank keeps on the host.
@@ -103,7 +104,8 @@ impl Costs<'_> {
             counts
         };
         let parameters = self.parameters_of(plan, resident, &classes);
-        let footprints = self.footprints_of(plan, resident, (&classes, &parameters), offload);
+        let bytes = self.bytes(plan, shape, &counts.choices);
+        let footprints = self.footprints_of(plan, resident, (&classes, &parameters), &bytes, offload);
         Ranks { classes, works, chunks, parameters, footprints }
     }
 
@@ -127,10 +129,9 @@ impl Costs<'_> {
                 .iter()
                 .map(|choice| self.gathered_work_of(plan, &shape.layers[choice.kind], choice))
                 .collect();
-            let on_ranks =
-                if self.splits_unknown { Cow::Borrowed(&counts.ranks[..]) } else { counts.all_on_ranks(plan) };
+            let on_ranks = if self.splits_unknown { Cow::Borrowed(&counts.ranks) } else { counts.all_on_ranks(plan) };
             let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
-            let on_ranks = on_ranks.iter().zip(0..).map(|(layers, rank)| (layers, 1.0, rank == last));
+            let on_ranks = on_ranks.each().zip(0..).map(|(layers, rank)| (layers, 1.0, rank == last));
             let layers = GatheredLayers::new(&counts.choices, &works, on_ranks);
             let around = Around { ends: shape.ends, sends, slow_down: self.slow_down(plan.layout.world_size()) };
             return self.sharded_step(plan, &layers, &self.sharded(plan, &heaviest, update), &around);

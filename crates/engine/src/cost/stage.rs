@@ -3,129 +3,16 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
+use super::shape::ShapeCost;
+use super::work::Work;
 use crate::plan::{Plan, Recompute};
-use crate::schedule::closed::RankTime;
 use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
-
-/// Work on one micro-batch, by what it is spent on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
-    /// Kernels of the model.
-    pub compute: Pair,
-    /// Recomputation, in backward.
-    pub recompute: Seconds,
-    /// Tensor-parallel collectives.
-    pub tp: Pair,
-    /// Context-parallel exchange.
-    pub cp: Pair,
-    /// Expert exchange that nothing hides.
-    pub ep: Pair,
-    /// Waiting for the maxima of FP8 tensors.
-    pub amax: Pair,
-    /// Waiting for the host.
-    pub host: Pair,
-    /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
-    pub ep_beside: Seconds,
-    /// Part of `ep_beside` that a layer's own compute does not hide; not in the sums below either.
-    pub ep_exposed: Seconds,
-    /// Weight gradients, a part of `compute`.
-    pub wgrad: Seconds,
-    /// Copies between the device and an x86 host, on the link that the device shares with its NIC; not in the sums below.
-    pub link: Pair,
-}
-
-impl Work {
-    /// Forward time, exposed communication included.
-    pub fn forward(&self) -> Seconds {
-        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _, link: _ } =
-            self;
-        compute.forward + tp.forward + cp.forward + ep.forward + amax.forward + host.forward
-    }
-
-    /// Backward time, exposed communication included.
-    pub fn backward(&self) -> Seconds {
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _, link: _ } = self;
-        compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
-    }
-
-    /// Times of a rank, as the schedules take them.
-    pub(crate) fn rank_time(&self) -> RankTime {
-        RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
-    }
-
-    /// Times of a rank in a bidirectional schedule if no pair hides its expert traffic: half of it in each pass.
-    pub fn alone(&self) -> RankTime {
-        let half = self.ep_beside / 2.0;
-        RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
-    }
-
-    /// Work of a pair of passes: the forward of `self` and the backward of `other`.
-    #[must_use]
-    pub fn beside(&self, other: &Self) -> Self {
-        let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad, link } = *other;
-        Self {
-            compute: pair(self.compute, compute),
-            recompute,
-            tp: pair(self.tp, tp),
-            cp: pair(self.cp, cp),
-            ep: pair(self.ep, ep),
-            amax: pair(self.amax, amax),
-            host: pair(self.host, host),
-            ep_beside: (self.ep_beside + ep_beside) / 2.0,
-            ep_exposed: (self.ep_exposed + ep_exposed) / 2.0,
-            wgrad,
-            link: pair(self.link, link),
-        }
-    }
-
-    /// Adds `times` of `other`.
-    pub fn add(&mut self, other: &Self, times: f64) {
-        let pair = |to: &mut Pair, from: Pair| {
-            to.forward += from.forward * times;
-            to.backward += from.backward * times;
-        };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad, link } = *other;
-        pair(&mut self.compute, compute);
-        pair(&mut self.link, link);
-        self.recompute += recompute * times;
-        pair(&mut self.tp, tp);
-        pair(&mut self.cp, cp);
-        pair(&mut self.ep, ep);
-        pair(&mut self.amax, amax);
-        pair(&mut self.host, host);
-        self.ep_beside += ep_beside * times;
-        self.ep_exposed += ep_exposed * times;
-        self.wgrad += wgrad * times;
-    }
-}
-
-/// Costs that plans of one shape share.
-#[derive(Clone, Debug)]
-pub struct ShapeCost {
-    /// Price of each kind of layer.
-    pub layers: Vec<LayerCost>,
-    /// The two ends of the model.
-    pub ends: Ends,
-}
-
-impl ShapeCost {
-    /// Prices each kind of layer and the two ends.
-    pub fn new(costs: &Costs, plan: &Plan) -> Self {
-        Self {
-            layers: (0..costs.problem.model().kinds.len()).map(|kind| costs.layer(kind, plan)).collect(),
-            ends: costs.ends(plan),
-        }
-    }
-}
 
 /// Share of a layer's host synchronisation that falls on forward. Source: specification §2.9, version 1.1.
 const SYNC_FORWARD: f64 = 1.0 / 3.0;
@@ -133,11 +20,6 @@ const SYNC_FORWARD: f64 = 1.0 / 3.0;
 const FLOOR_ACROSS: f64 = 1.5;
 
 impl Costs<'_> {
-    /// Costs that plans of one shape share: each kind of layer, and the two ends of the model.
-    pub fn shape(&self, plan: &Plan) -> ShapeCost {
-        ShapeCost::new(self, plan)
-    }
-
     /// One layer of kind `kind` as the pipeline sees it: the host floor, what waits for it, and where expert traffic runs.
     ///
     /// ```text
@@ -249,11 +131,6 @@ impl Costs<'_> {
         if self.problem.model().mtp_depth > 0 { (head * 2.0 + one) / one } else { head / one }
     }
 
-    /// Work of one layer of each choice.
-    pub(super) fn works(&self, plan: &Plan, shape: &ShapeCost, choices: &[LayerChoice]) -> SmallVec<[Work; 4]> {
-        choices.iter().map(|choice| self.work_of(plan, &shape.layers[choice.kind], choice)).collect()
-    }
-
     /// Work of each virtual stage, in model order: its layers, and the ends of the model where they are.
     pub(crate) fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), true);
@@ -275,7 +152,8 @@ impl Costs<'_> {
         counts: &StageCounts,
         works: &[Work],
     ) -> Vec<Work> {
-        self.works_at(plan, shape, (counts, works), (counts.chunks(), 1.0), |chunk| chunk as usize)
+        let places = (counts.chunks.each().map(|layers| &layers[..]), 1.0);
+        self.works_at(plan, shape, (counts, works), places, |chunk| chunk as usize)
     }
 
     /// Time of each virtual stage of a schedule of one direction: that of [`Self::works_of_chunks`], computed once for
@@ -294,9 +172,10 @@ impl Costs<'_> {
             }
             StageTime::from(&work)
         };
-        let mut times = by_layers(counts.chunks(), |layers| time(work_of_layers(works, layers)));
+        let time_of = |layers| time(work_of_layers(works, layers));
+        let mut times = by_layers(counts.chunks.each().map(|layers| &layers[..]), time_of);
         let (last, mtp) = (times.len() - 1, counts.mtp_chunk as usize);
-        for (chunk, layers) in counts.chunks().enumerate() {
+        for (chunk, layers) in counts.chunks.each().enumerate() {
             let choice = counts.mtp_choice.filter(|_| chunk == mtp);
             if chunk != 0 && chunk != last && choice.is_none() {
                 continue;

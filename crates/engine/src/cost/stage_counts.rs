@@ -3,8 +3,9 @@
 use smallvec::smallvec;
 
 use super::costs::Costs;
-use super::counts::{Choices, LayerChoice, PerKind, StageCounts};
-use super::stage::ShapeCost;
+use super::counts::{Choices, LayerChoice, StageCounts};
+use super::runs::{PerKind, Runs};
+use super::shape::ShapeCost;
 use crate::plan::{Plan, Recompute};
 use crate::split::LayerSplit;
 use crate::split::layers as split;
@@ -28,14 +29,15 @@ impl Costs<'_> {
         let pp = plan.layout.pp;
         let mut counts = self.without_layers(plan);
         let by_chunk = with_chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
-        let is_even = self.parameters.len() == 1 && plan.split == LayerSplit::Even;
-        if is_even && !by_chunk {
+        if self.parameters.len() == 1 && plan.split == LayerSplit::Even {
             counts.ranks = self.even_ranks(plan);
+            if by_chunk {
+                counts.chunks = self.even_chunks(plan);
+            }
             return counts;
         }
         let layers = self.split_layers(plan, self.head_weight(plan, shape));
-        counts.ranks =
-            if is_even { self.even_ranks(plan) } else { self.counted(plan, &layers, pp, plan.schedule.ranks(pp)) };
+        counts.ranks = self.counted(plan, &layers, pp, plan.schedule.ranks(pp));
         if by_chunk {
             counts.chunks = self.counted_by_chunk(plan, &layers);
         }
@@ -56,8 +58,8 @@ impl Costs<'_> {
         let model = self.problem.model();
         StageCounts {
             choices: self.choices(plan),
-            ranks: Vec::new(),
-            chunks: Vec::new(),
+            ranks: Runs::default(),
+            chunks: Runs::default(),
             mtp_chunk: Self::mtp_chunk(plan),
             mtp: model.mtp_depth,
             mtp_choice: (model.mtp_depth > 0).then(|| model.last_kind()),
@@ -83,25 +85,33 @@ impl Costs<'_> {
             }
         }
         let width = choices.len();
-        let mut chunks = vec![0.0; staged.stages.len() * width];
+        let mut chunks = vec![PerKind::from_elem(0.0, width); staged.stages.len()];
         let mut ranks = vec![PerKind::from_elem(0.0, width); pp as usize];
         for (chunk, choice, layers) in mixes {
-            chunks[chunk * width + choice] += layers;
+            chunks[chunk][choice] += layers;
             ranks[rank_of(chunk)][choice] += layers;
         }
         let mtp_chunk = staged.stages.iter().position(|stage| stage.mtp > 0).unwrap_or(staged.stages.len() - 1) as u32;
+        let (ranks, chunks) = (each(ranks), each(chunks));
         StageCounts { choices, ranks, chunks, mtp_chunk, mtp: model.mtp_depth, mtp_choice: None }
     }
 
     /// Layers of each rank of an even split of a model with one kind of layer, counted without visiting every virtual stage.
-    fn even_ranks(&self, plan: &Plan) -> Vec<PerKind> {
+    fn even_ranks(&self, plan: &Plan) -> Runs {
         let on_ranks = |most| split::even_on_ranks(self.problem.model().layers(), plan.schedule, plan.layout.pp, most);
-        let all = on_ranks(u32::MAX).into_iter();
+        let all = on_ranks(u32::MAX);
         if let Recompute::FirstLayers(most) = plan.recompute {
-            let both = |(all, first): (u32, u32)| [f64::from(all - first), f64::from(first)].into_iter().collect();
-            return all.zip(on_ranks(most)).map(both).collect();
+            return all.into_iter().zip(on_ranks(most)).map(|(all, first)| (kept_and_first(all, first), 1)).collect();
         }
-        all.map(|layers| smallvec![f64::from(layers)]).collect()
+        Runs::of_distinct(all.chunk_by(u32::eq).map(|ranks| (smallvec![f64::from(ranks[0])], ranks.len() as u32)))
+    }
+
+    /// Layers of each virtual stage of an even split of a model with one kind of layer.
+    fn even_chunks(&self, plan: &Plan) -> Runs {
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let runs = split::even_runs(self.problem.model().layers(), chunks).into_iter();
+        let runs = runs.filter(|(_, chunks)| !chunks.is_empty());
+        Runs::of_distinct(runs.map(|(layers, chunks)| (of_one_kind(plan, layers), chunks.len() as u32)))
     }
 
     /// Layers of each choice at each of `places` ranks or virtual stages; `layers` = layers of each virtual stage, `place` = place
@@ -112,24 +122,25 @@ impl Costs<'_> {
         layers: &[u32],
         places: u32,
         place: impl Iterator<Item = u32> + Clone,
-    ) -> Vec<PerKind> {
+    ) -> Runs {
         let all = self.layers_at(layers, u32::MAX, places, place.clone());
-        let Recompute::FirstLayers(most) = plan.recompute else { return all };
+        let Recompute::FirstLayers(most) = plan.recompute else { return each(all) };
         let first = self.layers_at(layers, most, places, place);
         let both = |(all, first): (PerKind, PerKind)| -> PerKind {
             let kept: PerKind = all.iter().zip(&first).map(|(all, first)| all - first).collect();
             kept.into_iter().chain(first).collect()
         };
-        all.into_iter().zip(first).map(both).collect()
+        each(all.into_iter().zip(first).map(both))
     }
 
-    /// Layers of each choice on each virtual stage, row after row.
-    fn counted_by_chunk(&self, plan: &Plan, layers: &[u32]) -> Vec<f64> {
-        if self.parameters.len() == 1 && !matches!(plan.recompute, Recompute::FirstLayers(_)) {
-            return layers.iter().map(|&count| f64::from(count)).collect();
+    /// Layers of each choice on each virtual stage.
+    fn counted_by_chunk(&self, plan: &Plan, layers: &[u32]) -> Runs {
+        if self.parameters.len() == 1 {
+            let runs = layers.chunk_by(u32::eq);
+            return Runs::of_distinct(runs.map(|chunks| (of_one_kind(plan, chunks[0]), chunks.len() as u32)));
         }
         let chunks = layers.len() as u32;
-        self.counted(plan, layers, chunks, 0..chunks).into_iter().flatten().collect()
+        self.counted(plan, layers, chunks, 0..chunks)
     }
 
     /// Layers of each kind at each of `places`, counting the first `most` of each virtual stage.
@@ -186,4 +197,22 @@ impl Costs<'_> {
     pub(super) fn mtp_chunk(plan: &Plan) -> u32 {
         plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
     }
+}
+
+/// Layers of each choice of a virtual stage with so many layers of the model's one kind.
+fn of_one_kind(plan: &Plan, layers: u32) -> PerKind {
+    if let Recompute::FirstLayers(most) = plan.recompute {
+        return kept_and_first(layers, layers.min(most));
+    }
+    smallvec![f64::from(layers)]
+}
+
+/// Layers of one kind, `first` of which are recomputed.
+fn kept_and_first(all: u32, first: u32) -> PerKind {
+    smallvec![f64::from(all - first), f64::from(first)]
+}
+
+/// Layers of each choice at each place.
+fn each(places: impl IntoIterator<Item = PerKind>) -> Runs {
+    places.into_iter().map(|layers| (layers, 1)).collect()
 }

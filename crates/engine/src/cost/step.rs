@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::footprint::Footprint;
-use super::stage::Work;
 use super::term::Term;
+use super::work::Work;
 use crate::plan::Plan;
 use crate::units::Seconds;
 

@@ -2,8 +2,8 @@
 
 use super::costs::Costs;
 use super::footprint::Footprint;
-use super::stage::Work;
 use super::step::StepTime;
+use super::work::Work;
 use crate::plan::Plan;
 use crate::schedule::replay::{Event, StageTime, Trace, replay};
 use crate::schedule::slot::Pass;

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::counts::PerKind;
 use super::counts::StageCounts;
 use super::data::RankParameters;
-use super::stage::Work;
+use super::runs::{PerKind, Runs};
+use super::work::Work;
 use crate::plan::Plan;
 use crate::split::LayerSplit;
 use crate::units::Bytes;
@@ -29,12 +29,12 @@ impl Costs<'_> {
     }
 
     /// Layers by which a rank is below the mean L/p, where splits are not known; 0 otherwise.
-    fn shortfall(&self, counts: &StageCounts, rank: usize) -> f64 {
+    fn shortfall(&self, counts: &StageCounts, rank: u32) -> f64 {
         if !self.splits_unknown {
             return 0.0;
         }
-        let mean = f64::from(self.problem.model().layers()) / counts.ranks.len() as f64;
-        (mean - counts.ranks[rank].iter().sum::<f64>()).max(0.0)
+        let mean = f64::from(self.problem.model().layers()) / f64::from(counts.ranks.places());
+        (mean - counts.ranks.at(rank).iter().sum::<f64>()).max(0.0)
     }
 
     /// Layers of each kind among `layers` layers of the mean composition of the model.
@@ -48,7 +48,7 @@ impl Costs<'_> {
         &self,
         held: RankParameters,
         counts: &StageCounts,
-        rank: usize,
+        rank: u32,
         plan: &Plan,
     ) -> RankParameters {
         let shortfall = self.shortfall(counts, rank);
@@ -62,19 +62,19 @@ impl Costs<'_> {
 
     /// Layers of each choice on each rank as its activations count them: where splits are not known, without multi-token
     /// prediction, and under `DualPipe` the mean of the two stages that a rank runs half of its micro-batches through.
-    pub(super) fn resident_layers<'c>(&self, plan: &Plan, counts: &'c StageCounts) -> Cow<'c, [PerKind]> {
+    pub(super) fn resident_layers<'c>(&self, plan: &Plan, counts: &'c StageCounts) -> Cow<'c, Runs> {
         if !self.splits_unknown {
             return counts.all_on_ranks(plan);
         }
         if plan.schedule.distinct_ranks(plan.layout.pp) == plan.layout.pp {
             return Cow::Borrowed(&counts.ranks);
         }
-        let mean = |(a, b): (&PerKind, &PerKind)| a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect();
-        Cow::Owned(counts.ranks.iter().zip(counts.ranks.iter().rev()).map(mean).collect())
+        let mean = |(a, b): (&PerKind, &PerKind)| (a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect(), 1);
+        Cow::Owned(counts.ranks.each().zip(counts.ranks.each().rev()).map(mean).collect())
     }
 
     /// Activations of the layers by which a rank is below the mean; `kept` = of one layer of each choice.
-    pub(super) fn shortfall_activations(&self, counts: &StageCounts, rank: usize, kept: &[Bytes]) -> Bytes {
+    pub(super) fn shortfall_activations(&self, counts: &StageCounts, rank: u32, kept: &[Bytes]) -> Bytes {
         let shortfall = self.shortfall(counts, rank);
         if shortfall <= 0.0 {
             return Bytes::ZERO;

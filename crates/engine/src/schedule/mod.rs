@@ -141,12 +141,23 @@ impl Schedule {
 
     /// Chunks of a rank, in model order.
     pub fn held(self, rank: u32, pp: u32) -> impl Iterator<Item = u32> {
-        let (first, step, number) = match self {
+        let (first, step, number) = self.spacing(rank, pp);
+        (0..number).map(move |place| first + place * step)
+    }
+
+    /// Function that counts the chunks of a rank before a chunk.
+    pub(crate) fn held_before(self, rank: u32, pp: u32) -> impl Fn(u32) -> u32 + Copy {
+        let (first, step, number) = self.spacing(rank, pp);
+        move |chunk| chunk.saturating_sub(first).div_ceil(step.max(1)).min(number)
+    }
+
+    /// First chunk of a rank, the distance from one of its chunks to the next, and their number.
+    fn spacing(self, rank: u32, pp: u32) -> (u32, u32, u32) {
+        match self {
             Self::ZbV | Self::DualPipeV => (rank, 2 * (pp - rank) - 1, self.virtual_stages()),
             Self::DualPipe if pp > 1 => (rank.min(pp - 1 - rank), rank.abs_diff(pp - 1 - rank), 2),
             _ => (rank, pp, self.virtual_stages()),
-        };
-        (0..number).map(move |place| first + place * step)
+        }
     }
 
     /// Whether the first and the last virtual stage are on one of several ranks.

@@ -225,6 +225,11 @@ mod tests {
                 let chunks = 0..pp * schedule.virtual_stages();
                 let held: Vec<u32> =
                     chunks.filter(|&chunk| schedule.holders(chunk, pp).any(|holder| holder == rank)).collect();
+                let before = schedule.held_before(rank, pp);
+                for chunk in 0..=pp * schedule.virtual_stages() {
+                    let earlier = held.iter().filter(|own| **own < chunk).count();
+                    assert_eq!(before(chunk) as usize, earlier, "{schedule:?} {pp} {rank} {chunk}");
+                }
                 assert!(schedule.held(rank, pp).eq(held), "{schedule:?} {pp} {rank}");
             }
         }

@@ -1,6 +1,7 @@
 //! Moments at which ranks have the most micro-batches in flight, computed once for all plans of one schedule.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use smallvec::SmallVec;
@@ -80,16 +81,32 @@ impl Peak {
         &self.known().each
     }
 
-    /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch. Most stages have
-    /// the same: the difference of the others is added. A moment at which each of those is at its extreme has the most.
-    pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
-        let usual = chunks[chunks.len() / 2];
-        if chunks.iter().all(|bytes| *bytes == usual) {
+    /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch, in runs of neighbours
+    /// with the same. Most stages have the same: the difference of the others is added. A moment at which each of those is at
+    /// its extreme has the most.
+    pub fn bytes(&self, runs: &[(Range<u32>, Bytes)]) -> Bytes {
+        let held_before = self.schedule.held_before(self.rank, self.pp);
+        let middle = held_before(u32::MAX) / 2;
+        // Places of the rank's own virtual stages in each run that has any.
+        let own = || {
+            let mut from = 0;
+            let places = move |(chunks, bytes): &(Range<u32>, Bytes)| {
+                let places = from..held_before(chunks.end);
+                from = places.end;
+                (places, *bytes)
+            };
+            runs.iter().map(places).filter(|(places, _)| !places.is_empty())
+        };
+        let usual = own().find(|(places, _)| places.contains(&middle)).map_or(Bytes::ZERO, |(_, bytes)| bytes);
+        if own().all(|(_, bytes)| bytes == usual) {
             return usual * self.most;
         }
         let Moments { totals, of_chunks, .. } = self.known();
-        let others = chunks.iter().zip(of_chunks).filter(|(bytes, _)| **bytes != usual);
-        let others: SmallVec<[(Bytes, &OfChunk); 4]> = others.map(|(bytes, chunk)| (*bytes - usual, chunk)).collect();
+        let mut others: SmallVec<[(Bytes, &OfChunk); 4]> = SmallVec::new();
+        for (places, bytes) in own().filter(|(_, bytes)| *bytes != usual) {
+            let chunks = &of_chunks[places.start as usize..places.end as usize];
+            others.extend(chunks.iter().map(|chunk| (bytes - usual, chunk)));
+        }
         let sum = |total: f64, micro_batches: &dyn Fn(Bytes, &OfChunk) -> f64| {
             others.iter().fold(usual * total, |sum, (bytes, chunk)| sum + *bytes * micro_batches(*bytes, chunk))
         };

@@ -1,6 +1,10 @@
 //! Layers of each chunk of the pipeline.
 
+use std::iter::repeat_n;
 use std::num::NonZeroU32;
+use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use super::LayerSplit;
 use crate::schedule::Schedule;
@@ -10,28 +14,26 @@ use crate::schedule::Schedule;
 /// Even: ⌈L/chunks⌉ each; what is too many is taken from the last chunk, then the first, then the others from the back,
 /// as Megatron does when it accounts for loss and embedding (126 = 16·8 − 2 for Llama 3). Source: specification §4.3.
 pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
-    let (most, short) = even_shares(layers, chunks);
-    let mut counts = vec![most; chunks as usize];
-    short.for_each(|chunk| counts[chunk as usize] -= 1);
-    counts
+    even_runs(layers, chunks).into_iter().flat_map(|(layers, chunks)| repeat_n(layers, chunks.len())).collect()
 }
 
 /// Layers of each of `pp` ranks under [`even`], counting the first `most` of each chunk, without a look at every chunk.
-pub(crate) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> Vec<u32> {
-    let (each, short) = even_shares(layers, pp * schedule.virtual_stages());
-    let mut held = vec![each.min(most) * schedule.virtual_stages(); pp as usize];
+pub(crate) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> SmallVec<[u32; 16]> {
+    let [(_, first), (each, _), (_, last)] = even_runs(layers, pp * schedule.virtual_stages());
+    let mut held = SmallVec::from_elem(each.min(most) * schedule.virtual_stages(), pp as usize);
     if most >= each {
-        short.for_each(|chunk| held[schedule.rank_of(chunk, pp) as usize] -= 1);
+        first.chain(last).for_each(|chunk| held[schedule.rank_of(chunk, pp) as usize] -= 1);
     }
     held
 }
 
-/// The most layers of a chunk of [`even`], and the chunks that have one less.
-fn even_shares(layers: u32, chunks: u32) -> (u32, impl Iterator<Item = u32>) {
+/// Chunks of [`even`] with as many layers: the first where it has one less, most, and the last that have one less.
+pub(crate) fn even_runs(layers: u32, chunks: u32) -> [(u32, Range<u32>); 3] {
     let most = layers.div_ceil(chunks);
     let surplus = most * chunks - layers;
-    let from_the_back = (1..chunks - 1).rev();
-    (most, [chunks - 1, 0].into_iter().chain(from_the_back).take(surplus as usize))
+    let (less, first) = (most - u32::from(surplus > 0), u32::from(surplus > 1));
+    let last = chunks - (surplus - first);
+    [(less, 0..first), (most, first..last), (less, last..chunks)]
 }
 
 /// Layers of each chunk where the head counts as `x` layers:
@@ -214,7 +216,11 @@ mod tests {
                 for (count, rank) in even(layers, pp * schedule.virtual_stages()).into_iter().zip(schedule.ranks(pp)) {
                     held[rank as usize] += count.min(most);
                 }
-                assert_eq!(even_on_ranks(layers, schedule, pp, most), held, "{schedule:?} {layers} {pp} {most}");
+                assert_eq!(
+                    even_on_ranks(layers, schedule, pp, most)[..],
+                    held[..],
+                    "{schedule:?} {layers} {pp} {most}"
+                );
             }
         }
     }

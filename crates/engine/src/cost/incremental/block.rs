@@ -8,7 +8,9 @@ use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
 use crate::cost::layer::{LayerCost, Pair};
 use crate::cost::memory::LayerBytes;
-use crate::cost::stage::{self, ShapeCost, Work};
+use crate::cost::shape::ShapeCost;
+use crate::cost::stage;
+use crate::cost::work::Work;
 use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::units::{Bytes, Seconds};
 
@@ -139,7 +141,7 @@ impl Block {
         let layers = (0..mixing.layers.len())
             .map(|kind| costs.joined(kind, &plan, &mixing.layers[kind], &feeding.layers[kind]))
             .collect();
-        Self { plain: Arc::new(ShapeCost { layers, ends: mixing.ends }) }
+        Self { plain: Arc::new(ShapeCost::new(costs, &plan, layers, mixing.ends)) }
     }
 
     /// Block of both parts, priced for a single plan.

@@ -1,13 +1,13 @@
 //! Classes of identical ranks of a pipeline, by work and memory; there are few even with many ranks.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
 use smallvec::SmallVec;
 
 use crate::cost::costs::Costs;
-use crate::cost::counts::{PerKind, StageCounts, each_rank};
+use crate::cost::counts::{StageCounts, each_rank};
+use crate::cost::runs::PerKind;
 use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
 use crate::split::layers as split;
@@ -136,13 +136,12 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
             let stages = has_layers(layers) * f64::from(plan.schedule.virtual_stages()) * in_flight;
             vec![Moment { rank, in_flight: scaled(layers, in_flight), stages, holds: held(layers) }]
         };
-        return (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank).collect();
+        return (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank).collect();
     }
-    let repeated = |(chunks, layers): (Range<u32>, PerKind)| std::iter::repeat_n(layers, chunks.len());
-    let of_chunks: Vec<PerKind> = counts.runs().flat_map(repeated).collect();
+    let on_chunks = counts.all_on_chunks();
     let peaks = costs.peaks.of(plan.schedule, pp, m);
     let of_rank = |rank: u32| {
-        let own = plan.schedule.held(rank, pp).map(|chunk| &of_chunks[chunk as usize]);
+        let own = plan.schedule.held(rank, pp).map(|chunk| on_chunks.at(chunk));
         let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
             let (stages, in_flight) = (has_layers(chunks[0]) * peak.most, scaled(chunks[0], peak.most));
@@ -186,12 +185,11 @@ fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
             embedding_before: rank > 0,
         };
         // The first virtual stage of each rank, which stand in the order of ranks.
-        let own = counts.chunks().nth(rank as usize).unwrap_or(&[]);
-        before.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+        before.iter_mut().zip(counts.chunks.at(rank)).for_each(|(sum, count)| *sum += count);
         class
     };
     let mut classes: Vec<Class> = Vec::new();
-    for rank in (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank) {
+    for rank in (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank) {
         let same =
             |known: &&mut Class| known.layers == rank.layers && known.first == rank.first && known.last == rank.last;
         match classes.iter_mut().find(same) {
