@@ -2,8 +2,8 @@
 
 use crate::random::{Numbers, for_wide_plans, specs};
 use meshwright::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, fullest_rank_bound,
-    layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
+    AroundFlow, Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages,
+    fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -157,7 +157,8 @@ fn bounds_never_exceed_the_played_time() {
         } else {
             let flow = loaded.pipeline.least_time(Seconds::ZERO) + sharding.least_time(costs, plan);
             at_most(flow.get(), "flow bound and edges");
-            let before = least_time_of_flow(costs, plan, &layers, &stages).get();
+            let around = AroundFlow::new(costs, plan);
+            let before = least_time_of_flow(costs, plan, &layers, &stages, &around).get();
             let flow_alone = loaded.pipeline.least_time(Seconds::ZERO).get();
             assert!(
                 before <= flow_alone * (1.0 + ROUNDING),

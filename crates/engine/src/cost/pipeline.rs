@@ -64,6 +64,11 @@ impl Edges {
     }
 }
 
+/// Whether the last rank sends to the first, where virtual stages loop over the ranks.
+pub(super) fn loops(plan: &Plan) -> bool {
+    plan.schedule.virtual_stages() > 1 && plan.schedule.rank_of(plan.layout.pp, plan.layout.pp) == 0
+}
+
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
@@ -73,8 +78,7 @@ impl Costs<'_> {
             return Seconds::ZERO;
         }
         let (payload, gather) = self.stage_payload(plan);
-        let loops = plan.schedule.virtual_stages() > 1 && plan.schedule.rank_of(plan.layout.pp, plan.layout.pp) == 0;
-        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, loops) + gather
+        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, loops(plan)) + gather
     }
 
     /// Bytes that one rank sends to the next stage, and the time of the receivers to gather scattered parts.
@@ -92,7 +96,12 @@ impl Costs<'_> {
 
     /// Stage-to-stage sends of a step that nothing hides.
     pub(super) fn exposed_stage_sends(&self, plan: &Plan) -> Seconds {
-        let (send, overlapped) = (self.stage_send(plan), self.device.stack.overlap.pp);
+        self.exposed_sends_of(plan, self.stage_send(plan))
+    }
+
+    /// Stage-to-stage sends of a step that nothing hides, of which each takes `send`.
+    pub(super) fn exposed_sends_of(&self, plan: &Plan, send: Seconds) -> Seconds {
+        let overlapped = self.device.stack.overlap.pp;
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches(plan), send, overlapped)
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::incumbents::Incumbents;
 use super::tables::PipelineEntry;
-use meshwright_engine::cost::incremental::{Price, Stages};
+use meshwright_engine::cost::incremental::{AroundFlow, Price, Stages};
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -69,6 +69,7 @@ pub(super) struct BoundedPipeline<'p> {
     /// Classes of its ranks.
     pub stages: &'p Stages,
     pub ends: LeastEnds,
+    pub around: AroundFlow,
     pub bound: Seconds,
     /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
     pub memory: Bytes,

@@ -11,6 +11,7 @@ use super::incumbents::Place;
 use super::leaves::Leaf;
 use super::menus::{Menu, ShardingList};
 use super::on_host::Fit;
+use super::opened::OpenPipeline;
 use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
@@ -24,11 +25,7 @@ use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
-/// long as the bounds of so many. A setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
-const MENU_COST: u64 = 8;
-
-/// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in the same file.
+/// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
 const FEW: usize = 8;
 
 impl Explorer<'_> {
@@ -51,6 +48,11 @@ impl Explorer<'_> {
 
     /// Searches the plans of a shape on one layout, schedule and split; counts those that a bound excludes.
     fn search_pipeline(&self, bounded: &BoundedPipeline, layers: &Recomputed, found: &mut SearchState) {
+        let timed = found.best.objective().map(|_| self.timed_pipeline(bounded, layers, found));
+        if timed.as_ref().is_some_and(Option::is_none) {
+            found.counts.flow += bounded.plans();
+            return;
+        }
         let splits = self.pipelines.splits(bounded, layers);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
             self.pipelines.reject_states(bounded, layers, (splits, states), &mut found.counts);
@@ -61,69 +63,10 @@ impl Explorer<'_> {
             found.counts.reject(&reason, bounded.plans());
             return;
         }
-        match self.open_pipeline(bounded, layers, &floors, found) {
+        match self.open_pipeline((bounded, layers, timed.flatten()), &floors, found) {
             Some(open) => self.search_recomputations(&open, layers, found),
             None => found.counts.flow += bounded.plans(),
         }
-    }
-
-    /// The pipeline with lower bounds of the time of its plans; `None` if none of them can enter the answer.
-    fn open_pipeline<'p>(
-        &self,
-        bounded: &'p BoundedPipeline<'p>,
-        layers: &'p Recomputed<'p>,
-        floors: &'p [SplitFloor<'p>],
-        found: &SearchState,
-    ) -> Option<OpenPipeline<'p>> {
-        let BoundedPipeline { ref plan, lightest, at, entry, stages, ends: at_ends, .. } = *bounded;
-        let engines = self.tables.engines(plan.layout.pp);
-        let needed = floors.iter().map(|floor| floor.needed).reduce(Bytes::min).unwrap_or_default();
-        let hopeless = |time: Seconds| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
-        if hopeless(bounded.bound) {
-            return None;
-        }
-        let bare = layers.at(at);
-        let light = Plan { recompute: lightest, ..plan.clone() };
-        let pipeline = Pipeline::new(self.costs, &light, bare, stages);
-        let bare_gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
-        let gathered = bare_gathered.map(|least| least + at_ends.gathered);
-        let slow_gathered = gathered.is_none_or(hopeless);
-        let replicated = pipeline.least_time(Seconds::ZERO) + at_ends.replicated;
-        let slow = !engines.replicated || hopeless(replicated);
-        if slow && slow_gathered {
-            return None;
-        }
-        let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
-        let is_menu_early = is_ranked && one_split && entry.below > MENU_COST;
-        let edges = || floors[0].gathered_edges(&self.pipelines, plan).unwrap_or_default();
-        let gathered_ends = at_ends.gathered.max(if is_menu_early && !slow_gathered { edges() } else { Seconds::ZERO });
-        let gathered = bare_gathered.map(|least| least + gathered_ends);
-        let slow_gathered = slow_gathered
-            || gathered.is_none_or(hopeless)
-            || is_menu_early && {
-                let too_slow = found.best.too_slow(&plan.layout);
-                !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
-            };
-        if slow && slow_gathered {
-            return None;
-        }
-        // Where only whole weights on each replica are fast enough, plans are bounded by what makes them fit.
-        let ends = |split: &SplitFloor| {
-            if slow_gathered { split.ends(&self.pipelines, plan) } else { Seconds::ZERO }
-        };
-        let is_one = one_split && floors[0].unshared.is_of(stages) && slow_gathered;
-        if is_one && hopeless(pipeline.least_time(Seconds::ZERO) + ends(&floors[0])) {
-            return None;
-        }
-        // Critical paths bound the flow once for all recomputations.
-        let flow = if is_one { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
-        let is_slow = |ends: Seconds| is_one && hopeless(pipeline.least_time(flow) + ends);
-        let edges = || floors[0].edges(&self.pipelines, plan).unwrap_or_default();
-        if is_slow(ends(&floors[0])) || is_ranked && entry.below > MENU_COST && is_one && is_slow(edges()) {
-            return None;
-        }
-        let gathered = gathered.filter(|_| !slow_gathered).map(|least| (least, gathered_ends));
-        Some(OpenPipeline { bounded, pipeline, floors, flow, gathered })
     }
 
     /// Searches every recomputation of a pipeline.
@@ -131,14 +74,31 @@ impl Explorer<'_> {
         let OpenPipeline { bounded, ref pipeline, floors, flow, gathered } = *open;
         let BoundedPipeline { ref plan, entry, shardings, stages, .. } = *bounded;
         let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
-        let mut fewest = None;
+        let (mut fewest, mut hopeless) = (None, None);
         let is_grouped = entry.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
         let mut groups = is_grouped.then(|| {
             let of_pipeline = (pipeline, stages, &floors[0]);
             let of_all = (flow, gathered.map(|(_, ends)| ends), entry.most_offloaded);
             GroupBounds::new((all_layers.groups(), self.pipelines), of_pipeline, of_all)
         });
-        for (place_in_list, Recomputes { recompute, at, shares }) in entry.recomputes.iter().enumerate() {
+        let recomputed = |choice: &Recomputes| {
+            let stages = self.tables.stages(plan, entry, choice.recompute, all_layers.head(choice.at));
+            let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
+            (stages, all_layers.at(choice.at), floor)
+        };
+        // Lower bounds of the step time under ZeRO 0 to 2, but for the ends, and of any.
+        let times = |choice: &Recomputes| {
+            let (own, layers, floor) = recomputed(choice);
+            let least = if own.last_chunk() == stages.last_chunk() {
+                pipeline.least_time(flow.max(least_flow_of_passes(self.costs, plan, layers, own)))
+            } else {
+                least_time_of_flow(self.costs, plan, layers, own, &bounded.around)
+            };
+            let with_ends = || least + floor.ends(&self.pipelines, plan);
+            (least, gathered.map_or_else(with_ends, |(time, _)| time.min(least)))
+        };
+        for (place_in_list, choice) in entry.recomputes.iter().enumerate() {
+            let Recomputes { recompute, at, shares } = choice;
             let below = shardings * shares.len() as u64;
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_recomputed {
@@ -154,20 +114,14 @@ impl Explorer<'_> {
             if verdict.excludes(below, &mut found.counts) {
                 continue;
             }
-            let light_layers = stages.last_chunk();
-            let stages = self.tables.stages(plan, entry, *recompute, all_layers.head(*at));
-            let layers = all_layers.at(*at);
-            let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
+            let (stages, layers, floor) = recomputed(choice);
             if let Some(reason) = self.pipelines.too_large(slice::from_ref(floor)) {
                 found.counts.reject(&reason, below);
                 continue;
             }
-            let least = if stages.last_chunk() == light_layers {
-                pipeline.least_time(flow.max(least_flow_of_passes(self.costs, plan, layers, stages)))
-            } else {
-                least_time_of_flow(self.costs, plan, layers, stages)
-            };
-            if slow_gathered && found.is_hopeless(&plan.layout, least + floor.ends(&self.pipelines, plan)) {
+            let (least, soonest) = times(choice);
+            let memory = groups.as_ref().map_or(Bytes::ZERO, |groups| groups.needed(*at));
+            if slow_gathered && found.best.is_hopeless(&plan.layout, Price { time: soonest, memory }) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
@@ -180,13 +134,38 @@ impl Explorer<'_> {
                     continue;
                 }
             }
+            if first_layers && found.best.objective().is_none() {
+                let find = || {
+                    self.hopeless_first_layers(
+                        (bounded, floors, all_layers),
+                        place_in_list,
+                        |choice| times(choice).1,
+                        &found.best,
+                    )
+                };
+                if hopeless.get_or_insert_with(find).contains(recompute) {
+                    found.counts.flow += below;
+                    continue;
+                }
+            }
             let of_stages =
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
             let gathered = gathered.map(|(least, _)| least);
-            let variant =
-                Variant { light: pipeline, plan, layers, stages, memory, floor, least, gathered, shardings, place };
+            let variant = Variant {
+                light: pipeline,
+                plan,
+                layers,
+                stages,
+                memory,
+                floor,
+                least,
+                soonest,
+                gathered,
+                shardings,
+                place,
+            };
             enough_recomputed |= self.search_offloads(&variant, shares, found) && first_layers;
         }
     }
@@ -194,9 +173,9 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn search_offloads(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, memory: all, floor, least, gathered, shardings, place: _ } = variant;
+        let Variant { light, plan, layers, stages, memory: all, floor, least, soonest, gathered, shardings, .. } =
+            variant;
         let menu = floor.known_menu();
-        let soonest = gathered.map_or(*least, |gathered| gathered.min(*least));
         let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
         for (fewer, &activations) in shares.iter().enumerate() {
@@ -207,7 +186,7 @@ impl Explorer<'_> {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
             }
-            if found.best.is_hopeless(&plan.layout, Price { time: soonest, memory: needed }) {
+            if found.best.is_hopeless(&plan.layout, Price { time: *soonest, memory: needed }) {
                 found.counts.flow += shardings;
                 continue;
             }
@@ -331,7 +310,7 @@ impl Explorer<'_> {
     }
 
     /// Lower bound of the time of a pipeline's flow by known critical paths; zero if it is not simulated.
-    fn known_flow(&self, pipeline: &Pipeline, found: &SearchState) -> KnownFlow {
+    pub(super) fn known_flow(&self, pipeline: &Pipeline, found: &SearchState) -> KnownFlow {
         if !pipeline.is_simulated() {
             return KnownFlow::default();
         }
@@ -346,18 +325,6 @@ impl Explorer<'_> {
     }
 }
 
-/// Pipeline that may enter the answer.
-struct OpenPipeline<'p> {
-    bounded: &'p BoundedPipeline<'p>,
-    /// Its flow with the lightest recomputation.
-    pipeline: Pipeline<'p>,
-    floors: &'p [SplitFloor<'p>],
-    /// Lower bound of its flow under ZeRO 0 to 2.
-    flow: Seconds,
-    /// Lower bounds of its step under ZeRO 3 and of the ends of that; none where every sharding is too slow or too large.
-    gathered: Option<(Seconds, Seconds)>,
-}
-
 /// One recomputation of a pipeline.
 struct Variant<'v> {
     /// The pipeline with its lightest recomputation.
@@ -369,6 +336,8 @@ struct Variant<'v> {
     floor: &'v SplitFloor<'v>,
     /// Lower bound of its step time under ZeRO 0 to 2, but for the ends.
     least: Seconds,
+    /// Lower bound of its step time.
+    soonest: Seconds,
     /// Lower bound of its step time under ZeRO 3; none where every sharding is too slow or too large.
     gathered: Option<Seconds>,
     /// Number of shardings of its layout.

@@ -2,12 +2,14 @@
 
 use super::bounded::BoundedPipeline;
 use super::explorer::Explorer;
+use super::incumbents::Incumbents;
 use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::tables::Recomputes;
 use crate::space::Rejection;
-use meshwright_engine::cost::incremental::UnsharedMemory;
+use meshwright_engine::cost::incremental::{Price, UnsharedMemory};
 use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::units::{Bytes, Seconds};
 
 impl Explorer<'_> {
     /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the first of its
@@ -17,9 +19,7 @@ impl Explorer<'_> {
         of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
         from: usize,
     ) -> (Recompute, Option<Rejection>) {
-        let all = &of_pipeline.0.entry.recomputes[from..];
-        let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
-        let firsts = &all[..count];
+        let firsts = firsts(&of_pipeline.0.entry.recomputes[from..]);
         let reason = firsts.first().and_then(|choice| self.too_large_recomputed(of_pipeline, choice));
         let is_too_large = |choice: &Recomputes| self.too_large_recomputed(of_pipeline, choice).is_some();
         let at = if reason.is_some() { firsts.partition_point(is_too_large) } else { 0 };
@@ -27,20 +27,66 @@ impl Explorer<'_> {
         (fewest, reason)
     }
 
+    /// Recomputations of first layers, of those from `from` on, that cannot enter an answer without an objective. `soonest` = lower bound
+    /// of the time of a recomputation's plans.
+    ///
+    /// ```text
+    /// T(n) ≥ T(a),  M(n) ≥ M(b)        for a ≤ n ≤ b first layers recomputed
+    /// ```
+    ///
+    /// Numbers that one point of the front dominates so are found by bisection.
+    pub fn hopeless_first_layers(
+        &self,
+        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
+        from: usize,
+        soonest: impl Fn(&Recomputes) -> Seconds,
+        best: &Incumbents,
+    ) -> Vec<Recompute> {
+        let bounded = of_pipeline.0;
+        let firsts = firsts(&bounded.entry.recomputes[from..]);
+        let (mut hopeless, mut left) = (Vec::new(), vec![firsts]);
+        while let Some(range) = left.pop() {
+            let [fewest, ..] = range else { continue };
+            let (memory, _) = self.least_recomputed(of_pipeline, &range[range.len() - 1]);
+            if best.is_hopeless(&bounded.plan.layout, Price { time: soonest(fewest), memory }) {
+                hopeless.extend(range.iter().map(|choice| choice.recompute));
+            } else if range.len() > 1 {
+                let (fewer, more) = range.split_at(range.len() / 2);
+                left.extend([fewer, more]);
+            }
+        }
+        hopeless
+    }
+
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
     fn too_large_recomputed(
         &self,
-        (bounded, floors, layers): (&BoundedPipeline, &[SplitFloor], &Recomputed),
+        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
         choice: &Recomputes,
     ) -> Option<Rejection> {
+        let (needed, rank) = self.least_recomputed(of_pipeline, choice);
+        let available = self.pipelines.budget;
+        (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+    }
+
+    /// Lower bound of the memory of the plans of a recomputation of a pipeline, and the rank that needs it.
+    fn least_recomputed(
+        &self,
+        (bounded, floors, layers): (&BoundedPipeline, &[SplitFloor], &Recomputed),
+        choice: &Recomputes,
+    ) -> (Bytes, u32) {
         let BoundedPipeline { ref plan, entry, .. } = *bounded;
         let stages = self.tables.stages(plan, entry, choice.recompute, layers.head(choice.at));
         let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
         let offload = Offload { activations: entry.most_offloaded, ..plan.offload };
         let plan = Plan { recompute: choice.recompute, offload, ..plan.clone() };
         let memory = UnsharedMemory::new(self.costs, &plan, stages).of(self.costs, &plan, layers.at(choice.at));
-        let (needed, rank) = memory.least(&floor.plan_menu.least);
-        let available = self.pipelines.budget;
-        (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+        memory.least(&floor.plan_menu.least)
     }
+}
+
+/// The recomputations of first layers that a list begins with.
+fn firsts(all: &[Recomputes]) -> &[Recomputes] {
+    let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
+    &all[..count]
 }

@@ -26,7 +26,8 @@ pub(super) struct GroupBounds<'g> {
     gathered_ends: Option<Seconds>,
     /// The plan of least activations.
     plan: Plan,
-    verdicts: SmallVec<[Option<Verdict>; 16]>,
+    /// Verdict on each group that was asked for, and lower bound of its memory.
+    known: SmallVec<[Option<(Verdict, Bytes)>; 16]>,
 }
 
 impl<'g> GroupBounds<'g> {
@@ -38,8 +39,8 @@ impl<'g> GroupBounds<'g> {
     ) -> Self {
         let offload = Offload { activations: most_offloaded, ..light.plan.offload };
         let plan = Plan { recompute: Recompute::None, offload, ..light.plan.clone() };
-        let verdicts = SmallVec::from_elem(None, groups.len());
-        Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, verdicts }
+        let known = SmallVec::from_elem(None, groups.len());
+        Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, known }
     }
 
     /// Verdict on the group of a recomputation, open where it has none. `bound_flow` = lower bound of the flow of a pipeline whose stages
@@ -51,20 +52,26 @@ impl<'g> GroupBounds<'g> {
         bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
     ) -> Verdict {
         let Some(group) = self.groups.of(place) else { return Verdict::Open };
-        if let Some(known) = self.verdicts[group] {
+        if let Some((known, _)) = self.known[group] {
             return known;
         }
         let verdict = self.verdict_on_group(group, best, bound_flow);
-        self.verdicts[group] = Some(verdict);
-        verdict
+        self.known[group] = Some(verdict);
+        verdict.0
     }
 
+    /// Lower bound of the memory of the plans of a recomputation, by the verdict on its group; zero where it has none.
+    pub fn needed(&self, place: usize) -> Bytes {
+        self.groups.of(place).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
+    }
+
+    /// Verdict on a group, and lower bound of its memory, which is zero where it was not asked for.
     fn verdict_on_group(
         &self,
         group: usize,
         best: &Incumbents,
         bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
-    ) -> Verdict {
+    ) -> (Verdict, Bytes) {
         let Self { ref pipelines, ref plan, split, .. } = *self;
         let (costs, layers) = (pipelines.costs, self.groups.floor(group));
         let of_passes = least_flow_of_passes(costs, plan, layers, self.stages);
@@ -74,12 +81,12 @@ impl<'g> GroupBounds<'g> {
         let least = |time: Seconds| gathered.map_or(time, |gathered| gathered.min(time));
         let too_slow = best.too_slow(&plan.layout);
         if too_slow(least(flow + split.ends(pipelines, plan))) {
-            return Verdict::Slow;
+            return (Verdict::Slow, Bytes::ZERO);
         }
         let (memory, budget) = (split.unshared.of(costs, plan, layers), Bytes::new(best.wanted.budget));
         let (needed, _) = memory.least(&split.plan_menu.least);
         if needed > budget {
-            return Verdict::TooLarge;
+            return (Verdict::TooLarge, needed);
         }
         let (fit, menu) = (Fit { beside: &memory, budget }, split.known_menu());
         let fits = || menu.is_none_or(|menu| menu.any_gathered_fits(costs, plan, &fit, &|_| false));
@@ -87,18 +94,19 @@ impl<'g> GroupBounds<'g> {
         let least = |time: Seconds| gathered.map_or(time, |gathered| gathered.min(time));
         let is_hopeless = |time: Seconds| best.is_hopeless(&plan.layout, Price { time: least(time), memory: needed });
         if is_hopeless(flow + split.ends(pipelines, plan)) {
-            return Verdict::Slow;
+            return (Verdict::Slow, needed);
         }
         if gathered.is_some() && best.objective().is_some() {
-            return Verdict::Open;
+            return (Verdict::Open, needed);
         }
         let is_slow = |edges: Seconds| too_slow(flow + edges);
         let menu = menu.filter(|_| gathered.is_none());
         let verdict = menu.map_or(Verdict::Open, |menu| menu.verdict(costs, plan, &fit, is_slow));
         if verdict == Verdict::Open && self.light.is_simulated() {
             let bounded = self.light.least_time(bound_flow(self.light.stage_times_of(costs, layers)));
-            return if is_hopeless(bounded + split.ends(pipelines, plan)) { Verdict::Slow } else { Verdict::Open };
+            let slow = is_hopeless(bounded + split.ends(pipelines, plan));
+            return (if slow { Verdict::Slow } else { Verdict::Open }, needed);
         }
-        verdict
+        (verdict, needed)
     }
 }

@@ -31,6 +31,7 @@ mod menus;
 mod neighbours;
 mod on_host;
 mod open;
+mod opened;
 mod options;
 mod pareto;
 mod pipelines;

@@ -1,5 +1,6 @@
 //! Pipelines of one shape by ascending lower bound, and the bound of the shape that follows from them.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound, layer_bound,
-    least_time_of_flow,
+    AroundFlow, Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound,
+    layer_bound, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -181,34 +182,36 @@ impl<'e> Pipelines<'e> {
         if too_large {
             return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
-        let ends = self.least_ends(plan);
+        let (ends, around) = (self.least_ends(plan), AroundFlow::new(self.costs, plan));
         let bounded = |(entry, place): (&'e PipelineEntry, u32)| {
             let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
             let own = Plan { schedule, split, ..plan.clone() };
-            self.bounded(own, entry, (shardings, Price { time, memory }, ends), layers, place)
+            self.bounded(own, entry, (shardings, Price { time, memory }, ends, around), layers, place)
         };
         (legal.map(bounded).collect(), 0)
     }
 
-    /// Bounds a pipeline of a layout with `shardings` shardings, lower bounds `least` of time and memory, and lower bounds `ends` of the
-    /// time at the ends of a step.
+    /// Bounds a pipeline of a layout with `shardings` shardings, lower bounds `least` of time and memory, lower bounds `ends` of the time
+    /// at the ends of a step, and sends and stragglers `around` its flow.
     fn bounded(
         &self,
         plan: Plan,
         entry: &'e PipelineEntry,
-        (shardings, least, ends): (u64, Price, LeastEnds),
+        (shardings, least, ends, around): (u64, Price, LeastEnds, AroundFlow),
         layers: &Recomputed,
         place: u32,
     ) -> BoundedPipeline<'e> {
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &entry.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
-        let (light, bare) = (Plan { recompute: lightest, ..plan.clone() }, layers.at(at));
-        let stages = self.tables.stages(&light, entry, lightest, layers.head(at));
-        let bound = least_time_of_flow(self.costs, &light, bare, stages);
+        let recomputing = |recompute| Cow::Owned(Plan { recompute, ..plan.clone() });
+        let light = if lightest == plan.recompute { Cow::Borrowed(&plan) } else { recomputing(lightest) };
+        let (light, bare) = (&*light, layers.at(at));
+        let stages = self.tables.stages(light, entry, lightest, layers.head(at));
+        let bound = least_time_of_flow(self.costs, light, bare, stages, &around);
         let engines = self.tables.engines(plan.layout.pp);
         let bound = if engines.gathered || plan.schedule.is_bidirectional() {
-            let pipeline = Pipeline::new(self.costs, &light, bare, stages);
+            let pipeline = Pipeline::new(self.costs, light, bare, stages);
             let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs) + ends.gathered);
             let replicated =
                 engines.replicated.then(|| pipeline.least_time(Seconds::ZERO).max(bound) + ends.replicated);
@@ -217,7 +220,7 @@ impl<'e> Pipelines<'e> {
             bound + ends.replicated
         };
         let (bound, memory) = (bound.max(least.time), least.memory);
-        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, bound, memory, place }
+        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, around, bound, memory, place }
     }
 
     /// Splits that the recomputations of a pipeline lead to: a cost-balanced one depends on the recomputation.

@@ -4,25 +4,66 @@ use super::block::{EndPasses, Layers, ROUNDING};
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
+use crate::cost::pipeline::loops;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
-use crate::plan::{Offload, Plan};
+use crate::plan::{Offload, Plan, RankOrder};
 use crate::schedule::Schedule;
 use crate::schedule::ops::paired;
 use crate::schedule::paths::Pairing;
 use crate::units::{Bytes, Seconds};
 
+/// Rank orders, in the order of a pipeline's sends.
+pub(super) const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
+
+/// Lower bound of the part of a step that the sends between stages and stragglers take, for all pipelines of a layout under ZeRO 0 to 2.
+#[derive(Clone, Copy, Debug)]
+pub struct AroundFlow {
+    /// Least time of a send in any rank order where the last rank sends nothing to the first.
+    send: Seconds,
+    /// Likewise, where virtual stages loop over the ranks.
+    looped_send: Seconds,
+    /// Factor of stragglers, and of rounding.
+    slower: f64,
+}
+
+impl AroundFlow {
+    /// Sends and stragglers of the layout and micro-batch of a plan.
+    pub fn new(costs: &Costs, plan: &Plan) -> Self {
+        let of_schedule = |schedule: Schedule| {
+            let in_order = |order| costs.stage_send(&Plan { schedule, order, ..plan.clone() });
+            ORDERS.map(in_order).into_iter().fold(Seconds::new(f64::INFINITY), Seconds::min)
+        };
+        Self {
+            send: of_schedule(Schedule::OneFOneB),
+            looped_send: of_schedule(Schedule::Interleaved { virtual_stages: 2 }),
+            slower: (1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING,
+        }
+    }
+
+    /// Lower bound of the step time of a plan whose micro-batches take at least `flow` through its pipeline.
+    pub fn least_step(&self, costs: &Costs, plan: &Plan, flow: Seconds) -> Seconds {
+        let send = if loops(plan) { self.looped_send } else { self.send };
+        (flow + costs.exposed_sends_of(plan, send)) * self.slower
+    }
+}
+
 /// Lower bound on the time of a plan's pipeline under ZeRO 0 to 2, before its flow is computed: `least_flow` without
-/// overlapped expert traffic, and with the path to a rank only if the schedule is simulated. Zero for bidirectional
-/// schedules.
-pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
-    let flow = least_flow_of_passes(costs, plan, layers, stages);
-    flow * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING)
+/// overlapped expert traffic, and with the path to a rank only if the schedule is simulated; of bidirectional schedules without the
+/// flow.
+pub fn least_time_of_flow(
+    costs: &Costs,
+    plan: &Plan,
+    layers: &Layers,
+    stages: &Stages,
+    around: &AroundFlow,
+) -> Seconds {
+    around.least_step(costs, plan, least_flow_of_passes(costs, plan, layers, stages))
 }
 
 /// Lower bound on the time that the micro-batches of a plan take through its pipeline, as [`least_time_of_flow`] has it before
-/// stragglers.
+/// sends and stragglers.
 pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
     if plan.schedule.is_bidirectional() {
         return Seconds::ZERO;

@@ -24,7 +24,7 @@ mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
 pub use least::{
-    Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,
+    AroundFlow, Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,
     least_time_of_flow, most_optimizer_on_host,
 };
 pub use pipeline::{Loaded, Pipeline, Price};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
-use super::least::least_flow;
+use super::least::{ORDERS, least_flow};
 use super::rank_memory::RankMemory;
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Stages};
@@ -15,7 +15,7 @@ use crate::cost::pipeline::Flow;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
-use crate::plan::{Plan, RankOrder, ZeroStage};
+use crate::plan::{Plan, ZeroStage};
 use crate::schedule::replay::StageTime;
 use crate::units::{Bytes, Seconds};
 
@@ -145,9 +145,6 @@ pub struct Loaded<'l> {
     /// Memory of its ranks.
     pub memory: RankMemory,
 }
-
-/// Rank orders, in the order of [`Pipeline`]'s sends.
-const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
 
 impl<'l> Loaded<'l> {
     /// A pipeline with the memory of its ranks computed.
