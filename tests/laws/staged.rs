@@ -165,6 +165,15 @@ fn bounds_never_exceed_the_played_time() {
                 "{plan}: {before} before the flow is priced, {flow_alone} after"
             );
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
+            let (least, shares) = (Parameters::least_of_layout(costs, plan), [plan.offload.optimizer]);
+            let exchange = least.least_dense_exchange(costs, plan) + least.least_ends(costs, plan);
+            let ends = exchange + least.least_update(costs, plan, &shares);
+            let own = sharding.least_time(costs, plan).get();
+            assert!(
+                ends.get() <= own * (1.0 + ROUNDING),
+                "{plan}: {} at the ends of any pipeline, {own} of its own",
+                ends.get()
+            );
             let light = Plan { recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
             let bare = block.layers(costs, &light);
             let its_stages = stages_of(costs, &light, &bare);

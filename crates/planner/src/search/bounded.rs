@@ -41,6 +41,8 @@ pub(super) struct BoundedLayout {
     pub shardings: u64,
     /// Layer bound of its GPUs, and lower bound of its memory, which is zero unless layouts are left out by it.
     pub bound: Price,
+    /// Lower bound of the time at the ends of a step of its plans under ZeRO 0 to 2; zero where no objective ranks plans.
+    pub ends: Seconds,
     /// Position of its first pipeline in the order of the space.
     pub place: u32,
 }

@@ -61,19 +61,24 @@ impl PlanMenu {
     /// min (X(s) + U(s))  ≥  min X(s) + min U(s)        X = exchange that no flow hides, U = update
     /// ```
     fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, exchanges: &Exchanges) -> Seconds {
-        *self.ends.get_or_init(|| self.least_update(from, plan) + exchanges.least(from, plan, &self.parameters))
+        *self.ends.get_or_init(|| least_ends(from, plan, &self.parameters, exchanges))
     }
+}
 
-    /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
-    fn least_update(&self, (costs, space): (&Costs, &Space), plan: &Plan) -> Seconds {
-        let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
-        let of_stage = |zero: ZeroStage| {
-            let plan = Plan { zero, shard_group: None, ..plan.clone() };
-            let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
-            (!shares.is_empty()).then(|| self.parameters.least_update(costs, &plan, &shares))
-        };
-        stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
-    }
+/// Lower bound of the time at both ends of a step of ranks with these parameters, as that of a menu.
+fn least_ends(from: (&Costs, &Space), plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Seconds {
+    least_update(from, plan, parameters) + exchanges.least(from, plan, parameters)
+}
+
+/// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
+fn least_update((costs, space): (&Costs, &Space), plan: &Plan, parameters: &Parameters) -> Seconds {
+    let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
+    let of_stage = |zero: ZeroStage| {
+        let plan = Plan { zero, shard_group: None, ..plan.clone() };
+        let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
+        (!shares.is_empty()).then(|| parameters.least_update(costs, &plan, &shares))
+    };
+    stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
 }
 
 /// Shardings of one engine.
@@ -153,6 +158,8 @@ pub(super) struct Menus {
     by_plan: RwLock<BTreeMap<MenuKey, Arc<PlanMenu>>>,
     by_content: RwLock<BTreeMap<ContentKey, Vec<Arc<Menu>>>>,
     exchanges: Exchanges,
+    /// Lower bound of the time at both ends of a step, by layout.
+    ends: RwLock<BTreeMap<Layout, Seconds>>,
 }
 
 impl Menus {
@@ -173,6 +180,17 @@ impl Menus {
     /// not needed.
     pub fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Seconds {
         menu.least_ends(from, plan, &self.exchanges)
+    }
+
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
+    pub fn least_ends_of_layout(&self, from: (&Costs, &Space), plan: &Plan) -> Seconds {
+        if let Some(known) = self.ends.read().expect("no writer panics").get(&plan.layout) {
+            return *known;
+        }
+        // No schedule exchanges less than one that has both ends of the model on one rank.
+        let plan = &Plan { schedule: Schedule::ZbV, ..plan.clone() };
+        let ends = least_ends(from, plan, &Parameters::least_of_layout(from.0, plan), &self.exchanges);
+        *self.ends.write().expect("no writer panics").entry(plan.layout).or_insert(ends)
     }
 
     /// Menu of an entry, computed on first use.

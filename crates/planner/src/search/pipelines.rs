@@ -154,9 +154,13 @@ impl<'e> Pipelines<'e> {
             }
             let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
             let of_all = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
-            let time = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
+            let flow = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
+            // Without an objective, most layouts are left out by their memory.
+            let is_ranked = best.objective().is_some();
+            let ends = if is_ranked { self.tables.least_ends_of_layout(&plan) } else { Seconds::ZERO };
+            let time = if self.tables.engines(layout.pp).gathered { flow } else { flow + ends };
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
-            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, place });
+            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, ends, place });
         }
         sort_by_numbers(&mut all, |layout| [layout.bound.time.get()]);
         all
@@ -171,7 +175,7 @@ impl<'e> Pipelines<'e> {
         most: Option<Bytes>,
         counts: &mut Counts,
     ) -> (Vec<BoundedPipeline<'e>>, u64) {
-        let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, place } = *layout;
+        let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, ends, place } = *layout;
         let too_large = most.is_some_and(|most| memory > most);
         let table = self.tables.pipelines(plan);
         let legal = table.legal(self.costs.problem, plan);
@@ -182,7 +186,8 @@ impl<'e> Pipelines<'e> {
         if too_large {
             return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
-        let (ends, around) = (self.least_ends(plan), AroundFlow::new(self.costs, plan));
+        let (around, on_host) = (AroundFlow::new(self.costs, plan), self.least_ends(plan));
+        let ends = LeastEnds { replicated: on_host.replicated.max(ends), ..on_host };
         let bounded = |(entry, place): (&'e PipelineEntry, u32)| {
             let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
             let own = Plan { schedule, split, ..plan.clone() };

@@ -258,6 +258,11 @@ impl<'t> Tables<'t> {
         self.menus.least_ends((self.costs, self.space), plan, menu)
     }
 
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
+    pub fn least_ends_of_layout(&self, plan: &Plan) -> Seconds {
+        self.menus.least_ends_of_layout((self.costs, self.space), plan)
+    }
+
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there
     /// is none.
     pub fn least_flow(&self, plan: &Plan, stages: &[StageTime]) -> Seconds {

@@ -1,9 +1,13 @@
 //! Lower bounds on the simulated time of a flow, without simulation.
 
+use smallvec::smallvec;
+
 use super::block::{EndPasses, Layers, ROUNDING};
+use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
+use crate::cost::moments::Temporary;
 use crate::cost::pipeline::loops;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
@@ -148,6 +152,46 @@ pub fn least_parameters(costs: &Costs, plan: &Plan) -> [RankParameters; 2] {
         of_kind = if some.total() > of_kind.total() { some } else { of_kind };
     }
     [RankParameters::default().plus(&all, 1.0 / f64::from(layout.pp)), of_kind]
+}
+
+impl Parameters {
+    /// Parameters by which bounds of the time at the ends of a step hold for all pipelines of a plan's layout: those of a rank of which
+    /// the heaviest has no fewer. They tell nothing of memory.
+    pub fn least_of_layout(costs: &Costs, plan: &Plan) -> Self {
+        let heaviest = least_heaviest(costs, plan);
+        let none = Temporary::default();
+        Self { heaviest, held: Vec::new(), largest: smallvec![heaviest], gathered: [none; 2], whole_gradients: none }
+    }
+}
+
+/// Parameters of the rank with the most, of a plan's degrees, whatever the schedule and the split: it has no fewer, dense and experts each.
+///
+/// ```text
+/// P ≥ P_mean     dense ≥ P_mean·(1 − max over kinds of x)     experts ≥ (P_mean − P_o)·min over kinds with experts of x
+/// ```
+///
+/// x = share of the experts in the parameters of a layer, P_o = all parameters of the model outside of layers with experts.
+fn least_heaviest(costs: &Costs, plan: &Plan) -> RankParameters {
+    let model = costs.problem.model();
+    let mean = least_parameters(costs, plan)[0].total();
+    let (table, head) = costs.table_parameters(plan);
+    // The last stage may hold a copy of a tied embedding.
+    let ends = (table.total() + head.total()) * 2.0;
+    let mut others = ends + costs.mtp_parameters(plan).total() * f64::from(model.mtp_depth);
+    let (mut least, mut most) = (1.0_f64, 0.0_f64);
+    for (kind, &count) in costs.kind_counts().iter().enumerate() {
+        let layer = RankParameters::of_layer(costs.layer_parameters(kind), &plan.layout);
+        let share = layer.experts / layer.total().max(1.0);
+        if share > 0.0 {
+            least = least.min(share);
+        } else {
+            let of_depth = if kind == model.last_kind() { model.mtp_depth } else { 0 };
+            others += layer.total() * f64::from(count + of_depth);
+        }
+        most = most.max(share);
+    }
+    let experts = if most > 0.0 { (mean - others).max(0.0) * least } else { 0.0 };
+    RankParameters { dense: mean * (1.0 - most), experts, tables: 0.0 }
 }
 
 /// Share of the path to a rank that its last pass returns along; `None` if the schedule is not simulated.

@@ -111,14 +111,14 @@ impl LeastStates {
 /// Parameters of the classes of ranks, and the heaviest of any rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    heaviest: RankParameters,
-    held: Vec<RankParameters>,
+    pub(super) heaviest: RankParameters,
+    pub(super) held: Vec<RankParameters>,
     /// Undominated classes, by dense and expert parameters: one of them has the longest update.
-    largest: SmallVec<[RankParameters; 2]>,
+    pub(super) largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
-    gathered: [Temporary; 2],
+    pub(super) gathered: [Temporary; 2],
     /// Whole gradients under ZeRO 2.
-    whole_gradients: Temporary,
+    pub(super) whole_gradients: Temporary,
 }
 
 impl Parameters {
