@@ -9,6 +9,7 @@ use crate::{all_sources, cycles, files, is_comment, public};
 /// cycle.
 const LAYERS: &[&str] = &[
     "ascending",
+    "distinct",
     "units",
     "range",
     "sources",

@@ -9,6 +9,7 @@ pub mod ascending;
 pub mod cluster;
 pub mod collective;
 pub mod cost;
+pub mod distinct;
 pub mod goodput;
 pub mod gpu;
 pub mod kernel;

@@ -164,7 +164,7 @@ impl FromStr for LayerSplit {
     }
 }
 
-/// Most letters and bars of a layout, written out: a slip must not take the memory.
+/// Most letters and bars of a layout, written out, so that a mistyped repetition does not exhaust memory.
 const MOST: usize = 1_000_000;
 
 /// Reads a pipeline layout: `E` embedding, `t` a decoder layer, `m` a multi-token-prediction layer, `L` loss, `|` between

@@ -85,7 +85,7 @@ fn adapters(document: &Document, imported: &mut Imported) {
     Adapting { said, place, adapters }.apply(imported);
 }
 
-/// Most layers: a slip must not take the memory.
+/// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// The decoder of an MPT; none where its sizes are impossible.

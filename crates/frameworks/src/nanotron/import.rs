@@ -151,7 +151,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported
 }
 
-/// Most layers: a slip must not take the memory.
+/// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 fn model(document: &Document) -> Option<Model> {

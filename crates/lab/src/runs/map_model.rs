@@ -3,6 +3,7 @@
 use super::cell::{Cells, flag, text};
 use super::refusal::Refusal;
 use super::row::Row;
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{
     Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span,
 };
@@ -15,6 +16,9 @@ const GPT_OSS_WINDOW: u32 = 128;
 const CONVOLUTION: u32 = 4;
 /// Attention chunk of Llama 4, on three layers of four.
 const LLAMA_4_CHUNK: u32 = 8192;
+
+/// Most layers that a row may have: far above any model, so that a mistyped cell does not exhaust memory.
+const MOST_LAYERS: u32 = 10_000;
 
 /// Kind of decoder that the columns describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,28 +52,12 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
     else {
         return Refusal::unsupported("model shape unknown");
     };
-    if layers > 10_000 {
+    if layers > MOST_LAYERS {
         return Refusal::invalid(format!("{layers} layers are more than any model has"));
     }
     let decoder = Decoder::of(row);
-    let mut kinds: Vec<Layer> = Vec::new();
-    let mut order = Vec::new();
-    for index in 0..layers {
-        let layer = match text(row.layer_pattern.as_ref()).chars().nth(index as usize) {
-            Some(letter) => hybrid_layer(row, cells, decoder, letter)?,
-            None => Layer {
-                mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
-                ffn: ffn(row, cells, decoder, index)?,
-                norms: 2,
-                extra_parameters: 0,
-            },
-        };
-        let kind = kinds.iter().position(|known| *known == layer).unwrap_or(kinds.len());
-        if kind == kinds.len() {
-            kinds.push(layer);
-        }
-        order.push(kind);
-    }
+    let layers = (0..layers).map(|index| layer(row, cells, decoder, seq_len, index)).collect::<Result<Vec<_>, _>>()?;
+    let (kinds, order) = distinct(layers);
     let gpt = decoder == Decoder::Gpt;
     let framework = text(row.framework.as_ref());
     Ok(Model {
@@ -89,6 +77,19 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         mtp_depth: cells.mtp_layers.unwrap_or_else(|| u32::from(predicts_two_tokens(row))),
         details: Details::default(),
     })
+}
+
+/// Layer at an index: by its letter where the row has a pattern of a hybrid, else of mixer and feed-forward part.
+fn layer(row: &Row, cells: &Cells, decoder: Decoder, seq_len: u32, index: u32) -> Result<Layer, Refusal> {
+    match text(row.layer_pattern.as_ref()).chars().nth(index as usize) {
+        Some(letter) => hybrid_layer(row, cells, decoder, letter),
+        None => Ok(Layer {
+            mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
+            ffn: ffn(row, cells, decoder, index)?,
+            norms: 2,
+            extra_parameters: 0,
+        }),
+    }
 }
 
 /// One layer of a hybrid, which has a single part.

@@ -5,6 +5,7 @@
 
 use crate::discrepancy::{Belief, BeliefPoint, Traits, built_in};
 use meshwright_engine::cost::Evaluation;
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
@@ -36,15 +37,11 @@ fn of_two_replicas(plan: &Plan) -> String {
 
 /// Joint law of the logarithmic step times of plans, and behind them of the runs, given those.
 pub(super) fn conditioned(problem: &Problem, plans: &[Evaluation], runs: &[MeasuredRun]) -> Belief {
-    let all = plans.iter().map(|plan| (problem, plan)).chain(runs.iter().map(|run| (&run.problem, &run.evaluation)));
-    let mut known: Vec<String> = Vec::new();
-    let points: Vec<BeliefPoint> = all
-        .map(|(problem, evaluation)| {
-            let own = of_two_replicas(&evaluation.plan);
-            let plan = known.iter().position(|other| *other == own).unwrap_or_else(|| {
-                known.push(own);
-                known.len() - 1
-            });
+    let all = || plans.iter().map(|plan| (problem, plan)).chain(runs.iter().map(|run| (&run.problem, &run.evaluation)));
+    let (_, plan_of) = distinct(all().map(|(_, evaluation)| of_two_replicas(&evaluation.plan)));
+    let points: Vec<BeliefPoint> = all()
+        .zip(plan_of)
+        .map(|((problem, evaluation), plan)| {
             let predicted = libm::log(evaluation.step.total().get());
             BeliefPoint { traits: Traits::new(problem, evaluation), predicted, plan }
         })

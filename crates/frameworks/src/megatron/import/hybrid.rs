@@ -4,6 +4,7 @@
 
 use super::arguments::Arguments;
 use crate::import::finding::Finding;
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{Ffn, Layer, Mamba, Mixer, Moe};
 use meshwright_engine::range::LAYERS;
 
@@ -11,7 +12,7 @@ use meshwright_engine::range::LAYERS;
 pub const PATTERN: &str = "--hybrid-layer-pattern";
 /// Its older name.
 const OLD: &str = "--hybrid-override-pattern";
-/// Most layers: a slip must not take the memory.
+/// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: usize = LAYERS.most() as usize;
 
 fn pattern(list: &mut Arguments) -> Option<(String, &'static str)> {
@@ -75,20 +76,14 @@ pub fn layers(list: &mut Arguments, letters: &[char], hidden: u32, parts: &Parts
         list.findings.push(finding.at_maybe(place.as_ref()));
         return None;
     }
-    let (mut kinds, mut order): (Vec<Layer>, Vec<usize>) = (Vec::new(), Vec::new());
-    for letter in letters {
+    let layer = |letter: &char| {
         let (mixer, ffn) = match (letter, parts.moe) {
             ('M', _) => (Mixer::Mamba(mamba.clone()), Ffn::None),
             ('-', _) => (Mixer::None, parts.dense.clone()),
             ('E', Some(moe)) => (Mixer::None, Ffn::Moe(moe.clone())),
             _ => (parts.mixer.clone(), Ffn::None),
         };
-        let layer = Layer { mixer, ffn, norms: 1, extra_parameters: 0 };
-        let kind = kinds.iter().position(|known| *known == layer).unwrap_or_else(|| {
-            kinds.push(layer);
-            kinds.len() - 1
-        });
-        order.push(kind);
-    }
-    Some((kinds, order))
+        Layer { mixer, ffn, norms: 1, extra_parameters: 0 }
+    };
+    Some(distinct(letters.iter().map(layer)))
 }

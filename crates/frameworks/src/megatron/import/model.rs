@@ -101,7 +101,7 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     Some(known::named(model))
 }
 
-/// Most layers: a slip must not take the memory.
+/// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// The width of the MLP where none is given: 4·h, or two thirds of it, in whole 64s, when it is gated.

@@ -15,7 +15,7 @@ const FIRST: &str = "--decoder-first-pipeline-num-layers";
 const LAST: &str = "--decoder-last-pipeline-num-layers";
 const EMBEDDING: &str = "--account-for-embedding-in-pipeline-split";
 const LOSS: &str = "--account-for-loss-in-pipeline-split";
-/// Most chunks that are spelled out one by one: a slip must not take the memory.
+/// Most chunks that are spelled out one by one, so that a mistyped number does not exhaust memory.
 const MOST_CHUNKS: u32 = 100_000;
 
 /// Layers per stage where something says them, and chunks of each rank.

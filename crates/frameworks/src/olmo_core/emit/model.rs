@@ -5,6 +5,7 @@ use crate::emit::request::Request;
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::{
     Attention, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore, Span,
@@ -15,18 +16,8 @@ type Kind = (Span, bool, bool);
 
 /// Kinds of blocks in the order in which they come, and the kind of each layer.
 fn kinds(sizes: &Sizes) -> (Vec<Kind>, Vec<usize>) {
-    let mut kinds: Vec<Kind> = Vec::new();
     let all = sizes.spans.iter().zip(&sizes.rope).zip(&sizes.has_experts);
-    let order = all
-        .map(|((span, rope), experts)| {
-            let kind = (*span, *rope, *experts);
-            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            })
-        })
-        .collect();
-    (kinds, order)
+    distinct(all.map(|((span, rope), experts)| (*span, *rope, *experts)))
 }
 
 /// Name of a kind of blocks.

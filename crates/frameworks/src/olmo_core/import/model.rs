@@ -6,10 +6,11 @@ use super::reader::{Parts, Reader};
 use crate::import::finding::Finding;
 use crate::import::known;
 use crate::readers::document::{CALLED, Document};
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{Activation, Details, Ffn, Layer, Mlp, Model, Moe, Norm, Router, RouterScore};
 use meshwright_engine::range::LAYERS;
 
-/// Most layers: a slip must not take the memory.
+/// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// A model, and what its experts do with tokens that are too many.
@@ -61,16 +62,9 @@ impl Reader<'_> {
             }
         }
         let mut parts = Parts { details: Details::default(), norm: None, dropout: false, drops_tokens: false };
-        let mut kinds: Vec<Layer> = Vec::new();
-        let mut order = Vec::new();
-        for (at, path) in self.paths(layers)?.into_iter().enumerate() {
-            let layer = self.block(&path, at as u32, layers, hidden, &mut parts)?;
-            let place = kinds.iter().position(|known| *known == layer);
-            order.push(place.unwrap_or(kinds.len()));
-            if place.is_none() {
-                kinds.push(layer);
-            }
-        }
+        let paths = self.paths(layers)?.into_iter().enumerate();
+        let blocks = paths.map(|(at, path)| self.block(&path, at as u32, layers, hidden, &mut parts));
+        let (kinds, order) = distinct(blocks.collect::<Option<Vec<_>>>()?);
         if let Some(scale) = document.real("model.embed_scale").filter(|scale| (scale - 1.0).abs() > 0.0) {
             parts.details.others.push(("embedding_multiplier".into(), scale));
         }

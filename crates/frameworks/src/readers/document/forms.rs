@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::tree::{Entries, Node, NodeValue};
 
-/// Most values of a file: an alias of aliases must not take the memory.
+/// Most values of a file, so that aliases of aliases do not exhaust memory.
 const MOST_NODES: usize = 100_000;
 
 /// A file, and the keys that stand twice in it.

@@ -3,7 +3,7 @@
 use super::truth::scalar;
 use crate::readers::document::{Node, NodeValue};
 
-/// Most values of one expression: `[0] * 1000000000` must not take the memory.
+/// Most values of one expression, so that `[0] * 1000000000` does not exhaust memory.
 const MOST_VALUES: usize = 100_000;
 
 /// Result of an operator: of two numbers; a list or a text repeated; two lists or two texts joined.

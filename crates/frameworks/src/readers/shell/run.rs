@@ -103,7 +103,7 @@ pub(super) enum Flow {
 const MOST_STEPS: u32 = 100_000;
 /// Deepest nesting of functions, sourced files and inner shells.
 pub(super) const DEEPEST: u32 = 50;
-/// Longest text of a variable, in characters: `A=$A$A` in a loop must not take the memory.
+/// Longest text of a variable, in characters, so that `A=$A$A` in a loop does not exhaust memory.
 const LONGEST: usize = 1_000_000;
 
 /// A script under way.

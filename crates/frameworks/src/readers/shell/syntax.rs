@@ -39,7 +39,7 @@ pub fn words(text: &Text) -> Result<Vec<Text>, SyntaxError> {
     }
 }
 
-/// Deepest nesting: a slip must not take the stack.
+/// Deepest nesting of blocks, so that a hostile script does not exhaust the stack.
 const DEEPEST: u32 = 100;
 
 pub(super) struct Parser<'a> {

@@ -9,7 +9,7 @@ use meshwright_engine::split::layers::plainest;
 
 const PARTS: &str = "parallelism.module_fqns_per_model_part";
 const PER_STAGE: &str = "parallelism.pipeline_parallel_layers_per_stage";
-/// Most stages that are spelled out: a slip must not take the memory.
+/// Most stages that are spelled out, so that a mistyped number does not exhaust memory.
 const MOST_STAGES: u32 = 100_000;
 
 /// Weights of the embedding and of the head in layers: the first and the last stage hold that many layers less.

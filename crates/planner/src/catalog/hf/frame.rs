@@ -2,6 +2,7 @@
 
 use super::error::HfError;
 use super::fields::Fields;
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Norm, Span};
 
 /// The longest sequence that is taken from a configuration.
@@ -141,15 +142,7 @@ impl Frame {
 
     /// The model of these layers, in order.
     pub fn model(&self, fields: &Fields, norm: Norm, layers: Vec<Layer>) -> Model {
-        let mut kinds: Vec<Layer> = Vec::new();
-        let mut order = Vec::with_capacity(layers.len());
-        for layer in layers {
-            let kind = kinds.iter().position(|kind| *kind == layer).unwrap_or(kinds.len());
-            if kind == kinds.len() {
-                kinds.push(layer);
-            }
-            order.push(kind);
-        }
+        let (kinds, order) = distinct(layers);
         Model {
             name: String::new(),
             source: fields.origin().to_owned(),
