@@ -61,7 +61,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 
 /// Settles an argument list into model, workload and plan.
 pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
-    let deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
+    let deepspeed = list.is_deepspeed();
     let usual = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
     let name = launched.stack.unwrap_or(usual);
     let mut imported = Imported::new(KIND, if deepspeed { Family::MegatronDeepspeed } else { Family::Megatron }, name);
@@ -73,7 +73,6 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
             finding.level = Severity::Warning;
         }
     }
-    let before = list.findings.len();
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
     let fork = launched.open || !list.unknown.iter().all(Unknown::is_slip);
     imported.exchange = if fork { None } else { plan::exchange(&list) };
@@ -96,10 +95,7 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     rules::contradictions(&mut list, &imported.plan, deepspeed);
     if launched.open || !list.unknown.is_empty() {
         // What is missing may be set by the fork's code, or by the file that this one builds on.
-        let missing = list.findings[before..].iter_mut().filter(|finding| {
-            [" without ", " with no "].iter().any(|part| finding.message.contains(&format!("`{part}")))
-        });
-        missing.for_each(|finding| finding.level = Severity::Warning);
+        list.excuse_lacking();
     }
     let plain = !deepspeed && !launched.open && list.by_parser && list.unknown.iter().all(Unknown::is_slip);
     if plain {
@@ -115,7 +111,7 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     divides(&mut list.findings, world, &imported.plan, place.as_ref());
     imported.gpus_per_node = launched.gpus_per_node;
     for flag in NOT_MODELLED {
-        let _ = list.has(flag);
+        list.mark_used(flag);
         if let Some(place) = list.place(flag) {
             let finding = Finding::note("not-modelled", format!("`{flag}` changes the step and is not modelled"));
             list.findings.push(finding.at(&place));

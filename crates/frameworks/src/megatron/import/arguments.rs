@@ -2,7 +2,7 @@
 //!
 //! Source: [megatron-lm] `megatron/training/arguments.py`.
 
-use crate::import::finding::{Finding, Place};
+use crate::import::finding::{Finding, Place, Severity};
 use crate::import::imported::Unknown;
 use crate::megatron::flags::{Arity, flags};
 use crate::readers::shell::text::{Text, readable};
@@ -30,6 +30,8 @@ pub struct Arguments {
     pub without_effect: Vec<String>,
     /// Flags that are said to be off where their absence would mean the same or more.
     denied: Vec<String>,
+    /// Errors on flags that lack another flag, as indices of `findings`.
+    lacking: Vec<usize>,
 }
 
 fn is_flag(word: &str) -> bool {
@@ -304,11 +306,39 @@ impl Arguments {
 
     /// Records that the value of a flag is malformed, once however often it is read.
     pub fn wrong(&mut self, flag: &str, value: &str, expected: &str) {
-        let place = self.place(flag);
-        let finding = Finding::wrong_value(flag, value, expected).at_maybe(place.as_ref());
+        let finding = Finding::wrong_value(flag, value, expected).at_maybe(self.place(flag).as_ref());
         if !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
+    }
+
+    /// Records a finding at the line of a flag, or without a line where the flag is not given.
+    pub fn report(&mut self, flag: &str, finding: Finding) {
+        let place = self.place(flag);
+        self.findings.push(finding.at_maybe(place.as_ref()));
+    }
+
+    /// Records an error on a flag that lacks another one: [`Self::excuse_lacking`] may lower it.
+    pub(super) fn report_lacking(&mut self, flag: &str, finding: Finding) {
+        self.lacking.push(self.findings.len());
+        self.report(flag, finding);
+    }
+
+    /// Lowers the errors on flags that lack another one to warnings: what is missing may be set elsewhere.
+    pub(super) fn excuse_lacking(&mut self) {
+        for at in &self.lacking {
+            self.findings[*at].level = Severity::Warning;
+        }
+    }
+
+    /// Marks a flag as one that has an effect, whatever its value.
+    pub(super) fn mark_used(&mut self, flag: &str) {
+        let _ = self.last(flag);
+    }
+
+    /// Whether the arguments are Megatron-DeepSpeed's.
+    pub(super) fn is_deepspeed(&mut self) -> bool {
+        self.has("--deepspeed") || self.has("--deepspeed_config")
     }
 
     /// The flags that nobody asked for.

@@ -31,9 +31,8 @@ pub fn letters(list: &mut Arguments) -> Option<Option<Vec<char>>> {
     };
     let (main, predicted) = text.split_once('/').unwrap_or((&text, ""));
     if !predicted.is_empty() {
-        let place = list.place(flag);
         let finding = Finding::warning("not-modelled", format!("`/{predicted}`: multi-token prediction is left out"));
-        list.findings.push(finding.at_maybe(place.as_ref()));
+        list.report(flag, finding);
     }
     let letters: Vec<char> = main.chars().filter(|letter| *letter != '|').take(MOST_LAYERS + 1).collect();
     let unknown = letters.iter().find(|letter| !"M*+-E".contains(**letter));

@@ -7,33 +7,15 @@ use super::arguments::Arguments;
 use super::hybrid;
 use crate::import::finding::Finding;
 use crate::import::known;
+use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 use meshwright_engine::range::LAYERS;
 
-/// The model, where the arguments say its sizes.
+/// The model; none where its sizes are not given or make no model, which findings say.
 pub fn model(list: &mut Arguments) -> Option<Model> {
     let letters = hybrid::letters(list)?;
-    let _ = list.has("--is-hybrid-model");
-    let given = list.size("--num-layers").or_else(|| list.size("--encoder-num-layers"));
-    let layers = letters.as_ref().map_or(given, |letters| Some(letters.len() as u32));
-    let (hidden, heads) = (list.size("--hidden-size"), list.size("--num-attention-heads"));
-    let (Some(layers), Some(hidden), Some(heads)) = (layers, hidden, heads) else {
-        let missing: Vec<&str> =
-            [("--num-layers", layers), ("--hidden-size", hidden), ("--num-attention-heads", heads)]
-                .into_iter()
-                .filter_map(|(flag, value)| value.is_none().then_some(flag))
-                .filter(|flag| list.place(flag).is_none())
-                .collect();
-        if !missing.is_empty() {
-            let finding = Finding::error("missing-flag", format!("no {}", missing.join(", ")));
-            list.findings.push(finding.expected("a model has them; or give it with --model"));
-        }
-        return None;
-    };
-    if layers > MOST_LAYERS {
-        list.wrong("--num-layers", &layers.to_string(), &format!("at most {MOST_LAYERS}"));
-        return None;
-    }
+    list.mark_used("--is-hybrid-model");
+    let (layers, hidden, heads) = sizes(list, letters.as_deref())?;
     let swiglu = list.has("--swiglu") || list.has("--quick-geglu");
     let ffn = list.size("--ffn-hidden-size").unwrap_or_else(|| usual_ffn(hidden, swiglu));
     let biased = !list.has("--disable-bias-linear");
@@ -41,7 +23,11 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     let norm = if normalization.eq_ignore_ascii_case("rmsnorm") { Norm::Rms } else { Norm::Layer };
     let position = position(list);
     let latent = list.has("--multi-latent-attention") || letters.as_ref().is_some_and(|letters| letters.contains(&'+'));
-    let mixer = mixer(list, hidden, heads, (biased, latent), position == Position::Rotary)?;
+    let mixer = if latent {
+        Mixer::Mla(latent_attention(list, heads))
+    } else {
+        Mixer::Attention(Attention { rope: position == Position::Rotary, ..attention(list, hidden, heads, biased)? })
+    };
     let dense = Ffn::Dense(Mlp { intermediate: ffn, gated: swiglu, bias: biased });
     let moe = moe(list, ffn, swiglu, biased);
     let parts = hybrid::Parts { mixer: &mixer, dense: &dense, moe: moe.as_ref() };
@@ -49,33 +35,12 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
         Some(letters) => Some(hybrid::layers(list, letters, hidden, &parts)?),
         None => None,
     };
-    let sparse = if moe.is_some() { sparse_layers(list, layers)? } else { vec![false; layers as usize] };
-    let windowed = pattern(list, "--window-attn-skip-freq", layers, |layer, every| (layer + 1) % every != 0)?;
-    let unrotated = pattern(list, "--no-rope-freq", layers, |layer, every| (layer + 1) % every == 0)?;
-    let (mut kinds, mut order): (Vec<Layer>, Vec<usize>) = (Vec::new(), Vec::new());
-    for at in 0..layers as usize {
-        let mut mixer = mixer.clone();
-        if let Mixer::Attention(attention) = &mut mixer {
-            if windowed.as_ref().is_some_and(|windowed| !windowed[at]) {
-                attention.span = Span::Full;
-            }
-            attention.rope &= !unrotated.as_ref().is_some_and(|unrotated| unrotated[at]);
-        }
-        let ffn = moe.as_ref().filter(|_| sparse[at]).map_or_else(|| dense.clone(), |moe| Ffn::Moe(moe.clone()));
-        let layer = Layer { mixer, ffn, norms: 2, extra_parameters: 0 };
-        let kind = kinds.iter().position(|known| *known == layer).unwrap_or_else(|| {
-            kinds.push(layer);
-            kinds.len() - 1
-        });
-        order.push(kind);
-    }
+    let two_part_layers = layers_of_two_parts(list, layers, &parts)?;
     let dropout = |list: &mut Arguments, flag| list.real(flag).unwrap_or(0.1) > 0.0;
     let (hidden_dropout, attention_dropout) = (dropout(list, "--hidden-dropout"), dropout(list, "--attention-dropout"));
     let positions = list.size("--max-position-embeddings");
     let seq_len = list.size("--seq-length").or_else(|| list.size("--encoder-seq-length"));
-    if let Some(hybrid) = hybrid {
-        (kinds, order) = hybrid;
-    }
+    let (kinds, order) = hybrid.unwrap_or_else(|| distinct(two_part_layers));
     let mut model = Model {
         name: "imported".into(),
         source: "imported".into(),
@@ -101,6 +66,50 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     Some(known::named(model))
 }
 
+/// Number of layers, hidden size and number of heads; layers are as many as a hybrid has letters.
+fn sizes(list: &mut Arguments, letters: Option<&[char]>) -> Option<(u32, u32, u32)> {
+    let given = list.size("--num-layers").or_else(|| list.size("--encoder-num-layers"));
+    let layers = letters.map_or(given, |letters| Some(letters.len() as u32));
+    let (hidden, heads) = (list.size("--hidden-size"), list.size("--num-attention-heads"));
+    let (Some(layers), Some(hidden), Some(heads)) = (layers, hidden, heads) else {
+        let missing: Vec<&str> =
+            [("--num-layers", layers), ("--hidden-size", hidden), ("--num-attention-heads", heads)]
+                .into_iter()
+                .filter_map(|(flag, value)| value.is_none().then_some(flag))
+                .filter(|flag| list.place(flag).is_none())
+                .collect();
+        if !missing.is_empty() {
+            let finding = Finding::error("missing-flag", format!("no {}", missing.join(", ")));
+            list.findings.push(finding.expected("a model has them; or give it with --model"));
+        }
+        return None;
+    };
+    if layers > MOST_LAYERS {
+        list.wrong("--num-layers", &layers.to_string(), &format!("at most {MOST_LAYERS}"));
+        return None;
+    }
+    Some((layers, hidden, heads))
+}
+
+/// Layers of a mixer and a feed-forward part each, with the flags that make some of them sparse, full or without rotary positions.
+fn layers_of_two_parts(list: &mut Arguments, layers: u32, parts: &hybrid::Parts) -> Option<Vec<Layer>> {
+    let sparse = if parts.moe.is_some() { sparse_layers(list, layers)? } else { vec![false; layers as usize] };
+    let windowed = pattern(list, "--window-attn-skip-freq", layers, |layer, every| (layer + 1) % every != 0)?;
+    let unrotated = pattern(list, "--no-rope-freq", layers, |layer, every| (layer + 1) % every == 0)?;
+    let layer = |at: usize| {
+        let mut mixer = parts.mixer.clone();
+        if let Mixer::Attention(attention) = &mut mixer {
+            if windowed.as_ref().is_some_and(|windowed| !windowed[at]) {
+                attention.span = Span::Full;
+            }
+            attention.rope &= !unrotated.as_ref().is_some_and(|unrotated| unrotated[at]);
+        }
+        let ffn = parts.moe.filter(|_| sparse[at]).map_or_else(|| parts.dense.clone(), |moe| Ffn::Moe(moe.clone()));
+        Layer { mixer, ffn, norms: 2, extra_parameters: 0 }
+    };
+    Some((0..layers as usize).map(layer).collect())
+}
+
 /// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
@@ -109,6 +118,7 @@ const fn usual_ffn(hidden: u32, gated: bool) -> u32 {
     if gated { (4 * hidden as u64 * 2 / 3 / 64 * 64) as u32 } else { hidden.saturating_mul(4) }
 }
 
+/// Positions of tokens: a learned table, rotary embedding, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
     Learned,
@@ -128,26 +138,27 @@ fn position(list: &mut Arguments) -> Position {
     }
 }
 
-fn mixer(list: &mut Arguments, hidden: u32, heads: u32, (biased, latent): (bool, bool), rope: bool) -> Option<Mixer> {
-    if latent {
-        let or = |value: Option<u32>, usual| value.unwrap_or(usual);
-        return Some(Mixer::Mla(Mla {
-            heads,
-            q_rank: or(list.number("--q-lora-rank"), 0),
-            kv_rank: or(list.size("--kv-lora-rank"), 32),
-            nope_dim: or(list.size("--qk-head-dim"), 128),
-            rope_dim: or(list.size("--qk-pos-emb-head-dim"), 64),
-            v_dim: or(list.size("--v-head-dim"), 128),
-        }));
+/// Latent attention, with Megatron's defaults.
+fn latent_attention(list: &mut Arguments, heads: u32) -> Mla {
+    Mla {
+        heads,
+        q_rank: list.number("--q-lora-rank").unwrap_or(0),
+        kv_rank: list.size("--kv-lora-rank").unwrap_or(32),
+        nope_dim: list.size("--qk-head-dim").unwrap_or(128),
+        rope_dim: list.size("--qk-pos-emb-head-dim").unwrap_or(64),
+        v_dim: list.size("--v-head-dim").unwrap_or(128),
     }
+}
+
+/// Multi-head or grouped-query attention; none where the heads do not divide the hidden size.
+fn attention(list: &mut Arguments, hidden: u32, heads: u32, biased: bool) -> Option<Attention> {
     let head_dim = match list.size("--kv-channels") {
         Some(dim) => dim,
         None if hidden.is_multiple_of(heads) => hidden / heads,
         None => {
-            let place = list.place("--num-attention-heads");
             let finding =
                 Finding::error("does-not-divide", format!("{heads} heads do not divide the hidden size {hidden}"));
-            list.findings.push(finding.at_maybe(place.as_ref()).expected("another number, or --kv-channels"));
+            list.report("--num-attention-heads", finding.expected("another number, or --kv-channels"));
             return None;
         }
     };
@@ -159,7 +170,7 @@ fn mixer(list: &mut Arguments, hidden: u32, heads: u32, (biased, latent): (bool,
             text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok().filter(|n| *n > 0).and_then(|n| n.checked_add(1))
     });
-    Some(Mixer::Attention(Attention {
+    Some(Attention {
         heads,
         kv_heads,
         head_dim,
@@ -170,16 +181,17 @@ fn mixer(list: &mut Arguments, hidden: u32, heads: u32, (biased, latent): (bool,
         sinks: list.word("--softmax-type").is_some_and(|kind| kind == "learnable"),
         output_gate: list.has("--attention-output-gate"),
         keys_are_values: false,
-        rope,
-    }))
+        rope: true,
+    })
 }
 
+/// Mixture of experts, where there are several; Megatron-DeepSpeed sends a token to one of them by default, Megatron to two.
 fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe> {
     let experts = list.size("--num-experts").filter(|experts| *experts > 1)?;
-    let usual_experts = if is_deepspeed(list) { 1 } else { 2 };
+    let usual_top_k = if list.is_deepspeed() { 1 } else { 2 };
     Some(Moe {
         experts,
-        top_k: list.size("--moe-router-topk").or_else(|| list.size("--topk")).unwrap_or(usual_experts),
+        top_k: list.size("--moe-router-topk").or_else(|| list.size("--topk")).unwrap_or(usual_top_k),
         intermediate: list.size("--moe-ffn-hidden-size").unwrap_or(ffn),
         gated,
         bias: biased,
@@ -191,14 +203,9 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
     })
 }
 
-/// Whether the arguments are Megatron-DeepSpeed's, which has defaults of its own for experts.
-fn is_deepspeed(list: &mut Arguments) -> bool {
-    list.has("--deepspeed") || list.has("--deepspeed_config")
-}
-
-/// Which layers have experts (`--moe-layer-freq`): every n-th, or a list such as `([0]*3+[1]*58)`.
+/// Whether each layer has experts (`--moe-layer-freq`): every n-th, or by a list such as `([0]*3+[1]*58)`.
 fn sparse_layers(list: &mut Arguments, layers: u32) -> Option<Vec<bool>> {
-    let usual_interval = if is_deepspeed(list) { 2 } else { 1 };
+    let usual_interval = if list.is_deepspeed() { 2 } else { 1 };
     let every = list.size("--expert-interval").unwrap_or(usual_interval);
     let usual = || (0..layers).map(|layer| layer % every == every - 1).collect();
     let given = pattern(list, "--moe-layer-freq", layers, u32::is_multiple_of)?;

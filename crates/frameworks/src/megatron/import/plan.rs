@@ -50,13 +50,12 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
     }
 }
 
+/// Exchange of context parallelism, a ring where none is named; of several, that of the first layer.
 fn cp_kind(list: &mut Arguments) -> CpKind {
     let kinds = list.words("--cp-comm-type").unwrap_or_default();
     if kinds.iter().any(|kind| *kind != kinds[0]) {
-        let place = list.place("--cp-comm-type");
-        let finding =
-            Finding::warning("not-modelled", format!("layers with different exchanges are priced as `{}`", kinds[0]));
-        list.findings.push(finding.at_maybe(place.as_ref()));
+        let message = format!("layers with different exchanges are priced as `{}`", kinds[0]);
+        list.report("--cp-comm-type", Finding::warning("not-modelled", message));
     }
     match kinds.first().map(String::as_str) {
         Some("allgather" | "all_gather") => CpKind::AllGather,
@@ -78,7 +77,7 @@ pub const BF16_SHARDS: &str =
 /// its states over the replicas: ZeRO 1 in all but its name.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), `runtime/bf16_optimizer.py`, release 0.19.8.
-fn deepspeeds_stage(list: &mut Arguments) -> ZeroStage {
+fn deepspeed_stage(list: &mut Arguments) -> ZeroStage {
     let stage = match list.number("--zero-stage") {
         Some(stage @ 0..=3) => ZeroStage::try_from(stage as u8).unwrap_or_default(),
         Some(stage) => {
@@ -87,22 +86,21 @@ fn deepspeeds_stage(list: &mut Arguments) -> ZeroStage {
         }
         None => ZeroStage::Zero,
     };
-    let with_deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
+    let with_deepspeed = list.is_deepspeed();
     if stage != ZeroStage::Zero || !with_deepspeed || !list.has("--bf16") || list.has("--no-pipeline-parallel") {
         return stage;
     }
-    let place = list.place("--zero-stage");
-    let finding = Finding::warning("stage-0", BF16_SHARDS).at_maybe(place.as_ref());
-    list.findings.push(finding.expected("`--zero-stage 1`, which says so"));
+    list.report("--zero-stage", Finding::warning("stage-0", BF16_SHARDS).expected("`--zero-stage 1`, which says so"));
     ZeroStage::One
 }
 
+/// ZeRO stage, and the ranks of a shard group where there are several groups. `known`: the number of GPUs is known.
 fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
-    let _ = list.word("--data-parallel-sharding-strategy"); // Megatron FSDP's alone
+    let strategy = list.word("--data-parallel-sharding-strategy"); // Megatron FSDP's alone
     let zero = if list.has("--use-torch-fsdp2") {
         ZeroStage::Three
     } else if list.has("--use-megatron-fsdp") || list.has("--use-custom-fsdp") {
-        match list.word("--data-parallel-sharding-strategy").as_deref() {
+        match strategy.as_deref() {
             Some("optim_grads_params") => ZeroStage::Three,
             Some("optim_grads") => ZeroStage::Two,
             Some("optim") => ZeroStage::One,
@@ -111,7 +109,7 @@ fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, O
     } else if list.has("--use-distributed-optimizer") {
         ZeroStage::One
     } else {
-        deepspeeds_stage(list)
+        deepspeed_stage(list)
     };
     let instances = list.size("--num-distributed-optimizer-instances").unwrap_or(1);
     let ranks = layout.dense_replicas();
@@ -123,6 +121,7 @@ fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, O
     (zero, group)
 }
 
+/// Recomputation, with findings on flags that contradict its granularity.
 fn recompute(list: &mut Arguments) -> Recompute {
     let granularity = list.word("--recompute-granularity");
     let method = list.word("--recompute-method");
@@ -133,46 +132,13 @@ fn recompute(list: &mut Arguments) -> Recompute {
         || list.word("--activations-checkpoint-method").is_some();
     let selective = list.has("--recompute-activations");
     match granularity.as_deref() {
-        Some("full") => match (method.as_deref(), layers) {
-            (Some("block"), Some(n)) => Recompute::FirstLayers(n),
-            (Some("uniform"), Some(_)) => Recompute::Full,
-            // Megatron-DeepSpeed's default is 1.
-            (Some("block" | "uniform"), None) if list.has("--deepspeed") || list.has("--deepspeed_config") => {
-                Recompute::Full
-            }
-            (Some("block" | "uniform"), None) => {
-                let place = list.place("--recompute-granularity");
-                let message =
-                    "`--recompute-granularity full` without --recompute-num-layers: Megatron refuses to start";
-                let finding = Finding::error("contradiction", message).at_maybe(place.as_ref());
-                list.findings.push(finding.expected("--recompute-num-layers 1"));
-                Recompute::Full
-            }
-            (other, _) => {
-                let place = list.place("--recompute-granularity");
-                let read =
-                    other.map_or_else(|| "no --recompute-method".into(), |word| format!("`--recompute-method {word}`"));
-                let finding = Finding::error("contradiction", format!("`--recompute-granularity full` with {read}"));
-                list.findings.push(
-                    finding
-                        .at_maybe(place.as_ref())
-                        .expected("--recompute-method uniform or block, and --recompute-num-layers"),
-                );
-                Recompute::Full
-            }
-        },
+        Some("full") => full_recompute(list, method.as_deref(), layers),
         Some("selective") => {
-            if method.is_some() {
-                let place = list.place("--recompute-method");
-                let finding =
-                    Finding::error("contradiction", "--recompute-method with `--recompute-granularity selective`");
-                list.findings.push(finding.at_maybe(place.as_ref()).expected("it belongs to `full`: remove it"));
-            }
-            if layers.is_some() {
-                let place = list.place("--recompute-num-layers");
-                let finding =
-                    Finding::error("contradiction", "--recompute-num-layers with `--recompute-granularity selective`");
-                list.findings.push(finding.at_maybe(place.as_ref()).expected("it belongs to `full`: remove it"));
+            let of_full = [("--recompute-method", method.is_some()), ("--recompute-num-layers", layers.is_some())];
+            for (flag, _) in of_full.into_iter().filter(|(_, is_given)| *is_given) {
+                let message = format!("{flag} with `--recompute-granularity selective`");
+                let finding = Finding::error("contradiction", message);
+                list.report(flag, finding.expected("it belongs to `full`: remove it"));
             }
             chosen(list, modules)
         }
@@ -183,18 +149,42 @@ fn recompute(list: &mut Arguments) -> Recompute {
         None if selective => chosen(list, modules),
         None if everything => Recompute::Full,
         None => {
-            if let Some(flag) = ["--recompute-modules", "--recompute-method", "--recompute-num-layers"]
-                .iter()
-                .find(|flag| list.place(flag).is_some())
-            {
-                let place = list.place(flag);
-                let finding =
-                    Finding::warning("contradiction", format!("`{flag}` without --recompute-granularity does nothing"));
-                list.findings.push(finding.at_maybe(place.as_ref()).expected("--recompute-granularity"));
+            let of_granularity = ["--recompute-modules", "--recompute-method", "--recompute-num-layers"];
+            if let Some(flag) = of_granularity.into_iter().find(|flag| list.place(flag).is_some()) {
+                let message = format!("`{flag}` without --recompute-granularity does nothing");
+                list.report(flag, Finding::warning("contradiction", message).expected("--recompute-granularity"));
             }
             Recompute::None
         }
     }
+}
+
+/// Full recomputation: of the first `layers` by the method `block`, of all by `uniform`; Megatron refuses it without a method or a
+/// number of layers, for which Megatron-DeepSpeed has the default 1.
+fn full_recompute(list: &mut Arguments, method: Option<&str>, layers: Option<u32>) -> Recompute {
+    let granularity = "--recompute-granularity";
+    match (method, layers) {
+        (Some("block"), Some(n)) => return Recompute::FirstLayers(n),
+        (Some("uniform"), Some(_)) => {}
+        (Some("block" | "uniform"), None) if list.is_deepspeed() => {}
+        (Some("block" | "uniform"), None) => {
+            let message = "`--recompute-granularity full` without --recompute-num-layers: Megatron refuses to start";
+            let finding = Finding::error("contradiction", message);
+            list.report_lacking(granularity, finding.expected("--recompute-num-layers 1"));
+        }
+        (other, _) => {
+            let read =
+                other.map_or_else(|| "no --recompute-method".into(), |word| format!("`--recompute-method {word}`"));
+            let finding = Finding::error("contradiction", format!("`--recompute-granularity full` with {read}"))
+                .expected("--recompute-method uniform or block, and --recompute-num-layers");
+            if other.is_none() {
+                list.report_lacking(granularity, finding);
+            } else {
+                list.report(granularity, finding);
+            }
+        }
+    }
+    Recompute::Full
 }
 
 /// Modules by name; `core_attn` where none is named.
@@ -209,9 +199,8 @@ fn chosen(list: &mut Arguments, names: Option<Vec<String>>) -> Recompute {
             "mlp" => modules.mlp = true,
             "moe" => modules.moe = true,
             "shared_experts" => {
-                let place = list.place("--recompute-modules");
                 let finding = Finding::note("not-modelled", "`shared_experts` is priced as if it were kept");
-                list.findings.push(finding.at_maybe(place.as_ref()));
+                list.report("--recompute-modules", finding);
             }
             other => list.wrong(
                 "--recompute-modules",
@@ -240,7 +229,7 @@ pub fn exchange(list: &Arguments) -> Option<FusedExchange> {
 
 fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatcher {
     let kind = list.word("--moe-token-dispatcher-type");
-    let _ = list.word("--moe-flex-dispatcher-backend");
+    let _ = list.word("--moe-flex-dispatcher-backend"); // read by `exchange`; here its value is found to be set
     if layout.etp.saturating_mul(layout.ep) == 1 {
         return stack.dispatcher; // no token leaves its rank
     }
@@ -248,11 +237,10 @@ fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatche
         Some("flex") => Dispatcher::DeepEp,
         Some("alltoall" | "alltoall_seq") => Dispatcher::AllToAll,
         Some(_) | None => {
-            let place = list.place("--moe-token-dispatcher-type");
             let read =
                 if kind.is_none() { "no --moe-token-dispatcher-type is `allgather`, and" } else { "`allgather`" };
             let finding = Finding::note("not-modelled", format!("{read} is priced as `alltoall`"));
-            list.findings.push(finding.at_maybe(place.as_ref()));
+            list.report("--moe-token-dispatcher-type", finding);
             Dispatcher::AllToAll
         }
     }

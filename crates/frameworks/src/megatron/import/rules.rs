@@ -7,11 +7,11 @@ use super::arguments::Arguments;
 use crate::import::finding::Finding;
 use meshwright_engine::plan::Plan;
 
-/// A flag, any of the flags that it wants, and why.
-type Wanted = (&'static str, &'static [&'static str], &'static str);
+/// A flag, the flags of which it needs one, and why.
+type Needs = (&'static str, &'static [&'static str], &'static str);
 
 /// Flags that `validate_args` of Megatron's own programs refuses without another.
-const WANTED_BY_PARSER: &[Wanted] = &[
+const NEEDS_OF_PARSER: &[Needs] = &[
     ("--overlap-param-gather", &["--overlap-grad-reduce"], "Megatron asserts both"),
     ("--tp-comm-overlap", &["--sequence-parallel"], "Megatron asserts both"),
     (
@@ -25,8 +25,8 @@ const WANTED_BY_PARSER: &[Wanted] = &[
     ("--distribute-saved-activations", &["--recompute-method"], "Megatron asserts both"),
 ];
 
-/// Flags that want another flag.
-const WANTED: &[Wanted] = &[
+/// Flags that need another flag, whoever reads them.
+const NEEDS: &[Needs] = &[
     (
         "--overlap-param-gather",
         &["--use-distributed-optimizer", "--use-megatron-fsdp"],
@@ -60,7 +60,7 @@ const APART: &[(&str, &str, &str)] = &[
     ("--train-samples", "--lr-warmup-iters", "training and its schedule count the same"),
 ];
 
-/// Flags that were taken away, and what stands in their place.
+/// Flags of older releases, and what stands in their place.
 const GONE: &[(&str, &str)] = &[
     ("--model-parallel-size", "--tensor-model-parallel-size"),
     ("--batch-size", "--micro-batch-size"),
@@ -79,64 +79,82 @@ const GONE: &[(&str, &str)] = &[
     ("--use-custom-fsdp", "--use-megatron-fsdp"),
 ];
 
-/// Everything that contradicts; `deepspeed` says that older flags are its own.
+/// Records findings on flags that contradict each other or the plan. `deepspeed`: the arguments are Megatron-DeepSpeed's, to which
+/// older flags and another split of the layers belong.
 pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
-    let by_parser = WANTED_BY_PARSER.iter().filter(|_| list.by_parser);
-    for (flag, others, why) in WANTED.iter().chain(by_parser).collect::<Vec<_>>() {
-        if list.place(flag).is_some() && others.iter().all(|other| list.place(other).is_none()) {
-            let place = list.place(flag);
-            let finding = Finding::error("contradiction", format!("`{flag}` without {}: {why}", others.join(" or ")));
-            list.findings.push(finding.at_maybe(place.as_ref()).expected(format!("add {}", others[0])));
-        }
+    lacking(list);
+    exclusive(list);
+    if !deepspeed {
+        deprecated(list);
     }
-    for (one, other, why) in APART {
-        // A warm-up of 0 is none.
-        if let (Some(_), Some(place), false) =
-            (list.place(one), list.place(other), [one, other].iter().any(|flag| list.says(flag, "0")))
-        {
-            let finding = Finding::error("contradiction", format!("`{one}` and `{other}` stand together: {why}"));
-            list.findings.push(finding.at(&place).expected("remove one"));
-        }
-    }
-    for (flag, instead) in GONE.iter().filter(|_| !deepspeed) {
-        if list.has(flag) {
-            let place = list.place(flag);
-            let finding =
-                Finding::warning("deprecated", format!("`{flag}` is deprecated or gone")).at_maybe(place.as_ref());
-            list.findings.push(finding.expected(*instead));
-        }
-    }
-    if list.place("--sequence-parallel").is_some() && plan.layout.tp == 1 {
-        let place = list.place("--sequence-parallel");
-        let finding =
-            Finding::note("without-effect", "--sequence-parallel with a tensor-parallel size of 1 is turned off");
-        list.findings.push(finding.at_maybe(place.as_ref()));
-    }
-    let of_ddp = list.place("--accumulate-allreduce-grads-in-fp32").filter(|_| list.by_parser);
-    if let (Some(place), Some(_), None) =
-        (of_ddp, list.place("--use-megatron-fsdp"), list.place("--megatron-fsdp-main-grads-dtype"))
-    {
-        let message = "--accumulate-allreduce-grads-in-fp32 does not reach Megatron FSDP from core 0.17.1 on";
-        let finding = Finding::warning("without-effect", message).at(&place);
-        list.findings.push(finding.expected("--megatron-fsdp-main-grads-dtype fp32"));
-    }
-    if plan.layout.pp > 1 && list.has("--use-torch-fsdp2") {
-        let place = list.place("--use-torch-fsdp2");
-        let finding =
-            Finding::error("contradiction", "--use-torch-fsdp2 with pipeline parallelism").at_maybe(place.as_ref());
-        list.findings.push(finding.expected("--use-megatron-fsdp, or a pipeline size of 1"));
-    }
-    if list.has("--cpu-offloading-num-layers") && plan.layout.pp > 1 {
-        let place = list.place("--cpu-offloading-num-layers");
-        let finding = Finding::error("contradiction", "--cpu-offloading-num-layers with pipeline parallelism");
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("a pipeline size of 1"));
-    }
+    without_effect(list, plan);
+    refused_with_pipeline(list, plan);
     if !deepspeed {
         layers_per_stage(list, plan);
     }
 }
 
-/// Layers divide by stages where no other split is given.
+/// Flags that lack all of those of which they need one.
+fn lacking(list: &mut Arguments) {
+    let by_parser = NEEDS_OF_PARSER.iter().filter(|_| list.by_parser);
+    for (flag, others, why) in NEEDS.iter().chain(by_parser).collect::<Vec<_>>() {
+        if list.place(flag).is_some() && others.iter().all(|other| list.place(other).is_none()) {
+            let finding = Finding::error("contradiction", format!("`{flag}` without {}: {why}", others.join(" or ")));
+            list.report_lacking(flag, finding.expected(format!("add {}", others[0])));
+        }
+    }
+}
+
+/// Pairs of flags that exclude each other; a warm-up of 0 is none.
+fn exclusive(list: &mut Arguments) {
+    for (one, other, why) in APART {
+        let both = list.place(one).is_some() && list.place(other).is_some();
+        if both && [one, other].iter().all(|flag| !list.says(flag, "0")) {
+            let finding = Finding::error("contradiction", format!("`{one}` and `{other}` stand together: {why}"));
+            list.report(other, finding.expected("remove one"));
+        }
+    }
+}
+
+/// Flags of older releases, with those that stand in their place.
+fn deprecated(list: &mut Arguments) {
+    for (flag, instead) in GONE {
+        if list.has(flag) {
+            let finding = Finding::warning("deprecated", format!("`{flag}` is deprecated or gone"));
+            list.report(flag, finding.expected(*instead));
+        }
+    }
+}
+
+/// Flags that Megatron turns off, or that do not reach what they are for.
+fn without_effect(list: &mut Arguments, plan: &Plan) {
+    if list.place("--sequence-parallel").is_some() && plan.layout.tp == 1 {
+        let message = "--sequence-parallel with a tensor-parallel size of 1 is turned off";
+        list.report("--sequence-parallel", Finding::note("without-effect", message));
+    }
+    let fp32 = "--accumulate-allreduce-grads-in-fp32";
+    let is_read = list.by_parser && list.place(fp32).is_some();
+    let has_own = list.place("--megatron-fsdp-main-grads-dtype").is_some();
+    if is_read && list.place("--use-megatron-fsdp").is_some() && !has_own {
+        let message = format!("{fp32} does not reach Megatron FSDP from core 0.17.1 on");
+        let finding = Finding::warning("without-effect", message);
+        list.report(fp32, finding.expected("--megatron-fsdp-main-grads-dtype fp32"));
+    }
+}
+
+/// Flags that Megatron refuses with a pipeline.
+fn refused_with_pipeline(list: &mut Arguments, plan: &Plan) {
+    if plan.layout.pp > 1 && list.has("--use-torch-fsdp2") {
+        let finding = Finding::error("contradiction", "--use-torch-fsdp2 with pipeline parallelism");
+        list.report("--use-torch-fsdp2", finding.expected("--use-megatron-fsdp, or a pipeline size of 1"));
+    }
+    if list.has("--cpu-offloading-num-layers") && plan.layout.pp > 1 {
+        let finding = Finding::error("contradiction", "--cpu-offloading-num-layers with pipeline parallelism");
+        list.report("--cpu-offloading-num-layers", finding.expected("a pipeline size of 1"));
+    }
+}
+
+/// Error where the stages do not divide the layers, and no other split is given.
 fn layers_per_stage(list: &mut Arguments, plan: &Plan) {
     let other = [
         "--pipeline-model-parallel-layout",
@@ -153,12 +171,11 @@ fn layers_per_stage(list: &mut Arguments, plan: &Plan) {
     let counted = layers + spare.into_iter().filter(|flag| list.has(flag)).count() as u32;
     let pp = plan.layout.pp;
     if !counted.is_multiple_of(pp) {
-        let place = list.place("--pipeline-model-parallel-size");
         let finding =
             Finding::error("does-not-divide", format!("a pipeline size of {pp} does not divide the {counted} layers"));
         let expected =
             "a divisor, --account-for-embedding-in-pipeline-split and …-loss-…, or --pipeline-model-parallel-layout";
-        list.findings.push(finding.at_maybe(place.as_ref()).expected(expected));
+        list.report("--pipeline-model-parallel-size", finding.expected(expected));
     }
 }
 
@@ -190,10 +207,9 @@ pub fn needed(list: &mut Arguments) {
     for (flag, most, why) in NOT_ABOVE {
         let (Some(number), Some(limit)) = (list.peek_number(flag), list.peek_number(most)) else { continue };
         if number > limit {
-            let place = list.place(flag);
             let finding =
                 Finding::error("contradiction", format!("`{flag} {number}` is above `{most} {limit}`: {why}"));
-            list.findings.push(finding.at_maybe(place.as_ref()).expected(format!("{limit} at most")));
+            list.report(flag, finding.expected(format!("{limit} at most")));
         }
     }
 }

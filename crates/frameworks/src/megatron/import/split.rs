@@ -1,4 +1,4 @@
-//! Which layers each stage holds, as Megatron's arguments say it.
+//! Split of the layers over the stages, as Megatron's arguments say it.
 //!
 //! Source: [megatron-lm] `megatron/training/arguments.py`, `megatron/core/transformer/transformer_block.py`
 //! (`get_num_layers_to_build`).
@@ -23,7 +23,7 @@ pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option
     if let Some(stages) = hybrid::stages(list).filter(|stages| pp > 1 && stages.len() > 1) {
         return barred(list, &stages, pp, model);
     }
-    together(list);
+    refuse_exclusive(list);
     let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp, model));
     let (first, last) = (list.size(FIRST), list.size(LAST));
     let standing = [list.has(EMBEDDING), list.has(LOSS)];
@@ -40,8 +40,8 @@ pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option
     (split, v)
 }
 
-/// Flags that exclude one another.
-fn together(list: &mut Arguments) {
+/// Records errors on flags of the split that exclude one another.
+fn refuse_exclusive(list: &mut Arguments) {
     let chunked = ["--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank", LAYOUT];
     let given: Vec<&str> = chunked.into_iter().filter(|flag| list.place(flag).is_some()).collect();
     let ends: Vec<&str> = [FIRST, LAST].into_iter().filter(|flag| list.place(flag).is_some()).collect();
@@ -50,9 +50,8 @@ fn together(list: &mut Arguments) {
         .filter(|flag| list.place(flag).is_some())
         .collect();
     let mut refuse = |flags: &[&str], expected: &str| {
-        let place = list.place(flags[1]);
         let finding = Finding::error("contradiction", format!("{} are given together", flags.join(" and ")));
-        list.findings.push(finding.at_maybe(place.as_ref()).expected(expected));
+        list.report(flags[1], finding.expected(expected));
     };
     if given.len() > 1 {
         refuse(&given, "no more than one of them");
@@ -99,6 +98,7 @@ fn barred(list: &mut Arguments, stages: &[u32], pp: u32, model: Option<&Model>) 
     (split, chunks / pp)
 }
 
+/// Chunks of a rank: as given, or from the layers of each, where `standing` parts count as layers; 1 where nothing says it.
 fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing: u32) -> u32 {
     let per_chunk = list.size("--num-layers-per-virtual-pipeline-stage");
     let chunks = list.size("--num-virtual-stages-per-pipeline-rank");
@@ -107,10 +107,9 @@ fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing
     if layers.is_multiple_of(pp) && (layers / pp).is_multiple_of(each) {
         return layers / pp / each;
     }
-    let place = list.place("--num-layers-per-virtual-pipeline-stage");
     let finding = Finding::error("does-not-divide", format!("{layers} layers on {pp} stages are no chunks of {each}"));
-    list.findings
-        .push(finding.at_maybe(place.as_ref()).expected("layers per stage, a multiple of the layers per chunk"));
+    let expected = "layers per stage, a multiple of the layers per chunk";
+    list.report("--num-layers-per-virtual-pipeline-stage", finding.expected(expected));
     1
 }
 

@@ -6,7 +6,7 @@ use super::arguments::Arguments;
 use crate::import::finding::Finding;
 use crate::import::imported::{ImportedWorkload, StackSettings};
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::plan::Plan;
+use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stack::{AmaxReduction, Stack};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 
@@ -18,15 +18,12 @@ pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWo
     }
     let given = list.size("--global-batch-size");
     if given.is_some() && list.has("--step-batch-size-schedule") {
-        let place = list.place("--step-batch-size-schedule");
-        let finding =
-            Finding::error("contradiction", "--step-batch-size-schedule and --global-batch-size are given together");
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("one of them"));
+        let message = "--step-batch-size-schedule and --global-batch-size are given together";
+        list.report("--step-batch-size-schedule", Finding::error("contradiction", message).expected("one of them"));
     }
     if list.has("--rampup-batch-size") {
-        let place = list.place("--rampup-batch-size");
-        let finding = Finding::note("not-modelled", "--rampup-batch-size: the batch at its end is priced");
-        list.findings.push(finding.at_maybe(place.as_ref()));
+        let message = "--rampup-batch-size: the batch at its end is priced";
+        list.report("--rampup-batch-size", Finding::note("not-modelled", message));
     }
     let usual = world.map(|_| plan.micro_batch.saturating_mul(plan.layout.dp));
     let format = format(list);
@@ -43,27 +40,35 @@ pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWo
     }
 }
 
+/// Whether GEMMs are in FP8.
+fn has_fp8_gemms(list: &mut Arguments) -> bool {
+    list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3")
+}
+
+/// Whether gradients are reduced in 16 bits: of bf16 where a flag says so, of fp16 unless a flag forbids it.
+fn reduces_in_half(list: &mut Arguments) -> bool {
+    list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"))
+}
+
+/// Number format of most GEMMs, with findings on formats that exclude one another or are priced as another.
 fn format(list: &mut Arguments) -> Format {
     let (bf16, fp16) = (list.has("--bf16"), list.has("--fp16"));
     if bf16 && fp16 {
-        let place = list.place("--fp16");
-        let finding = Finding::error("contradiction", "--bf16 and --fp16 are given together").at_maybe(place.as_ref());
-        list.findings.push(finding.expected("one of them"));
+        let finding = Finding::error("contradiction", "--bf16 and --fp16 are given together");
+        list.report("--fp16", finding.expected("one of them"));
     }
-    let fp8 = list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3");
+    let fp8 = has_fp8_gemms(list);
     let fp4 = list.word("--fp4-format").is_some();
     if fp8 && fp4 {
-        let place = list.place("--fp4-format");
         let finding = Finding::error("contradiction", "--fp8-format and --fp4-format are given together");
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("one of them"));
+        list.report("--fp4-format", finding.expected("one of them"));
     }
     let recipe = list.word("--fp8-recipe");
     // Forks on AMD's GPUs have GEMMs in MXFP4; no rate of theirs is known here.
     let mxfp4 = list.word("--fp4-recipe").is_some_and(|recipe| recipe == "mxfp4");
     if fp4 && mxfp4 {
         let finding = Finding::warning("not-modelled", "GEMMs in MXFP4 are priced as MXFP8, which is slower");
-        let place = list.place("--fp4-recipe");
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("read the step time as an upper bound"));
+        list.report("--fp4-recipe", finding.expected("read the step time as an upper bound"));
     }
     if !bf16 && !fp16 {
         let finding =
@@ -80,8 +85,8 @@ fn format(list: &mut Arguments) -> Format {
     }
 }
 
-/// Bytes of a state's element.
-fn bytes(list: &mut Arguments, flag: &str, usual: f64) -> f64 {
+/// Bytes of one element in the format that a flag names; `usual` where it names none.
+fn element_bytes(list: &mut Arguments, flag: &str, usual: f64) -> f64 {
     match list.word(flag).as_deref() {
         Some("fp32") => 4.0,
         Some("bf16" | "fp16") => 2.0,
@@ -92,15 +97,14 @@ fn bytes(list: &mut Arguments, flag: &str, usual: f64) -> f64 {
 
 /// Weights, main gradients, master weights and moments, in bytes per parameter.
 fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
-    let half =
-        list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"));
+    let reduced = if reduces_in_half(list) { 2.0 } else { 4.0 };
     let precise = list.has("--use-precision-aware-optimizer");
-    let usual = bytes(list, "--main-grads-dtype", if half { 2.0 } else { 4.0 });
-    let gradient = bytes(list, "--megatron-fsdp-main-grads-dtype", usual);
-    let master = bytes(list, "--main-params-dtype", 4.0);
-    let (first, second) = (bytes(list, "--exp-avg-dtype", 4.0), bytes(list, "--exp-avg-sq-dtype", 4.0));
+    let usual = element_bytes(list, "--main-grads-dtype", reduced);
+    let gradient = element_bytes(list, "--megatron-fsdp-main-grads-dtype", usual);
+    let master = element_bytes(list, "--main-params-dtype", 4.0);
+    let (first, second) = (element_bytes(list, "--exp-avg-dtype", 4.0), element_bytes(list, "--exp-avg-sq-dtype", 4.0));
     let one_moment = optimizer.contains("muon") || optimizer == "sgd";
-    let changed = gradient < if half { 2.0 } else { 4.0 } || master < 4.0 || first < 4.0 || second < 4.0;
+    let changed = gradient < reduced || master < 4.0 || first < 4.0 || second < 4.0;
     if changed && !precise {
         let flags = ["--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"];
         let place = flags.iter().find_map(|flag| list.place(flag));
@@ -116,10 +120,9 @@ fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
     }
 }
 
-/// Which ranks agree on maxima of FP8 tensors: all of a stage under delayed scaling, which is the default recipe.
+/// Ranks that agree on maxima of FP8 tensors: all of a stage under delayed scaling, which is the default recipe.
 fn amax_reduction(list: &mut Arguments) -> Option<AmaxReduction> {
-    let fp8 = list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3");
-    if !fp8 {
+    if !has_fp8_gemms(list) {
         return None;
     }
     match list.word("--fp8-recipe").as_deref() {
@@ -135,7 +138,7 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     let interleaved = plan.schedule.virtual_stages() > 1;
     let overlaps = list.has("--overlap-grad-reduce");
     let gathers = list.has("--overlap-param-gather");
-    let sharded = plan.zero >= meshwright_engine::plan::ZeroStage::Three;
+    let sharded = plan.zero >= ZeroStage::Three;
     if plan.layout.dense_replicas() > 1 {
         settings.put("overlap.dp", overlaps || gathers || sharded, stack.overlap.dp);
     }
@@ -159,25 +162,28 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     settings.put("fused_wgrad", !list.has("--no-gradient-accumulation-fusion"), stack.fused_wgrad);
     let local = list.word("--transformer-impl").is_some_and(|name| name == "local");
     settings.put("transformer_engine", !local, stack.transformer_engine);
-    let backend = list.word("--attention-backend").unwrap_or_else(|| "auto".into());
-    let flash = list.has("--use-flash-attn");
-    let version = list.number("--flash-attention-version");
-    let kernel = match backend.as_str() {
-        "unfused" | "local" => AttentionKernel::Unfused,
-        "flash" if version == Some(3) => AttentionKernel::Fa3,
-        "flash" => AttentionKernel::Fa2,
-        "fused" => AttentionKernel::Cudnn,
-        _ if local && flash => AttentionKernel::Fa2,
-        _ if local => AttentionKernel::Unfused,
-        _ => stack.attention,
-    };
+    let kernel = attention_kernel(list, local).unwrap_or(stack.attention);
     if kernel != stack.attention {
         settings.put_word("attention", kernel_name(kernel));
     }
-    let half =
-        list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"));
-    settings.put("reduce_bytes", if half { 2.0 } else { 4.0 }, stack.reduce_bytes);
+    settings.put("reduce_bytes", if reduces_in_half(list) { 2.0 } else { 4.0 }, stack.reduce_bytes);
     settings
+}
+
+/// Attention kernel that the arguments name; none where Transformer Engine chooses. `local`: Megatron's own layers, without it.
+fn attention_kernel(list: &mut Arguments, local: bool) -> Option<AttentionKernel> {
+    let backend = list.word("--attention-backend").unwrap_or_else(|| "auto".into());
+    let flash = list.has("--use-flash-attn");
+    let version = list.number("--flash-attention-version");
+    match backend.as_str() {
+        "unfused" | "local" => Some(AttentionKernel::Unfused),
+        "flash" if version == Some(3) => Some(AttentionKernel::Fa3),
+        "flash" => Some(AttentionKernel::Fa2),
+        "fused" => Some(AttentionKernel::Cudnn),
+        _ if local && flash => Some(AttentionKernel::Fa2),
+        _ if local => Some(AttentionKernel::Unfused),
+        _ => None,
+    }
 }
 
 /// The catalogue's name of a kernel.
