@@ -1,7 +1,5 @@
 //! `meshwright fit`: fits constants of the model to measured runs.
 
-use meshwright_engine::range;
-use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +12,8 @@ use super::ranges;
 use super::{Outcome, output};
 use crate::question::filters;
 use crate::report::{Sheet, validate as sheets};
+use meshwright_engine::range;
+use meshwright_engine::units::percent;
 use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
 use meshwright_lab::fit::steps::{self, Fitted, Weights};
 use meshwright_lab::fit::{free, report};
@@ -160,7 +160,7 @@ fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
         ]);
     }
     output::print(&output::sheets(&[sheet], OutputFormat::Table)?)?;
-    Ok(steps::with(sets, curves.iter().flat_map(Curve::constants)))
+    Ok(steps::with_constants(sets, curves.iter().flat_map(Curve::constants)))
 }
 
 fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {

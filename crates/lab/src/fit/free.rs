@@ -143,40 +143,33 @@ impl PlacedConstant {
         self.free.factor || self.base.iter().all(|value| (value - self.base[0]).abs() <= 1e-12)
     }
 
-    /// Value of each key at `x`, as written to a fit.
+    /// Value of each key at `x`, as written to a fit: four significant digits, as the data support no more.
     pub fn values(&self, x: f64) -> Vec<(String, Value)> {
-        self.free
-            .keys
-            .iter()
-            .zip(&self.base)
-            .map(|(key, base)| (key.clone(), self.value(if self.free.factor { base * x } else { x })))
-            .collect()
+        self.numbers(x).map(|(key, number)| (key.clone(), self.with_unit(rounded(number)))).collect()
     }
 
-    /// Value of each key before the fit.
+    /// Value of each key before the fit, rounded in the same way.
     pub fn before(&self) -> Vec<Value> {
-        self.base.iter().map(|base| self.value(*base)).collect()
-    }
-
-    /// Value rounded to four significant digits; the data support no more.
-    fn value(&self, number: f64) -> Value {
-        let rounded = rounded(number);
-        match &self.free.unit {
-            Some(unit) => Value::String(format!("{rounded} {unit}")),
-            None => Value::Float(rounded),
-        }
+        self.base.iter().map(|base| self.with_unit(rounded(*base))).collect()
     }
 
     /// Constants at `x`, without rounding and provenance, for an evaluation.
     pub(crate) fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
-        self.free.keys.iter().zip(&self.base).map(move |(key, base)| {
-            let number = if self.free.factor { base * x } else { x };
-            let value = match &self.free.unit {
-                Some(unit) => Value::String(format!("{number} {unit}")),
-                None => Value::Float(number),
-            };
-            Constant::plain(key.clone(), value)
-        })
+        self.numbers(x).map(|(key, number)| Constant::plain(key.clone(), self.with_unit(number)))
+    }
+
+    /// Each key with its number at `x`.
+    fn numbers(&self, x: f64) -> impl Iterator<Item = (&String, f64)> {
+        let number = move |base: &f64| if self.free.factor { base * x } else { x };
+        self.free.keys.iter().zip(&self.base).map(move |(key, base)| (key, number(base)))
+    }
+
+    /// Number as a value of a fit, with its unit if it has one.
+    fn with_unit(&self, number: f64) -> Value {
+        match &self.free.unit {
+            Some(unit) => Value::String(format!("{number} {unit}")),
+            None => Value::Float(number),
+        }
     }
 }
 

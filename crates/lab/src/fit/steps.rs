@@ -21,7 +21,7 @@ use crate::validate::sample::{FEWEST_RUNS, PredictedRun};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::FOLDS;
 
-pub use super::task::{Weights, with};
+pub use super::task::{Weights, with_constants};
 
 /// Fitted constant with its cross-validation.
 #[derive(Clone, Debug)]

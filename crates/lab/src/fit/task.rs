@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::free::PlacedConstant;
 use crate::least_squares::{cauchy, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
-use crate::validate::anomaly::{anomalies, contradicted};
+use crate::validate::anomaly::{anomalies, contradicted_shares};
 use crate::validate::sample::{PredictedRun, config_group, outcome, samples, set};
 use crate::validate::{choice, cross};
 use meshwright_planner::catalog::Overrides;
@@ -17,7 +17,7 @@ const DELTA: f64 = 0.06;
 /// Standard deviation of the residuals of a good fit (s).
 const SPREAD: f64 = 0.08;
 /// Exponent of a configuration's weight in its number of measurements, since the errors of its rows are correlated.
-const OF_CONFIGURATION: f64 = 0.75;
+const CONFIGURATION_EXPONENT: f64 = 0.75;
 /// Share of a source's runs that others contradict above which its times hold outliers, and their loss is Cauchy's.
 const CONTRADICTED: f64 = 0.05;
 /// Relative difference of predicted times at which the soft choice distinguishes plans.
@@ -37,14 +37,17 @@ pub(super) struct Task<'a> {
     pub(super) rows: &'a [Row],
     sets: &'a Overrides,
     weights: Weights,
-    /// Measured seconds and GiB of each scored row, with its weight.
+    /// Target of each row.
     pub(super) targets: Vec<Target>,
     /// Rows of each group of plans.
     groups: Vec<Vec<usize>>,
+    /// Fold of each row.
     pub(super) folds: Vec<usize>,
     /// Source of each row, as an index of `names`.
     pub(super) sources: Vec<usize>,
+    /// Names of the sources, sorted.
     pub(super) names: Vec<String>,
+    /// Constants that are fitted.
     pub(super) placed: Vec<PlacedConstant>,
     /// Place of each constant's parent, where that is free too.
     pub(super) parents: Vec<Option<usize>>,
@@ -52,6 +55,7 @@ pub(super) struct Task<'a> {
     pub(super) rows_of: Vec<Vec<usize>>,
 }
 
+/// Measured figures of a row that the fit aims at; a weight of 0 where the row is not scored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Target {
     seconds: Option<f64>,
@@ -90,7 +94,7 @@ impl<'a> Task<'a> {
         };
         let mut targets: Vec<Target> =
             samples.iter().map(|sample| if admitted(sample) { target(sample) } else { Target::default() }).collect();
-        let share = contradicted(&[ran, witnessed].concat());
+        let share = contradicted_shares(&[ran, witnessed].concat());
         for (row, target) in rows.iter().zip(&mut targets) {
             target.has_outliers = share.get(set(row)).is_some_and(|share| *share > CONTRADICTED);
         }
@@ -99,7 +103,7 @@ impl<'a> Task<'a> {
             *configurations.entry(config_group(row)).or_default() += target.weight;
         }
         for (row, target) in rows.iter().zip(&mut targets).filter(|(_, target)| target.weight > 0.0) {
-            target.weight *= configurations[&config_group(row)].powf(OF_CONFIGURATION - 1.0);
+            target.weight *= configurations[&config_group(row)].powf(CONFIGURATION_EXPONENT - 1.0);
         }
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, sample) in samples.iter().enumerate() {
@@ -154,8 +158,9 @@ impl<'a> Task<'a> {
         self.parents = self.placed.iter().map(parent).collect();
     }
 
+    /// Figures of some rows with the constants at `x`.
     pub(super) fn predict(&self, x: &[f64], rows: &[usize]) -> Vec<Figures> {
-        let sets = with(self.sets, self.placed.iter().zip(x).flat_map(|(placed, x)| placed.exactly(*x)));
+        let sets = with_constants(self.sets, self.placed.iter().zip(x).flat_map(|(placed, x)| placed.exactly(*x)));
         let rows: Vec<Row> = rows.iter().map(|&at| self.rows[at].clone()).collect();
         predict_all_with(&rows, &sets).iter().map(figures).collect()
     }
@@ -211,7 +216,7 @@ fn ended<'a>(samples: &[PredictedRun<'a>]) -> Vec<PredictedRun<'a>> {
 }
 
 /// Overrides with further constants appended to their fit; later values override earlier ones.
-pub fn with(sets: &Overrides, constants: impl IntoIterator<Item = Constant>) -> Overrides {
+pub fn with_constants(sets: &Overrides, constants: impl IntoIterator<Item = Constant>) -> Overrides {
     let new: Vec<Constant> = constants.into_iter().collect();
     let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);
     fit.constants.retain(|old| new.iter().all(|new| new.key != old.key));

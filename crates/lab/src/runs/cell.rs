@@ -6,7 +6,12 @@ use super::row::Row;
 /// Largest count that a cell may hold: no sequence, vocabulary or cluster is larger, and 128 times it fits 32 bits.
 const MOST: f64 = 1e7;
 
-/// Counts of a row after validation. Blank cells are `None`.
+/// Year that is assumed where a row states none.
+const USUAL_YEAR: u32 = 2025;
+/// Devices of a node that are assumed where a row states none.
+const USUAL_GPUS_PER_NODE: u32 = 8;
+
+/// Counts of a row after validation. Blank cells are `None`, or the default of their field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells {
     pub year: u32,
@@ -45,7 +50,7 @@ impl Cells {
             None => Refusal::unsupported(format!("`{name}` unknown")),
         };
         Ok(Self {
-            year: whole("year", row.year)?.unwrap_or(2025),
+            year: whole("year", row.year)?.unwrap_or(USUAL_YEAR),
             layers: positive("layers", row.layers)?,
             hidden: positive("hidden", row.hidden)?,
             ffn: whole("ffn", row.ffn)?,
@@ -61,7 +66,7 @@ impl Cells {
             dense_layers: whole("dense_layers", row.dense_layers)?.unwrap_or(0),
             mtp_layers: whole("mtp_layers", row.mtp_layers)?,
             gpus: need("gpus_total", row.gpus_total)?,
-            gpus_per_node: positive("gpus_per_node", row.gpus_per_node)?.unwrap_or(8),
+            gpus_per_node: positive("gpus_per_node", row.gpus_per_node)?.unwrap_or(USUAL_GPUS_PER_NODE),
             tp: need("tp", row.tp)?,
             pp: need("pp", row.pp)?,
             vpp: positive("vpp", row.vpp)?,

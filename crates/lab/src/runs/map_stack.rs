@@ -87,13 +87,13 @@ pub(super) fn stack(
         Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
         Release::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
         Release::MegatronLm2023 | Release::MegatronLm2024 => {
-            stated(row, old, &mut stack);
+            apply_stated_settings(row, old, &mut stack);
             // `--tp-comm-overlap` and `--overlap-grad-reduce` are off unless given ([megatron-lm] arguments.py).
             if text(row.overlap.as_ref()).is_empty() {
                 (stack.overlap.tp, stack.overlap.dp) = (0.0, false);
             }
         }
-        Release::Core24 | Release::Core25 | Release::Core26 => stated(row, old, &mut stack),
+        Release::Core24 | Release::Core25 | Release::Core26 => apply_stated_settings(row, old, &mut stack),
         // PyTorch asks cuDNN first on Hopper and Blackwell from release 2.10 on ([pytorch-sdpa]).
         Release::FsdpEager | Release::FsdpCompiled
             if row.year >= Some(CUDNN_FIRST) && gpu.attention.contains_key(&AttentionKernel::Cudnn) =>
@@ -125,14 +125,14 @@ pub(super) fn stack(
         stack.scatter_gather = true;
         stack.overlap.tp = 0.0;
     }
-    attention(row, &mut stack);
+    apply_stated_attention(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
     plan.dispatcher = stack.dispatcher;
     Ok(stack)
 }
 
 /// Applies the software settings that rows of the Megatron-Core family state.
-fn stated(row: &Row, old: bool, stack: &mut Stack) {
+fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     let (notes, overlap) = (text(row.notes.as_ref()), text(row.overlap.as_ref()));
     let default_tp = stack.overlap.tp;
     if old {
@@ -171,7 +171,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
 }
 
 /// Applies the attention kernel that a row states. Fused sinks follow from the stack.
-fn attention(row: &Row, stack: &mut Stack) {
+fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     let stated = text(row.attention_kernel.as_ref());
     stack.attention = match stated.split('_').next() {
         Some("cudnn") => AttentionKernel::Cudnn,

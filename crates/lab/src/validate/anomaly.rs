@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::cells::{number, text};
 use super::sample::{PredictedRun, config_group, measured, outcome, purpose, set};
 use crate::runs::Row;
 
-/// Factor above which a slowdown is a contradiction rather than noise: repeats of one layout differ by 4 % in the median
-/// and by 31 % in the worst tenth.
+/// Ratio of step times from which one contradicts the other, instead of differing by noise: repeats of one layout differ by 4 % in
+/// the median and by 31 % in the worst tenth.
 pub(crate) const FACTOR: f64 = 2.0;
 
 /// Rule that two rows contradict.
@@ -88,7 +89,7 @@ pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
 }
 
 /// Share of the runs of each source that others contradict.
-pub(crate) fn contradicted(ran: &[PredictedRun]) -> BTreeMap<String, f64> {
+pub(crate) fn contradicted_shares(ran: &[PredictedRun]) -> BTreeMap<String, f64> {
     let flagged: BTreeSet<String> = anomalies(ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
     let mut counts: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for sample in ran {
@@ -115,6 +116,7 @@ fn contradiction(slow: &Timed, fast: &Timed) -> Option<Rule> {
     }
 }
 
+/// Figures of a row; none where one of them is blank.
 fn timed(row: &Row) -> Option<Timed<'_>> {
     let gpus = row.gpus_total?;
     let ranks = row.tp? * row.pp? * row.cp.unwrap_or(1.0);
@@ -132,15 +134,13 @@ fn timed(row: &Row) -> Option<Timed<'_>> {
 
 /// Key of comparable rows: everything except GPUs, batch and micro-batch.
 fn layout(row: &Row) -> String {
-    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let group: String = config_group(row).split('|').filter(|part| !is_micro_batch(part)).collect::<Vec<_>>().join("|");
     let texts = [&row.framework, &row.gpu, &row.dtype, &row.dtype_detail, &row.recompute, &row.overlap, &row.fsdp];
     let numbers = [row.seq_len, row.sp, row.zero_stage, row.etp, row.ep, row.vpp, row.year];
     [set(row).to_owned(), purpose(row).to_owned(), group]
         .into_iter()
-        .chain(texts.map(text))
-        .chain(numbers.map(number))
+        .chain(texts.map(|cell| text(cell.as_ref())))
+        .chain(numbers.map(|cell| number(cell, "")))
         .collect::<Vec<_>>()
         .join("\u{1f}")
 }
@@ -195,7 +195,7 @@ mod tests {
             row("others-2", 8.0, 64.0, 2.0, 1.1),
         ];
         let predictions: Vec<Prediction> = rows.iter().map(predict).collect();
-        let share = contradicted(&super::super::sample::samples(&rows, &predictions));
+        let share = contradicted_shares(&super::super::sample::samples(&rows, &predictions));
         assert_eq!(share.into_iter().collect::<Vec<_>>(), [("others".into(), 0.0), ("runs".into(), 0.5)]);
     }
 

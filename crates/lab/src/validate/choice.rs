@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::cells::{number, text};
 use super::metrics::{Regret, regret, spearman};
 use super::pairs::time_pair;
 use super::sample::{PredictedRun, config_group, purpose};
@@ -106,17 +107,16 @@ fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
 /// Key of a group: the properties that its runs share.
 pub fn name(sample: &PredictedRun) -> String {
     let row = sample.row;
-    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
+    let figure = |cell: Option<f64>| number(cell, "?");
     format!(
         "{} {} on {} x {} {} batch {} sequence {} ({})",
-        text(&row.model_name),
+        text(row.model_name.as_ref()),
         purpose(row),
-        number(row.gpus_total),
-        text(&row.gpu),
-        text(&row.dtype),
-        number(row.global_batch),
-        number(row.seq_len),
+        figure(row.gpus_total),
+        text(row.gpu.as_ref()),
+        text(row.dtype.as_ref()),
+        figure(row.global_batch),
+        figure(row.seq_len),
         sample.set()
     )
 }
@@ -124,9 +124,8 @@ pub fn name(sample: &PredictedRun) -> String {
 /// Key of a plan in its group: the properties that differ.
 pub fn layout(sample: &PredictedRun) -> String {
     let row = sample.row;
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let (sp, zero) = (number(row.sp), number(row.zero_stage));
-    let recompute = row.recompute.clone().unwrap_or_default();
+    let (sp, zero) = (number(row.sp, ""), number(row.zero_stage, ""));
+    let recompute = text(row.recompute.as_ref());
     format!("{}|sp{sp}|zero{zero}|{recompute}", config_group(row))
 }
 

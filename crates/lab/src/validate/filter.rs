@@ -1,23 +1,26 @@
 //! Filters of runs: `purpose=pretrain`, `trust=high`.
 
+use super::cells::{number, text};
 use super::sample::{self, PredictedRun};
-use crate::runs::Row;
 use meshwright_planner::catalog::nearest;
 
-/// Columns that filters may use.
-const KEYS: [&str; 12] = [
-    "set",
-    "gpu",
-    "framework",
-    "dtype",
-    "purpose",
-    "outcome",
-    "trust",
-    "arith_status",
-    "model_name",
-    "source",
-    "year",
-    "gpus_total",
+/// Text of a run in one column.
+type Cell = fn(&PredictedRun) -> String;
+
+/// Columns that filters may use. A blank `purpose` counts as `pretrain`, a blank `outcome` as `ok`.
+const COLUMNS: [(&str, Cell); 12] = [
+    ("set", |run| run.set().to_owned()),
+    ("gpu", |run| text(run.row.gpu.as_ref())),
+    ("framework", |run| text(run.row.framework.as_ref())),
+    ("dtype", |run| text(run.row.dtype.as_ref())),
+    ("purpose", |run| sample::purpose(run.row).to_owned()),
+    ("outcome", |run| sample::outcome(run.row).to_owned()),
+    ("trust", |run| text(run.row.trust.as_ref())),
+    ("arith_status", |run| text(run.row.arith_status.as_ref())),
+    ("model_name", |run| text(run.row.model_name.as_ref())),
+    ("source", |run| text(run.row.source.as_ref())),
+    ("year", |run| number(run.row.year, "")),
+    ("gpus_total", |run| number(run.row.gpus_total, "")),
 ];
 
 /// Condition on one column, with its allowed values.
@@ -37,47 +40,29 @@ impl Filter {
         let Some((key, values)) = item.split_once('=') else {
             return Err("write `column=value`, such as `purpose=pretrain`".into());
         };
-        let Some(key) = KEYS.into_iter().find(|known| *known == key.trim()) else {
-            let near = nearest(key.trim(), KEYS).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let names = COLUMNS.map(|(name, _)| name);
+        let Some(key) = names.into_iter().find(|known| *known == key.trim()) else {
+            let near = nearest(key.trim(), names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             return Err(format!(
                 "no column `{}` to filter by{near}\n\nhint: there are: {}",
                 key.trim(),
-                KEYS.join(", ")
+                names.join(", ")
             ));
         };
         Ok(Self { key, values: values.split(',').map(|value| value.trim().to_owned()).collect() })
     }
 
-    /// Whether a run passes. A blank `purpose` counts as `pretrain`, a blank `outcome` as `ok`.
+    /// Whether a run has one of the values.
     pub fn admits(&self, sample: &PredictedRun) -> bool {
-        let cell = cell(sample, self.key);
-        self.values.contains(&cell)
-    }
-}
-
-fn cell(sample: &PredictedRun, key: &str) -> String {
-    let row: &Row = sample.row;
-    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    match key {
-        "set" => sample.set().to_owned(),
-        "gpu" => text(&row.gpu),
-        "framework" => text(&row.framework),
-        "dtype" => text(&row.dtype),
-        "purpose" => sample::purpose(row).to_owned(),
-        "outcome" => sample::outcome(row).to_owned(),
-        "trust" => text(&row.trust),
-        "arith_status" => text(&row.arith_status),
-        "model_name" => text(&row.model_name),
-        "source" => text(&row.source),
-        "year" => number(row.year),
-        _ => number(row.gpus_total),
+        let cell = COLUMNS.iter().find(|(name, _)| *name == self.key).map(|(_, cell)| cell(sample));
+        cell.is_some_and(|cell| self.values.contains(&cell))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::Row;
 
     #[test]
     fn unknown_columns_suggest_their_neighbour() {

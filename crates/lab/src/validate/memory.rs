@@ -38,7 +38,7 @@ fn states_its_peak(family: Family, row: &Row) -> bool {
 
 /// Peaks of runs that state what decides them.
 fn stated(runs: &[PredictedRun]) -> Vec<Peak> {
-    let families = of_stacks();
+    let families = families_of_stacks();
     let peak = |run: &PredictedRun| {
         let pair = memory_pair(run)?;
         let family = *families.get(run.prediction.stack.as_deref()?).filter(|of| states_its_peak(**of, run.row))?;
@@ -95,7 +95,7 @@ pub(super) fn families(runs: &[PredictedRun]) -> Option<Vec<OfFamily>> {
 }
 
 /// Family of each stack of the catalogue, by its name.
-fn of_stacks() -> BTreeMap<String, Family> {
+fn families_of_stacks() -> BTreeMap<String, Family> {
     let read = |name| catalog::stack(name, &Overrides::default()).expect("tests read the stacks of the catalogue");
     catalog::stack_names().into_iter().map(read).map(|stack| (stack.name, stack.family)).collect()
 }

@@ -3,6 +3,7 @@
 pub mod anomaly;
 mod by_source;
 pub mod calibrate;
+mod cells;
 pub mod choice;
 pub mod cross;
 pub mod filter;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::cells::{number, text};
 use super::pairs::time_pair;
 use super::sample::PredictedRun;
 
@@ -70,15 +71,13 @@ fn count(runs: &[(f64, f64)]) -> (usize, usize) {
 /// Key of the properties that the runs of a pair share.
 fn key(sample: &PredictedRun) -> String {
     let row = sample.row;
-    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     [
-        text(&row.model_name),
-        text(&row.gpu),
-        number(row.gpus_total),
-        number(row.global_batch),
-        text(&row.dtype),
-        text(&row.framework),
+        text(row.model_name.as_ref()),
+        text(row.gpu.as_ref()),
+        number(row.gpus_total, ""),
+        number(row.global_batch, ""),
+        text(row.dtype.as_ref()),
+        text(row.framework.as_ref()),
     ]
     .join("|")
 }

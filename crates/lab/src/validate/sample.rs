@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cells::{number, text};
 use crate::runs::{Prediction, Row};
 
 /// Fewest runs of a source that is judged on its own.
@@ -33,15 +34,14 @@ pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<Predic
         .collect()
 }
 
+/// Key of what repeats share.
 fn repeat_key(row: &Row) -> String {
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let texts = [&row.framework, &row.dtype_detail, &row.overlap, &row.schedule, &row.recompute, &row.fsdp, &row.notes];
     let numbers = [row.gpus_total, row.gpus_per_node, row.global_batch, row.year, row.sp, row.zero_stage];
-    let outcome = row.outcome.clone().unwrap_or_default();
-    [config_group(row), outcome]
+    [config_group(row), text(row.outcome.as_ref())]
         .into_iter()
-        .chain(texts.map(|cell| cell.clone().unwrap_or_default()))
-        .chain(numbers.map(number))
+        .chain(texts.map(|cell| text(cell.as_ref())))
+        .chain(numbers.map(|cell| number(cell, "")))
         .collect::<Vec<_>>()
         .join("\u{1f}")
 }
@@ -52,22 +52,21 @@ pub fn config_group(row: &Row) -> String {
     if let Some(group) = row.config_group.as_ref().filter(|group| !group.is_empty()) {
         return group.clone();
     }
-    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let figure = |cell: Option<f64>| number(cell, "-");
     format!(
         "{}|{}|{}|{}|s{}|tp{}pp{}vp{}cp{}ep{}|m{}|{}",
-        text(&row.model_name),
-        text(&row.gpu),
-        text(&row.dtype),
+        text(row.model_name.as_ref()),
+        text(row.gpu.as_ref()),
+        text(row.dtype.as_ref()),
         purpose(row),
-        number(row.seq_len),
-        number(row.tp),
-        number(row.pp),
-        number(row.vpp),
-        number(row.cp),
-        number(row.ep),
-        number(row.micro_batch),
-        text(&row.fsdp)
+        figure(row.seq_len),
+        figure(row.tp),
+        figure(row.pp),
+        figure(row.vpp),
+        figure(row.cp),
+        figure(row.ep),
+        figure(row.micro_batch),
+        text(row.fsdp.as_ref())
     )
 }
 

@@ -50,6 +50,7 @@ pub struct TitanShape {
     columns: Option<Columns>,
 }
 
+/// Shape columns of a row.
 struct Columns {
     layers: f64,
     hidden: f64,
@@ -66,7 +67,11 @@ pub fn of_titan(line: &str) -> Option<TitanShape> {
     Some(TitanShape { name: format!("{name}-{}", size.to_lowercase()), columns: columns(line) })
 }
 
-/// Width of Llama's MLP: two thirds of 4·dim, times a multiplier, rounded up to a multiple.
+/// Sizes in the arguments of a model; none where the line lacks one of them.
+///
+/// ```text
+/// width of the MLP = ⌈⌊⌊8·dim/3⌋·multiplier⌋/multiple⌉·multiple          torchtitan's Llama
+/// ```
 fn columns(line: &str) -> Option<Columns> {
     let of = |label: &str| number_after(line, label);
     let (hidden, layers, heads) = (of("dim=")?, of("n_layers=")?, of("n_heads=")?);
@@ -84,7 +89,7 @@ fn columns(line: &str) -> Option<Columns> {
 
 impl TitanShape {
     /// Fills the shape columns; if the log has only a name, the catalogue's model of that name is used.
-    pub fn into(self, row: Row) -> Row {
+    pub fn fill(self, row: Row) -> Row {
         if let Some(Columns { layers, hidden, heads, kv_heads, ffn, vocab }) = self.columns {
             return Row {
                 model_name: Some(self.name),
@@ -115,13 +120,13 @@ mod tests {
     fn llama_widths_follow_the_rule() {
         let line = "Building llama3 8B with TransformerModelArgs(dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, \
                     vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)";
-        let row = of_titan(line).unwrap().into(Row::default());
+        let row = of_titan(line).unwrap().fill(Row::default());
         assert_eq!((row.ffn, row.layers, row.kv_heads), (Some(14336.0), Some(32.0), Some(8.0)));
     }
 
     #[test]
     fn a_name_alone_is_looked_up() {
-        let row = of_titan("[titan] - root - INFO - Building llama3 8B").unwrap().into(Row::default());
+        let row = of_titan("[titan] - root - INFO - Building llama3 8B").unwrap().fill(Row::default());
         assert_eq!((row.ffn, row.hidden), (Some(14336.0), Some(4096.0)));
         assert!(of_titan("Building device mesh with parallelism: pp=1").is_none());
     }

@@ -73,7 +73,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         ..Row::default()
     };
     let row = match text.lines().find_map(shape::of_titan) {
-        Some(shape) => shape.into(row),
+        Some(shape) => shape.fill(row),
         None => row,
     };
     Some(LoggedRun { row, steps: rates.len(), error: steady.and_then(|steady| steady.error) })
