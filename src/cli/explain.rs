@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(why) = placed::nothing(placed) {
         output::talk(&format!("--place: {why}"));
     }
-    pictures(args, costs, plan)?;
+    write_pictures(args, costs, plan)?;
     if let Some(file) = &args.html {
         write(file, &report(&explanation, &compared), args.force.existing())?;
     }
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk(&format!("does not run: {rejection}"));
     }
     if !rejections.is_empty() {
-        nearest(costs, plan, &effort);
+        talk_of_nearest(costs, plan, &effort);
     }
     effort.talk();
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
@@ -151,13 +151,14 @@ fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
 }
 
 /// Reports the nearest feasible plan that the stack's framework can launch, on stderr.
-fn nearest(costs: &Costs, plan: &Plan, effort: &EffortLimits) {
+fn talk_of_nearest(costs: &Costs, plan: &Plan, effort: &EffortLimits) {
     if let Some(near) = nearest_launchable(costs, plan, effort) {
         output::talk(&format!("nearest feasible plan: {}, {} per step", near.plan, near.step.total()));
     }
 }
 
-fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
+/// Writes the trace and the drawing of the step that were asked for.
+fn write_pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
     if args.trace.is_none() && args.svg.is_none() {
         return Ok(());
     }

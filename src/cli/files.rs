@@ -1,10 +1,13 @@
 //! Output files of commands.
 
+use std::io::read_to_string;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::files::{self, Existing, FileMode};
+use meshwright_lab::validate::sources::SourceFits;
+use meshwright_planner::catalog;
 
 /// Flag that allows existing files to be replaced.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -19,6 +22,25 @@ impl ForceArgs {
     pub const fn existing(self) -> Existing {
         Existing::from_force(self.force)
     }
+}
+
+/// Text of a file or a pipe that the user named.
+///
+/// # Errors
+///
+/// Names the file that cannot be read.
+pub fn read_text(path: &Path) -> Result<String> {
+    catalog::open(path).and_then(read_to_string).with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+/// Constants fitted without each source, from the file that `fit --sources` wrote.
+///
+/// # Errors
+///
+/// Names the file that cannot be read or is in another form.
+pub fn read_source_fits(path: &Path) -> Result<SourceFits> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    toml::from_str(&text).with_context(|| path.display().to_string())
 }
 
 /// Writes one file.

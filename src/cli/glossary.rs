@@ -117,8 +117,9 @@ impl Glossary {
             ("Other words", &self.word),
         ];
         let terms = terms.into_iter().map(|(title, terms)| terms_sheet(title, terms));
-        let sheets =
-            [keys_sheet(&self.plan), settings_sheet(&self.plan), tuning_sheet(&self.plan)].into_iter().chain(terms);
+        let sheets = [keys_sheet(&self.plan), settings_sheet(&self.plan), other_settings_sheet(&self.plan)]
+            .into_iter()
+            .chain(terms);
         sheets.filter(|sheet| !sheet.rows.is_empty()).collect()
     }
 }
@@ -142,6 +143,7 @@ fn settings_of(title: &str, frameworks: &[&'static str]) -> Sheet {
     Sheet::new(title, &columns)
 }
 
+/// Settings of five of the frameworks.
 fn settings_sheet(keys: &[Key]) -> Sheet {
     let frameworks = ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"];
     let mut sheet = settings_of("Settings of the frameworks", &frameworks);
@@ -151,7 +153,8 @@ fn settings_sheet(keys: &[Key]) -> Sheet {
     sheet
 }
 
-fn tuning_sheet(keys: &[Key]) -> Sheet {
+/// Settings of the other frameworks, in a table of its own: one of all would be too wide.
+fn other_settings_sheet(keys: &[Key]) -> Sheet {
     let frameworks = ["axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"];
     let mut sheet = settings_of("Settings of the other frameworks", &frameworks);
     for Key { name, axolotl, llama_factory, gpt_neox, llm_foundry, olmo_core, .. } in keys {

@@ -1,9 +1,8 @@
 //! `meshwright intervals`: derives prediction intervals from the errors on measured runs.
 
-use meshwright_engine::units::percent;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
@@ -11,9 +10,9 @@ use super::predict::RunsArgs;
 use super::{Outcome, output};
 use crate::question::filters;
 use crate::report::Sheet;
+use meshwright_engine::units::percent;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
 use meshwright_lab::validate::sample::PredictedRun;
-use meshwright_lab::validate::sources::SourceFits;
 use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::{Quantiles, Table};
 
@@ -47,9 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-    let origin = args.sources.display().to_string();
-    let text = std::fs::read_to_string(&args.sources).with_context(|| format!("{origin}: cannot be read"))?;
-    let fits: SourceFits = toml::from_str(&text).with_context(|| origin)?;
+    let fits = files::read_source_fits(&args.sources)?;
     let Some(table) = calibrate(&rows, &sets, &fits, &args.name, &args.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };

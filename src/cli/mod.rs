@@ -30,6 +30,8 @@ mod runs;
 mod serve;
 mod shell;
 mod sweep;
+mod timing;
+mod today;
 mod tune;
 mod validate;
 mod verify;

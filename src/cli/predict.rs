@@ -1,6 +1,5 @@
 //! `meshwright predict`: predicts published runs, row by row.
 
-use meshwright_engine::units::significant;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 use super::{Outcome, output};
 use crate::question::RunConstants;
 use crate::report::{Sheet, csv, table};
+use meshwright_engine::units::significant;
 use meshwright_lab::runs::{self, Prediction, PredictionStatus, Row};
 use meshwright_planner::catalog::{self, Overrides};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
@@ -13,8 +13,7 @@ use crate::report::html::{HtmlReport, errors_figure, points_drawing, points_figu
 use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::runs::{self, Prediction, Row};
 use meshwright_lab::validate::sample::samples;
-use meshwright_lab::validate::sources::{self, SourceFits};
-use meshwright_lab::validate::{Report, cross, score};
+use meshwright_lab::validate::{Report, cross, score, sources};
 use meshwright_planner::catalog::Overrides;
 
 /// Arguments of `validate`.
@@ -133,9 +132,6 @@ fn scores(args: &Args, report: &Report) -> Vec<Sheet> {
 
 /// Rows whose source the file of constants has, with their predictions.
 fn without_source(rows: Vec<Row>, sets: &Overrides, path: &Path) -> Result<(Vec<Row>, Vec<Prediction>)> {
-    let origin = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
-    let fits: SourceFits = toml::from_str(&text).with_context(|| origin)?;
-    let predicted = sources::predict(&rows, sets, &fits);
+    let predicted = sources::predict(&rows, sets, &files::read_source_fits(path)?);
     Ok(rows.into_iter().zip(predicted).filter_map(|(row, prediction)| Some((row, prediction?))).unzip())
 }

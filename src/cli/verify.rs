@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use serde::Serialize;
 
 use super::format::OutputFormat;
-use super::measure::{ProbeArgs, cuda, machine, open, resume, take, top};
+use super::timing::{ProbeArgs, cuda, kernels_to_time, machine, open, resume, time_kernels, top_plans};
 use super::{Outcome, files, output};
 use crate::files::Existing;
 use crate::question::Question;
@@ -20,7 +20,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_lab::probe::checked::LayerMemory;
 use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, memory, run_layers, verify};
-use meshwright_lab::probe::{Analytic, Calibration, Effort, Kernel, Machine, Probe, ProbeError, Samples, shapes};
+use meshwright_lab::probe::{Analytic, Calibration, Effort, Machine, Probe, ProbeError, Samples, shapes};
 use meshwright_planner::catalog;
 
 /// Arguments of `verify`.
@@ -57,18 +57,13 @@ struct Document<'a> {
 pub fn run(args: &Args) -> Result<Outcome> {
     let opened = if args.probe.is_cuda() { Some(cuda(&args.probe)?) } else { None };
     let problem = output::noted(args.problem.problem(None)?);
-    let plans = top(&problem, args.top);
+    let plans = top_plans(&problem, args.top);
     if plans.is_empty() {
         bail!("no plan fits: there is nothing to verify\n\nhint: meshwright plan says why");
     }
     let gpu = &problem.cluster().gpu;
     let costs = Costs::new(&problem);
-    let mut wanted: Vec<Kernel> = shapes::wanted(&costs, &plans).into_iter().map(|(kernel, _)| kernel).collect();
-    for kernel in shapes::base(gpu, args.probe.effort(), &[]) {
-        if !wanted.contains(&kernel) {
-            wanted.push(kernel);
-        }
-    }
+    let wanted = kernels_to_time(Some(&costs), &plans, shapes::base(gpu, args.probe.effort(), &[]));
     let analytic = Analytic::new(problem.cluster(), problem.stack(), machine("cost model"));
     let (mut probe, basis) = match opened {
         Some(opened) => (opened, Basis::Measured),
@@ -93,7 +88,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.out.is_some() {
         resume(&kept, &mut samples)?;
     }
-    let taken = take(&mut *probe, &wanted, gpu, &args.probe, &mut samples, &kept);
+    let taken = time_kernels(&mut *probe, &wanted, gpu, &args.probe, &mut samples, &kept);
     let layers = taken.and_then(|()| layers(&problem, &plans, &mut *probe, args.probe.effort(), &mut samples));
     if args.out.is_some() {
         files::write(&kept, &samples.to_toml(), Existing::Replace)?;

@@ -1,16 +1,14 @@
 //! `meshwright tune add`: reads the outcome of trials.
 
-use std::io::read_to_string;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::FolderArgs;
-use crate::cli::files::ForceArgs;
+use crate::cli::files::{ForceArgs, read_text};
 use crate::cli::{Outcome, output};
 use crate::tune::{self, EnteredOutcome, Evidence};
 use meshwright_engine::units::{Seconds, percent};
-use meshwright_planner::catalog;
 
 /// Arguments of `tune add`.
 #[derive(Debug, clap::Args)]
@@ -35,9 +33,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let evidence: Vec<Evidence> = match &args.measured {
         Some(path) => {
             let origin = path.display().to_string();
-            let text =
-                catalog::open(path).and_then(read_to_string).with_context(|| format!("{origin}: cannot be read"))?;
-            Evidence::of_rows(&origin, &text)?
+            Evidence::of_rows(&origin, &read_text(path)?)?
         }
         None => args.logs.iter().map(|path| Evidence::of_log(path)).collect::<Result<_, _>>()?,
     };

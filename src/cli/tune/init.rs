@@ -1,19 +1,17 @@
 //! `meshwright tune init`: starts a study.
 
-use std::io::read_to_string;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::FolderArgs;
 use crate::cli::effort::EffortLimits;
-use crate::cli::files::ForceArgs;
+use crate::cli::files::{ForceArgs, read_text};
 use crate::cli::progress::Progress;
 use crate::cli::{Outcome, output};
 use crate::question::{PlanOptions, Question};
 use crate::tune::{NamedText, StudyQuestion, TrialLimits};
 use meshwright_engine::units::percent;
-use meshwright_planner::catalog;
 
 /// Arguments of `tune init`.
 #[derive(Debug, clap::Args)]
@@ -35,11 +33,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let candidates = args.candidates.as_ref().map(|path| {
-        let origin = path.display().to_string();
-        let text = catalog::open(path).and_then(read_to_string).with_context(|| format!("{origin}: cannot be read"))?;
-        anyhow::Ok(NamedText { origin, text })
-    });
+    let candidates = args
+        .candidates
+        .as_ref()
+        .map(|path| anyhow::Ok(NamedText { origin: path.display().to_string(), text: read_text(path)? }));
     let question = StudyQuestion {
         problem: args.problem.clone(),
         plans: args.plans.clone(),
