@@ -13,13 +13,13 @@ pub struct Launch {
     pub arguments: Vec<Text>,
     /// The launcher's options that were read, such as `--config_file`.
     pub options: Vec<(String, Text)>,
-    /// Which launcher.
+    /// Its launcher.
     pub launcher: Launcher,
     /// Variables that are set for it alone.
     pub own: Vec<(String, Text)>,
-    /// First line.
+    /// First line of the command.
     pub line: u32,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: Option<Text>,
     /// GPUs per node.
     pub per_node: Option<Text>,
@@ -27,7 +27,8 @@ pub struct Launch {
     pub processes: Option<Text>,
 }
 
-/// Launcher of the processes.
+/// Launcher of the processes, the least certain to train first: of several launches of a script the last in this order counts, and of
+/// two launchers around one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {
     /// The program itself.
@@ -120,6 +121,7 @@ fn trains(word: Option<&Text>) -> bool {
     word.is_some_and(|word| matches!(word.plain().as_str(), "pt" | "sft" | "rlhf"))
 }
 
+/// The launch of a command that a script ran; none where it launches nothing.
 fn launch(called: &Called) -> Option<Launch> {
     let words: Vec<Text> = called.around.iter().chain(&called.words).cloned().collect();
     let found = Launch { own: called.own.clone(), ..of_words(&words, called.around.len(), called.line)? };
@@ -131,59 +133,11 @@ fn launch(called: &Called) -> Option<Launch> {
 
 /// The launch in words whose program stands at `inner` or behind.
 fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
-    let base = |word: &Text| readable(&word.plain()).rsplit('/').next().unwrap_or_default().to_owned();
-    let is_python = |name: &str| name.starts_with("python") || name == "$PYTHON" || name == "$PYTHON_PATH";
-    let mut at = None;
-    let first = if words.get(inner.wrapping_sub(1)).is_some_and(|word| word.plain() == "--") { inner } else { 0 };
-    for (place, word) in words.iter().enumerate().skip(first) {
-        let launcher = match base(word).as_str() {
-            "torchrun" | "msrun" => Launcher::Torchrun,
-            "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
-            "accelerate" => Launcher::Accelerate,
-            "composer" => Launcher::Composer,
-            "megatron" | "swift" if trains(words.get(place + 1)) => Launcher::Swift,
-            "axolotl" | "llamafactory-cli" | "lmf" | "llmfoundry"
-                if words.get(place + 1).is_some_and(|word| word.plain() == "train") =>
-            {
-                Launcher::Own
-            }
-            "primus-cli" if words[place..].iter().any(|word| word.plain() == "pretrain") => Launcher::Primus,
-            name if is_python(name) => Launcher::Plain,
-            name if place == inner && is_program(name) => Launcher::Plain,
-            _ => continue,
-        };
-        at = Some((place, launcher));
-        break;
-    }
-    let (at, mut launcher) = at?;
-    let mut rest = &words[at + 1..];
-    if launcher == Launcher::Plain {
-        if is_program(&base(&words[at])) {
-            rest = &words[at..];
-        }
-        while rest.first().is_some_and(|word| matches!(word.plain().as_str(), "-u" | "-O" | "-X")) {
-            rest = &rest[1..];
-        }
-        let module = rest.get(1).map(Text::plain).unwrap_or_default();
-        let is_module = rest.first().is_some_and(|word| word.plain() == "-m");
-        launcher = match module.as_str() {
-            "torch.distributed.run" | "torch.distributed.launch" | "torch.distributed.torchrun" if is_module => {
-                Launcher::Torchrun
-            }
-            "deepspeed.launcher.runner" if is_module => Launcher::Deepspeed,
-            "accelerate.commands.launch" if is_module => Launcher::Accelerate,
-            _ => Launcher::Plain,
-        };
-        if launcher != Launcher::Plain {
-            rest = &rest[2..];
-        }
-    } else if launcher == Launcher::Accelerate {
-        rest = rest.split_first().filter(|(word, _)| word.plain() == "launch").map(|(_, rest)| rest)?;
-    }
-    let (options, program) =
-        split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift | Launcher::Own | Launcher::Primus));
-    let mut program = program.iter();
-    let name = program.next()?;
+    let (at, found) = launcher(words, inner)?;
+    let (launcher, rest) = behind(words, at, found)?;
+    let has_no_options = matches!(launcher, Launcher::Plain | Launcher::Swift | Launcher::Own | Launcher::Primus);
+    let (options, program) = split(rest, has_no_options);
+    let (name, arguments) = program.split_first()?;
     if name.plain().starts_with('-') {
         return None; // `python -c`, `python -`: code on the command line
     }
@@ -193,7 +147,7 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
         } else {
             readable(&name.plain())
         },
-        arguments: program.cloned().collect(),
+        arguments: arguments.to_vec(),
         options,
         launcher,
         own: Vec::new(),
@@ -207,8 +161,77 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
     Some(launch)
 }
 
-/// The launcher's options, and the rest from the program on.
-fn split(words: &[Text], plain: bool) -> (Vec<(String, Text)>, &[Text]) {
+/// Last part of the path that a word is.
+fn base(word: &Text) -> String {
+    readable(&word.plain()).rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Place of the first launcher among words, or of Python or a Python file; the program that is called stands at `inner`.
+fn launcher(words: &[Text], inner: usize) -> Option<(usize, Launcher)> {
+    let is_python = |name: &str| name.starts_with("python") || name == "$PYTHON" || name == "$PYTHON_PATH";
+    let is_behind_dashes = words.get(inner.wrapping_sub(1)).is_some_and(|word| word.plain() == "--");
+    let first = if is_behind_dashes { inner } else { 0 };
+    words.iter().enumerate().skip(first).find_map(|(place, word)| {
+        let next = words.get(place + 1);
+        let launcher = match base(word).as_str() {
+            "torchrun" | "msrun" => Launcher::Torchrun,
+            "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
+            "accelerate" => Launcher::Accelerate,
+            "composer" => Launcher::Composer,
+            "megatron" | "swift" if trains(next) => Launcher::Swift,
+            "axolotl" | "llamafactory-cli" | "lmf" | "llmfoundry"
+                if next.is_some_and(|word| word.plain() == "train") =>
+            {
+                Launcher::Own
+            }
+            "primus-cli" if words[place..].iter().any(|word| word.plain() == "pretrain") => Launcher::Primus,
+            name if is_python(name) => Launcher::Plain,
+            name if place == inner && is_program(name) => Launcher::Plain,
+            _ => return None,
+        };
+        Some((place, launcher))
+    })
+}
+
+/// The launcher at a place, or the one that Python runs there as a module, and the words behind it; none for a command of `accelerate`
+/// that launches nothing.
+fn behind(words: &[Text], at: usize, found: Launcher) -> Option<(Launcher, &[Text])> {
+    let rest = &words[at + 1..];
+    match found {
+        Launcher::Accelerate => {
+            let (_, rest) = rest.split_first().filter(|(word, _)| word.plain() == "launch")?;
+            Some((found, rest))
+        }
+        Launcher::Plain => {
+            let mut rest = if is_program(&base(&words[at])) { &words[at..] } else { rest };
+            while rest.first().is_some_and(|word| matches!(word.plain().as_str(), "-u" | "-O" | "-X")) {
+                rest = &rest[1..];
+            }
+            let is_module = rest.first().is_some_and(|word| word.plain() == "-m");
+            let module = rest.get(1).filter(|_| is_module).map(Text::plain).unwrap_or_default();
+            let launcher = match module.as_str() {
+                "torch.distributed.run" | "torch.distributed.launch" | "torch.distributed.torchrun" => {
+                    Launcher::Torchrun
+                }
+                "deepspeed.launcher.runner" => Launcher::Deepspeed,
+                "accelerate.commands.launch" => Launcher::Accelerate,
+                _ => return Some((found, rest)),
+            };
+            Some((launcher, &rest[2..]))
+        }
+        Launcher::Mpi
+        | Launcher::Slurm
+        | Launcher::Swift
+        | Launcher::Own
+        | Launcher::Primus
+        | Launcher::Composer
+        | Launcher::Torchrun
+        | Launcher::Deepspeed => Some((found, rest)),
+    }
+}
+
+/// The launcher's options, and the rest from the program on; `has_no_options`: the first word is the program.
+fn split(words: &[Text], has_no_options: bool) -> (Vec<(String, Text)>, &[Text]) {
     let mut options = Vec::new();
     let mut at = 0;
     while let Some(word) = words.get(at) {
@@ -216,7 +239,7 @@ fn split(words: &[Text], plain: bool) -> (Vec<(String, Text)>, &[Text]) {
         if text == "-m" || text == "--module" {
             return (options, &words[at + 1..]);
         }
-        if !text.starts_with('-') || plain {
+        if !text.starts_with('-') || has_no_options {
             return (options, &words[at..]);
         }
         let line = word.line().unwrap_or(1);

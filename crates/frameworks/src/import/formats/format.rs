@@ -27,7 +27,9 @@ pub(super) enum Syntax {
 /// Reader of a format, or the way out for its user.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
+    /// The framework whose reader takes it.
     Read(&'static Framework),
+    /// No reader takes it; the text says what to do instead.
     Refused(&'static str),
 }
 

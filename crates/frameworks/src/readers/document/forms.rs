@@ -13,6 +13,10 @@ const MOST_NODES: usize = 100_000;
 /// A file, and the keys that stand twice in it.
 pub(super) type Read = (Node, Vec<(u32, String)>);
 
+/// First document of a YAML text.
+///
+/// # Errors
+/// The line at which the text does not parse, and the reason.
 pub(super) fn yaml(text: &str) -> Result<Read, (u32, String)> {
     let mut reader = Yaml { twice: Vec::new(), parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0 };
     loop {
@@ -28,6 +32,7 @@ pub(super) fn yaml(text: &str) -> Result<Read, (u32, String)> {
     }
 }
 
+/// Reader of one YAML document.
 struct Yaml<'a> {
     /// Keys that stand twice: the last counts.
     twice: Vec<(u32, String)>,
@@ -89,6 +94,7 @@ impl<'a> Yaml<'a> {
         Ok(node)
     }
 
+    /// Entries of a mapping up to its end; those of `<<` are merged into it.
     fn map(&mut self, depth: u32) -> Result<Entries, (u32, String)> {
         let mut entries: Vec<(String, u32, Node)> = Vec::new();
         loop {
@@ -116,6 +122,7 @@ impl<'a> Yaml<'a> {
     }
 }
 
+/// Number of values in a value, with itself.
 fn size(node: &Node) -> usize {
     match &node.value {
         NodeValue::Scalar(..) => 1,
@@ -124,6 +131,10 @@ fn size(node: &Node) -> usize {
     }
 }
 
+/// Table of a TOML text.
+///
+/// # Errors
+/// The line at which the text does not parse, and the reason.
 pub(super) fn toml(text: &str) -> Result<Node, (u32, String)> {
     let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() as u32 + 1;
     let table = DeTable::parse(text).map_err(|error| {

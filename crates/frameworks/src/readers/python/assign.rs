@@ -80,6 +80,16 @@ pub(super) fn item(words: &[(Token, u32)], names: &Names) -> Option<Vec<String>>
     Some(path)
 }
 
+/// Places of the signs `=` of an assignment: those outside of brackets.
+pub(super) fn equals_signs(words: &[(Token, u32)]) -> Vec<usize> {
+    let mut depth = 0;
+    let mut is_outside = |word: &Token| {
+        depth += word.nesting();
+        depth == 0 && *word == Token::Sign("=")
+    };
+    words.iter().enumerate().filter(|(_, (word, _))| is_outside(word)).map(|(at, _)| at).collect()
+}
+
 /// Words of a statement or an expression.
 type Words = Vec<(Token, u32)>;
 
@@ -98,7 +108,7 @@ pub(super) fn augmented(line: &Line) -> Option<(Words, Words)> {
     Some((target.to_vec(), whole.collect()))
 }
 
-/// Names that lines which are not followed give values have values that are not known.
+/// Makes unknown the names that lines give values, because the lines are not followed.
 pub(super) fn forget_assigned(lines: &[Line], names: &mut Names) {
     for line in lines {
         if let [(Token::Name(name), _), (Token::Sign("=" | "+=" | "-=" | "*=" | "/=" | "//=" | ":"), _), ..] =

@@ -5,7 +5,7 @@
 
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
-/// A word that is no name of Python's: the value of an entry that is not known.
+/// Value of an entry that is not known, a word that Python has not.
 const UNKNOWN: &str = "?";
 
 /// Key of a table with entries that are not known.
@@ -31,8 +31,8 @@ pub(super) fn is_plain_table(node: &Node) -> bool {
     matches!(&node.value, NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED))
 }
 
-/// Entries that are not known go into a table: any of those that it has may be replaced.
-pub(super) fn open(entries: &mut Entries, line: u32) {
+/// Adds entries that are not known to a table: any of those that it has may be replaced.
+pub(super) fn add_unknown(entries: &mut Entries, line: u32) {
     entries.retain(|(key, ..)| key != OPEN);
     for (.., node) in &mut *entries {
         *node = unknown(node.line);
@@ -48,14 +48,15 @@ pub(super) fn insert(entries: &mut Entries, entry: (String, u32, Node)) {
     }
 }
 
-/// Entries of another value go into a table, `{**entries, **other}`; whether all of them are known.
+/// Adds the entries of another table to a table, as `{**entries, **other}` does; whether the other value is known to be a table. The
+/// entries of any other value are not known.
 pub(super) fn merge(entries: &mut Entries, other: Option<Node>, line: u32) -> bool {
     let Some(NodeValue::Map(more)) = other.filter(is_plain_table).map(|node| node.value) else {
-        open(entries, line);
+        add_unknown(entries, line);
         return false;
     };
     if is_open(&more) {
-        open(entries, line);
+        add_unknown(entries, line);
     }
     more.into_iter().filter(|(key, ..)| key != OPEN).for_each(|entry| insert(entries, entry));
     true
@@ -86,7 +87,7 @@ pub(super) fn unknowns(node: &Node) -> Vec<(String, u32)> {
     found
 }
 
-/// Takes the marks out of a value; the paths of its tables that had entries which are not known, with their lines.
+/// Removes the marks from a value; returns the paths of its tables that had entries which are not known, with their lines.
 pub(super) fn closed(node: &mut Node) -> Vec<(String, u32)> {
     fn close(node: &mut Node, path: &str, found: &mut Vec<(String, u32)>) {
         match &mut node.value {

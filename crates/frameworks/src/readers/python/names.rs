@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::functions::partial;
-use super::holes::{is_known, open, unknown};
+use super::holes::{add_unknown, is_known, unknown};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// Values of names in this function and its module.
@@ -51,7 +51,7 @@ impl Names {
         self.parts.insert(name.to_owned(), path);
     }
 
-    /// A name has a value that is not known.
+    /// Makes the value of a name unknown.
     pub fn forget(&mut self, name: &str) {
         self.detach(&[name.to_owned()]);
         self.values.remove(name);
@@ -59,7 +59,7 @@ impl Names {
         self.unknown.insert(name.to_owned());
     }
 
-    /// Other names of a value, or of its parts, keep what they mean where another value takes its place.
+    /// Gives other names of a value, or of its parts, a value of their own before another takes its place.
     fn detach(&mut self, path: &[String]) {
         let own = self.parts.iter().filter(|(_, part)| part.starts_with(path));
         let own: Vec<(String, Option<Node>)> =
@@ -83,7 +83,7 @@ impl Names {
         self.values.contains_key(name) || self.parts.contains_key(name)
     }
 
-    /// A path whose first name is a value's own.
+    /// The path of a value's own name that a path by another name of its part stands for.
     fn whole(&self, path: &[String]) -> Vec<String> {
         match path.first().and_then(|first| self.parts.get(first)) {
             Some(part) => part.iter().chain(&path[1..]).cloned().collect(),
@@ -114,11 +114,11 @@ impl Names {
         self.put(path, None, 0);
     }
 
-    /// A part of a value has changed, and how is not known: of an object, what it is called with stays.
+    /// Makes unknown a part of a value that has changed in an unknown way; of an object, what it is called with stays.
     pub fn change(&mut self, path: &[String], line: u32) {
         let Some(mut node) = self.get(path).cloned() else { return };
         match &mut node.value {
-            NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED) => open(entries, line),
+            NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED) => add_unknown(entries, line),
             NodeValue::Map(_) | NodeValue::Scalar(..) => return,
             NodeValue::List(_) => node = unknown(line),
         }

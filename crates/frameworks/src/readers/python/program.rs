@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::arms::{arms, is_main, logs, only_refuses};
-use super::assign::{assign, augmented, forget_assigned, path};
+use super::assign::{assign, augmented, equals_signs, forget_assigned, path};
 use super::binding::bind;
 use super::functions::{Function, block, is_word, partial};
 use super::library::{Library, OBJECT};
@@ -53,8 +53,11 @@ pub(super) struct Program<'c> {
     calls: Cell<u32>,
 }
 
+/// End of statements.
 pub(super) enum Step {
+    /// The next statement follows.
     On,
+    /// The function returned a value; none where it is not known.
     Returned(Option<Node>),
 }
 
@@ -203,16 +206,12 @@ impl<'c> Program<'c> {
         let given = self.call(&function, arguments, names, frame.inner(), &mut lines).0?;
         let first = arguments.iter().find(|(key, ..)| key == "0").map(|(.., node)| node);
         let given = if function.module == frame.module { given } else { relocated(given, first, line) };
-        let whole = lines.is_empty();
+        let is_whole = lines.is_empty();
         // Of a configuration it inherits, every line counts; of a part of it, those that decide, and that it was not read whole.
         let is_base = ["Config", "Partial"].iter().any(|kind| function.gives.contains(kind));
         lines.retain(|spot: &Spot| is_base || decides(&self.modules.module(spot.module).text, spot.line));
-        if is_base {
-            inner.append(&mut lines);
-            return Some((given, true));
-        }
         inner.append(&mut lines);
-        Some((given, whole))
+        Some((given, is_base || is_whole))
     }
 
     /// Parameters with constants behind them.
@@ -223,11 +222,7 @@ impl<'c> Program<'c> {
             // The annotation and the constant behind it end at the next comma between parameters.
             let mut depth = 0_i32;
             let between = words[at + 1..].split(|(word, _)| {
-                match word {
-                    Token::Sign("(" | "[" | "{") => depth += 1,
-                    Token::Sign(")" | "]" | "}") => depth -= 1,
-                    _ => {}
-                }
+                depth += word.nesting();
                 depth < 0 || depth == 0 && *word == Token::Sign(",")
             });
             let own = between.into_iter().next().unwrap_or_default();
@@ -238,6 +233,7 @@ impl<'c> Program<'c> {
         }
     }
 
+    /// Value of an expression: of several behind commas, a list; none where one of them is not known.
     fn value(&self, words: &[(Token, u32)], names: &Names, frame: Frame, unread: &mut Unread) -> Option<Node> {
         let mut inner = Vec::new();
         let line = words.first().map_or(1, |(_, line)| *line);
@@ -327,6 +323,8 @@ impl<'c> Program<'c> {
         Step::On
     }
 
+    /// Follows one statement that is neither a condition nor a `try`; of one with a block below, the names that the block sets are
+    /// unknown after it.
     fn statement(&self, line: &Line, below: &[Line], names: &mut Names, frame: Frame, unread: &mut Unread) -> Step {
         let first = match line.words.first() {
             Some((Token::Name(name), _)) => name.as_str(),
@@ -349,50 +347,42 @@ impl<'c> Program<'c> {
             }
             _ => {}
         }
-        let mut depth_of = 0_i32;
-        let equals: Vec<usize> = line
-            .words
-            .iter()
-            .enumerate()
-            .filter_map(|(at, (word, _))| {
-                match word {
-                    Token::Sign("(" | "[" | "{") => depth_of += 1,
-                    Token::Sign(")" | "]" | "}") => depth_of -= 1,
-                    _ => {}
-                }
-                (depth_of == 0 && *word == Token::Sign("=")).then_some(at)
-            })
-            .collect();
         if let Some((target, whole)) = augmented(line) {
             let value = self.value(&whole, names, frame, unread);
             assign(&target, &[], value.as_ref(), names, frame.spot(line.number), unread);
             take(&line.words, names);
             return Step::On;
         }
-        let Some(last) = equals.last() else {
-            if self.change(line, names, frame, unread).is_some() {
-                return Step::On;
+        match equals_signs(&line.words).as_slice() {
+            [] => self.call_alone(line, names, frame, unread),
+            [targets @ .., last] => {
+                let right = &line.words[last + 1..];
+                let value = self.value(right, names, frame, unread);
+                let mut from = 0;
+                for end in targets.iter().chain([last]) {
+                    assign(&line.words[from..*end], right, value.as_ref(), names, frame.spot(line.number), unread);
+                    from = end + 1;
+                }
+                take(right, names);
             }
-            match self.change_inside(line, names, frame, unread) {
-                Some(true) => {}
-                Some(false) => unread.push(frame.spot(line.number)),
-                None => {
-                    take(&line.words, names);
-                    if !logs(line) {
-                        unread.push(frame.spot(line.number));
-                    }
+        }
+        Step::On
+    }
+
+    /// A statement without a target, such as a call: what it changes, or a finding where that is not known.
+    fn call_alone(&self, line: &Line, names: &mut Names, frame: Frame, unread: &mut Unread) {
+        if self.change(line, names, frame, unread).is_some() {
+            return;
+        }
+        match self.change_inside(line, names, frame, unread) {
+            Some(true) => {}
+            Some(false) => unread.push(frame.spot(line.number)),
+            None => {
+                take(&line.words, names);
+                if !logs(line) {
+                    unread.push(frame.spot(line.number));
                 }
             }
-            return Step::On;
-        };
-        let right = &line.words[last + 1..];
-        let value = self.value(right, names, frame, unread);
-        let mut from = 0;
-        for end in &equals {
-            assign(&line.words[from..*end], right, value.as_ref(), names, frame.spot(line.number), unread);
-            from = end + 1;
         }
-        take(right, names);
-        Step::On
     }
 }

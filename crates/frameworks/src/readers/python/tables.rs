@@ -12,53 +12,25 @@ use super::value::Expression;
 use crate::readers::document::{Entries, Node, NodeValue};
 
 impl Program<'_> {
-    /// Follows a statement that changes a table, a list or an attribute by its name, and whether all that it sets is known: nothing
-    /// where it is none of these.
+    /// Follows a statement that changes a table, a list or an attribute in its place; whether all that it sets is known. None, without
+    /// a change, where the statement is of another form.
     pub fn change_inside(&self, line: &Line, names: &mut Names, frame: Frame, unread: &mut Unread) -> Option<bool> {
         if is_word(line, 0, "del") {
             return delete(&line.words[1..], names, line.number);
         }
         let opening = line.words.iter().position(|(word, _)| *word == Token::Sign("("))?;
         let called = path(&line.words[..opening])?;
-        let arguments = self.arguments(&line.words[opening + 1..], line.number, names, frame, unread)?;
-        let argument = |at: usize| arguments.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+        let words = &line.words[opening + 1..];
+        let arguments = self.arguments(words, line.number, names, frame, unread)?;
         if called == ["setattr"] {
-            let object = line.words[opening + 1..].split(|(word, _)| *word == Token::Sign(",")).next()?;
-            let mut target = path(object).filter(|object| names.get(object).is_some())?;
-            target.push(argument(1).and_then(key_of)?);
-            let value = argument(2).filter(|node| is_known(node)).cloned();
-            let is_whole = value.is_some();
-            names.replace(&target, value, line.number);
-            return Some(is_whole);
+            return set_attribute(words, &arguments, names, line.number);
         }
         let (method, object) = called.split_last()?;
         let mut node = names.get(object)?.clone();
         let is_table = is_plain_table(&node);
         let is_whole = match &mut node.value {
-            NodeValue::Map(entries) if is_table => match (method.as_str(), argument(0)) {
-                ("update", _) => updated(entries, &arguments, line.number),
-                ("clear", _) => {
-                    entries.clear();
-                    true
-                }
-                ("pop", Some(key)) => {
-                    let key = key_of(key)?;
-                    entries.retain(|(known, ..)| *known != key);
-                    true
-                }
-                _ => return None,
-            },
-            NodeValue::List(items) => match (method.as_str(), argument(0).cloned()) {
-                ("append", Some(item)) if is_known(&item) => {
-                    items.push(item);
-                    true
-                }
-                ("extend", Some(Node { value: NodeValue::List(more), .. })) => {
-                    items.extend(more);
-                    true
-                }
-                _ => return None,
-            },
+            NodeValue::Map(entries) if is_table => change_table(entries, method, &arguments, line.number)?,
+            NodeValue::List(items) => change_list(items, method, argument(&arguments, 0))?,
             NodeValue::Map(_) | NodeValue::Scalar(..) => return None,
         };
         match object {
@@ -88,6 +60,49 @@ impl Program<'_> {
     }
 }
 
+/// Argument of a call by its place.
+fn argument(arguments: &Entries, at: usize) -> Option<&Node> {
+    arguments.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node)
+}
+
+/// `setattr(object, name, value)`, where `words` follow its bracket; whether the value is known.
+fn set_attribute(words: &[(Token, u32)], arguments: &Entries, names: &mut Names, line: u32) -> Option<bool> {
+    let object = words.split(|(word, _)| *word == Token::Sign(",")).next()?;
+    let mut target = path(object).filter(|object| names.get(object).is_some())?;
+    target.push(argument(arguments, 1).and_then(key_of)?);
+    let value = argument(arguments, 2).filter(|node| is_known(node)).cloned();
+    let is_whole = value.is_some();
+    names.replace(&target, value, line);
+    Some(is_whole)
+}
+
+/// Applies a method to a table; whether all that it sets is known, none for a method that is not followed.
+fn change_table(entries: &mut Entries, method: &str, arguments: &Entries, line: u32) -> Option<bool> {
+    match (method, argument(arguments, 0)) {
+        ("update", _) => Some(updated(entries, arguments, line)),
+        ("clear", _) => {
+            entries.clear();
+            Some(true)
+        }
+        ("pop", Some(key)) => {
+            let key = key_of(key)?;
+            entries.retain(|(known, ..)| *known != key);
+            Some(true)
+        }
+        _ => None,
+    }
+}
+
+/// Applies a method to a list, as [`change_table`] does to a table.
+fn change_list(items: &mut Vec<Node>, method: &str, argument: Option<&Node>) -> Option<bool> {
+    match (method, argument.cloned()) {
+        ("append", Some(item)) if is_known(&item) => items.push(item),
+        ("extend", Some(Node { value: NodeValue::List(more), .. })) => items.extend(more),
+        _ => return None,
+    }
+    Some(true)
+}
+
 /// `del table[key]`, and `del object.name`, which leaves the class's own.
 fn delete(target: &[(Token, u32)], names: &mut Names, line: u32) -> Option<bool> {
     let target = path(target).or_else(|| item(target, names)).filter(|target| target.len() > 1)?;
@@ -101,7 +116,7 @@ fn delete(target: &[(Token, u32)], names: &mut Names, line: u32) -> Option<bool>
     Some(is_table)
 }
 
-/// Does what `update` does with a table; whether all that comes in is known.
+/// Applies `update` to a table; whether all that it sets is known.
 fn updated(entries: &mut Entries, arguments: &Entries, line: u32) -> bool {
     let mut whole = true;
     for (key, at, value) in arguments {

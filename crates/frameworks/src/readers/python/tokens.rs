@@ -15,6 +15,17 @@ pub(super) enum Token {
     Sign(&'static str),
 }
 
+impl Token {
+    /// Change of the depth of brackets: 1 at one that opens, −1 at one that closes, else 0.
+    pub fn nesting(&self) -> i32 {
+        match self {
+            Self::Sign("(" | "[" | "{") => 1,
+            Self::Sign(")" | "]" | "}") => -1,
+            Self::Sign(_) | Self::Name(_) | Self::Number(_) | Self::Text(_) | Self::Formatted => 0,
+        }
+    }
+}
+
 /// One logical line: what stands up to a line end outside of brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {

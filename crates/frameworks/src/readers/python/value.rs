@@ -1,7 +1,7 @@
 //! Python's expressions, as far as they say a value without running anything.
 
 use super::builtins::{attribute_of, item_of, result_of};
-use super::holes::{OPEN, insert, is_plain_table, merge, open, unknown};
+use super::holes::{OPEN, add_unknown, insert, is_plain_table, merge, unknown};
 use super::names::Names;
 use super::operators::operated;
 use super::tokens::Token;
@@ -183,10 +183,10 @@ impl Expression<'_> {
                 let value = self.value().unwrap_or_else(|| unknown(at));
                 match key.as_ref().and_then(key_of) {
                     Some(key) => insert(&mut entries, (key, at, value)),
-                    None => open(&mut entries, at),
+                    None => add_unknown(&mut entries, at),
                 }
             } else if key.is_none() {
-                open(&mut entries, at);
+                add_unknown(&mut entries, at);
             } else if !self.sign("}") {
                 self.skip(1);
             }

@@ -1,11 +1,11 @@
 //! Whole-number arithmetic: `$(( GPUS_PER_NODE * NNODES ))`.
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoValue {
-    /// A variable that is not resolved.
+    /// Name of a variable that is not resolved.
     Missing(String),
-    /// No arithmetic.
+    /// Text that is no arithmetic expression.
     Malformed(String),
 }
 
@@ -17,15 +17,18 @@ pub fn evaluate(text: &str, variable: &dyn Fn(&str) -> Result<String, NoValue>) 
     value_of(text, variable, 0)
 }
 
-/// Variables may hold expressions that name variables.
+/// Deepest nesting of brackets, and of variables that hold expressions which name variables.
 const DEEPEST: u32 = 20;
 
 fn value_of(text: &str, variable: &dyn Fn(&str) -> Result<String, NoValue>, depth: u32) -> Result<i64, NoValue> {
+    if depth > DEEPEST {
+        return Err(NoValue::Malformed(text.to_owned()));
+    }
+    if text.is_empty() {
+        return Ok(0);
+    }
     let mut parser = Parser { text: text.chars().collect(), at: 0, variable, depth };
     parser.blank();
-    if parser.text.is_empty() || depth > DEEPEST {
-        return if depth > DEEPEST { Err(NoValue::Malformed(text.to_owned())) } else { Ok(0) };
-    }
     let value = parser.binary(0)?;
     if parser.at < parser.text.len() { Err(parser.malformed()) } else { Ok(value) }
 }
@@ -37,7 +40,7 @@ struct Parser<'a> {
     depth: u32,
 }
 
-/// Operators from the loosest; each level binds to the left.
+/// Operators by precedence, the loosest first; those of one level group from the left.
 const LEVELS: &[&[&str]] = &[
     &["?"],
     &["||"],

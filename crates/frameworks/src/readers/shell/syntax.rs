@@ -42,12 +42,17 @@ pub fn words(text: &Text) -> Result<Vec<Text>, SyntaxError> {
 /// Deepest nesting of blocks, so that a hostile script does not exhaust the stack.
 const DEEPEST: u32 = 100;
 
+/// Recursive-descent parser of a script.
 pub(super) struct Parser<'a> {
     pub(super) text: &'a [Glyph],
+    /// Place of the next character.
     pub(super) at: usize,
-    pub(super) pending: Vec<(usize, Text, bool)>, // here-documents whose bodies follow the line end: id, delimiter, tabs cut
+    /// Here-documents whose bodies follow the line end: number, delimiter, whether tabs are cut.
+    pub(super) pending: Vec<(usize, Text, bool)>,
     pub(super) script: Script,
+    /// Number of the first here-document.
     pub(super) base: usize,
+    /// Blocks that the next character is in.
     pub(super) depth: u32,
 }
 
@@ -74,7 +79,7 @@ impl<'a> Parser<'a> {
         SyntaxError { line: self.line(), why: why.to_owned() }
     }
 
-    /// The next word if it is one of these, taken.
+    /// Whether the next word is this one; it is taken if so.
     fn keyword(&mut self, word: &str) -> bool {
         let ends =
             self.text.get(self.at + word.len()).is_none_or(|g| g.char.is_whitespace() || ";&|()".contains(g.char));
@@ -98,7 +103,13 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Pipelines up to one of the closing words.
+    /// Takes the redirections behind a block, which change nothing here.
+    fn skip_redirects(&mut self) -> Parsed<()> {
+        while self.redirects(&mut Vec::new(), &mut None)? {}
+        Ok(())
+    }
+
+    /// Pipelines up to one of the closing words, which is not taken.
     fn list(&mut self, closers: &[&str]) -> Parsed<List> {
         self.depth += 1;
         if self.depth > DEEPEST {
@@ -173,7 +184,7 @@ impl<'a> Parser<'a> {
             self.expect("do", line)?;
             let body = self.list(&["done"])?;
             self.expect("done", line)?;
-            while self.redirects(&mut Vec::new(), &mut None)? {}
+            self.skip_redirects()?;
             return Ok(Command::While { until, condition, body, line });
         }
         if self.keyword("[[") {
@@ -186,7 +197,7 @@ impl<'a> Parser<'a> {
         if self.keyword("{") {
             let body = self.list(&["}"])?;
             self.expect("}", line)?;
-            while self.redirects(&mut Vec::new(), &mut None)? {}
+            self.skip_redirects()?;
             return Ok(Command::Group(body));
         }
         if self.starts("(") {
@@ -196,7 +207,7 @@ impl<'a> Parser<'a> {
                 return Err(SyntaxError { line, why: "the `(` is not closed".into() });
             }
             self.at += 1;
-            while self.redirects(&mut Vec::new(), &mut None)? {}
+            self.skip_redirects()?;
             return Ok(Command::Group(body));
         }
         self.simple(line)
@@ -214,7 +225,7 @@ impl<'a> Parser<'a> {
             }
             let otherwise = if self.keyword("else") { self.list(&["fi"])? } else { List::new() };
             self.expect("fi", line)?;
-            while self.redirects(&mut Vec::new(), &mut None)? {}
+            self.skip_redirects()?;
             return Ok(Command::If { arms, otherwise, line });
         }
     }
@@ -273,15 +284,7 @@ impl<'a> Parser<'a> {
             let name = self.word()?.plain();
             self.blank(false);
             if self.keyword("in") {
-                loop {
-                    self.blank(false);
-                    let before = self.at;
-                    let word = self.word()?;
-                    if self.at == before {
-                        break;
-                    }
-                    words.push(word);
-                }
+                words = self.words_of_line()?;
             } else {
                 words.push(Text::on("\"$@\"", line));
             }
@@ -294,8 +297,22 @@ impl<'a> Parser<'a> {
         self.expect("do", line)?;
         let body = self.list(&["done"])?;
         self.expect("done", line)?;
-        while self.redirects(&mut Vec::new(), &mut None)? {}
+        self.skip_redirects()?;
         Ok(Command::For { name, words, body })
+    }
+
+    /// Words up to an operator or the line end.
+    fn words_of_line(&mut self) -> Parsed<Vec<Text>> {
+        let mut words = Vec::new();
+        loop {
+            self.blank(false);
+            let before = self.at;
+            let word = self.word()?;
+            if self.at == before {
+                return Ok(words);
+            }
+            words.push(word);
+        }
     }
 
     fn test(&mut self, line: u32) -> Parsed<Command> {
