@@ -20,7 +20,7 @@ pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> 
         lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
     }
     match request.pools {
-        Some((_, told)) => lines.extend_from_slice(told),
+        Some((_, prediction)) => lines.extend_from_slice(prediction),
         None => lines.extend(predicted(request)),
     }
     lines.extend(notes.iter().map(|note| format!("note: {note}")));

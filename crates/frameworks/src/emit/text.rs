@@ -21,15 +21,15 @@ impl<L: Language> Lines<L> {
 
     /// Adds code, and a line end.
     pub fn line(&mut self, code: Snippet<L>) {
-        self.fixed_part(&code.into_text());
+        self.push_line(&code.into_text());
     }
 
     /// Adds code of this program's own source, and a line end.
     pub fn fixed(&mut self, code: &'static str) {
-        self.fixed_part(code);
+        self.push_line(code);
     }
 
-    fn fixed_part(&mut self, code: &str) {
+    fn push_line(&mut self, code: &str) {
         self.text.push_str(code);
         self.text.push('\n');
     }
@@ -37,7 +37,7 @@ impl<L: Language> Lines<L> {
     /// Adds comments, one line each whatever they hold: what would end a line, or is not visible, is escaped.
     pub fn comments<S: AsRef<str>>(&mut self, lines: impl IntoIterator<Item = S>) {
         for line in lines {
-            self.fixed_part(format!("# {}", visible(line.as_ref())).trim_end());
+            self.push_line(format!("# {}", visible(line.as_ref())).trim_end());
         }
     }
 

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
-use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::problem::Problem;
@@ -53,11 +52,11 @@ pub fn crossings(problem: &Problem, plan: &Plan, evaluation: &Evaluation) -> Vec
 
 /// The problem on a cluster whose scale-up domain holds `gpus`.
 pub fn with_domain(problem: &Problem, gpus: u32) -> Option<Problem> {
-    let narrower = |cluster: &mut Cluster| {
+    let changed = problem.changed(|cluster, _, _| {
         cluster.scale_up.gpus = gpus;
         cluster.levels.retain(|level| level.gpus > gpus);
-    };
-    problem.changed(|cluster, _, _| narrower(cluster)).ok()
+    });
+    changed.ok()
 }
 
 /// Share of the step from which leaving the domain is a warning: the spread of repeated measurements (README).

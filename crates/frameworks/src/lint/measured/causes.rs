@@ -9,28 +9,33 @@ use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
 use meshwright_engine::workload::Workload;
 
-/// A cause and the range of its grades: what a grade predicts for a point, if it applies there.
+/// Cause of slow runs, with the range of its grades.
 pub(super) struct Cause {
+    /// Name in the answer.
     pub name: &'static str,
+    /// Its effect, in a sentence.
     pub means: &'static str,
+    /// Measurements that would confirm it.
     pub next: &'static str,
     /// Chance that it is at work, before anything is measured.
     pub prior: fn(&RunProperties) -> f64,
     /// The mildest and the worst grade; between them all are equally likely on a logarithmic scale. One grade where both are equal.
     pub range: (f64, f64),
-    /// Why no worse.
+    /// Reason why no grade is worse.
     pub bound: &'static str,
+    /// Words behind a grade.
     pub unit: &'static str,
     /// Error of what it is said to lose, as a share of that.
     pub error: f64,
+    /// Step time of a measured point under a grade; none where the cause does not apply to it.
     pub step: fn(&Point, &RunProperties, f64) -> Option<Seconds>,
 }
 
-/// Jobs of four nodes whose communication was slow for a time. Source: [greyhound]: 40 %.
+/// Share of jobs on four nodes whose communication was slow for a time. Source: [greyhound].
 const SLOW_NETWORKS: f64 = 0.4;
-/// Nodes whose GPUs or host were. Source: [greyhound]: below 2 % of jobs on one node.
+/// Share of nodes whose GPUs or host are slow. Source: [greyhound], below 2 % of jobs on one node.
 const SLOW_NODES: f64 = 0.02;
-/// Everything that is set up wrongly. An assumption: one run in ten; nobody has published how often.
+/// Share of runs with one given mistake of the set-up (assumption: nobody has published how often it is made).
 const MISTAKES: f64 = 0.1;
 
 /// Error of what a change of links, hosts or tokens loses: a network at half its rate may cost a quarter more or less than is
@@ -38,17 +43,19 @@ const MISTAKES: f64 = 0.1;
 /// its grade says.
 const LOSS: f64 = 0.25;
 
-/// A mistake of the set-up.
+/// Chance of a mistake of the set-up.
 const fn mistake(_: &RunProperties) -> f64 {
     MISTAKES
 }
 
-/// A slow network is either slow everywhere, or where many talk; with one size of run the two are one.
+/// Chance of a network that is slow everywhere, or of one that is slow where many nodes talk: half each, but the two cannot be told
+/// apart in runs of one size.
 fn network(context: &RunProperties) -> f64 {
     if context.least_gpus == context.most_gpus { SLOW_NETWORKS } else { SLOW_NETWORKS / 2.0 }
 }
 
-/// One slow node among all; of however many, for they may have been screened, with as much chance as a mistake has.
+/// Chance of a slow node among all of the largest run, `1 − (1 − p)^nodes`. However many there are, a mistake's chance remains that there
+/// is none, for the nodes may have been screened.
 fn one_of_the_nodes(context: &RunProperties) -> f64 {
     (1.0 - (1.0 - SLOW_NODES).powf(context.most_nodes)).min(1.0 - MISTAKES)
 }
@@ -56,6 +63,7 @@ fn one_of_the_nodes(context: &RunProperties) -> f64 {
 /// Source: [nvml], `nvmlClocksEventReasonHwSlowdown`.
 const HALF_CLOCK: &str = "hardware slowdown leaves half of the clock (NVML)";
 
+/// All causes.
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "exposed-dp",

@@ -288,7 +288,7 @@ fn cuda_graphs(request: &Request, group: &mut FlagGroup, notes: &mut Vec<String>
     if !problem.stack().cuda_graphs {
         return;
     }
-    let moe_again = match plan.recompute {
+    let recomputes_experts = match plan.recompute {
         Recompute::None => false,
         Recompute::Selective(modules) => modules.moe,
         Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Full => {
@@ -303,7 +303,7 @@ fn cuda_graphs(request: &Request, group: &mut FlagGroup, notes: &mut Vec<String>
     group.set("cuda-graph-impl", "transformer_engine");
     if is_hybrid(problem.model()) {
         group.list("cuda-graph-modules", ["attn", "mamba"]);
-    } else if problem.model().is_moe() && !moe_again {
+    } else if problem.model().is_moe() && !recomputes_experts {
         group.list("cuda-graph-modules", ["attn", "moe_router"]);
     } else {
         group.list("cuda-graph-modules", ["attn"]);
