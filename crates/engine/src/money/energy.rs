@@ -25,9 +25,10 @@ pub struct Site {
     pub carbon: Sourced<KgPerJoule>,
 }
 
-/// Share of the power above idle that a device draws while its tensor cores wait, and the share that they add. Source:
-/// specification §7.4.
-const DYNAMIC: (f64, f64) = (0.45, 0.55);
+/// Share of the power above idle that a busy device draws while its tensor cores wait. Source: specification §7.4.
+const WAITING_POWER: f64 = 0.45;
+/// Share of the power above idle that busy tensor cores add to it. Source: specification §7.4.
+const TENSOR_CORE_POWER: f64 = 0.55;
 
 /// Share of the step in which the tensor cores are busy.
 ///
@@ -45,10 +46,11 @@ pub(crate) fn duty(step: &StepTime) -> f64 {
 /// ```
 pub(crate) fn device_power(tdp: Watts, duty: f64) -> Watts {
     let idle = tdp * IDLE_POWER;
-    idle + (tdp - idle) * (DYNAMIC.0 + DYNAMIC.1 * duty)
+    idle + (tdp - idle) * (WAITING_POWER + TENSOR_CORE_POWER * duty)
 }
 
 impl Site {
+    /// Power of host, NICs and fans for each GPU of a cluster.
     fn host(&self, cluster: &Cluster) -> Watts {
         match cluster.host {
             Host::X86 => self.host_x86.value,

@@ -29,18 +29,14 @@ pub fn read(text: &read::EntryText, sets: &Overrides, named: &NamedCluster) -> R
     if pools.is_empty() {
         return Err(invalid("it has no pool".into()));
     }
-    if pools.len() == 1 {
-        if !links.is_empty() {
-            return Err(invalid("a [[link]] joins pools, and there is one only".into()));
+    let pools = match <[PoolFile; 1]>::try_from(pools) {
+        Ok(_) if !links.is_empty() => return Err(invalid("a [[link]] joins pools, and there is one only".into())),
+        Ok([pool]) => {
+            let cluster = cluster(pool, (&name, &source), (text, named), &whole, sets)?;
+            return Ok(ClusterOrPools::Cluster(Box::new(cluster)));
         }
-        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), (text, named), &whole, sets));
-        let clusters: Vec<Cluster> = pools.collect::<Result<_, _>>()?;
-        return clusters
-            .into_iter()
-            .next()
-            .map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
-            .ok_or_else(|| invalid("it has no pool".into()));
-    }
+        Err(several) => several,
+    };
     if let Some(setting) = whole.first() {
         let why = format!("which pool's `{}` is meant? write it into the file", setting.path[0]);
         return Err(setting.error(why, None));

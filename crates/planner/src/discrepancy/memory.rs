@@ -28,15 +28,19 @@ pub enum MemoryEvidence {
 /// A trial that ran out of memory is a censored observation of r_i. The posterior of `a` is kept on a grid.
 #[derive(Clone, Debug)]
 pub struct MemoryBelief {
+    /// Values of the common part `a`, with their probabilities; before the first observation they do not sum to one.
     grid: Vec<(f64, f64)>,
+    /// Standard deviation of `e_i`.
     own: f64,
+    /// Share of runs that fail for other reasons than memory.
     crashes: f64,
 }
 
 /// Standard normal quantile of 0.95, half the width of a 90 % interval in standard deviations.
 pub const NINETY: f64 = 1.644_853_626_951_472_2;
-/// Number of grid points on either side of the median, and standard deviations that they span.
-const SIDE: i32 = 60;
+/// Number of grid points on either side of the median.
+const POINTS_A_SIDE: i32 = 60;
+/// Half the range of the grid, in standard deviations of the common part.
 const SPAN: f64 = 4.0;
 
 impl MemoryBelief {
@@ -44,8 +48,8 @@ impl MemoryBelief {
     /// problem have in common, and the share of runs that fail for other reasons.
     pub fn prior(median: f64, deviation: f64, shared: f64, crashes: f64) -> Self {
         let common = deviation * shared.sqrt();
-        let grid = (-SIDE..=SIDE).map(|step| {
-            let z = SPAN * f64::from(step) / f64::from(SIDE);
+        let grid = (-POINTS_A_SIDE..=POINTS_A_SIDE).map(|step| {
+            let z = SPAN * f64::from(step) / f64::from(POINTS_A_SIDE);
             (median + z * common, libm::exp(-0.5 * z * z))
         });
         let own = (deviation * (1.0 - shared).sqrt()).max(1e-3);

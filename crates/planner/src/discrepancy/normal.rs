@@ -2,8 +2,9 @@
 
 use std::f64::consts::{PI, SQRT_2};
 
-/// Nodes of the quadrature, and half their range in standard deviations.
+/// Number of nodes of the quadrature.
 const NODES: u32 = 61;
+/// Half the range of the nodes, in standard deviations.
 const SPAN: f64 = 4.0;
 
 /// Density of a normal law.
@@ -17,7 +18,8 @@ pub fn normal_share_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / SQRT_2)
 }
 
-/// Nodes of a normal law with their weights, which sum to one but for the 6·10⁻⁵ beyond the range.
+/// Equidistant nodes of a quadrature over a normal law, with their weights: the density times the distance between nodes.
+/// The weights sum to one but for the 6·10⁻⁵ beyond the range.
 pub(super) fn nodes(mean: f64, deviation: f64) -> impl Iterator<Item = (f64, f64)> {
     let step = 2.0 * SPAN / f64::from(NODES - 1);
     (0..NODES).map(move |node| {

@@ -137,12 +137,12 @@ fn zero_bubble_forms_are_what_their_lists_take() {
         for (schedule, least) in [(Schedule::ZbH1, 1), (Schedule::ZbH2, 2)] {
             for (pp, m) in [(2, 4), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
                 let stages = vec![stage(forward, input + wgrad, wgrad); pp as usize];
-                let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
                 let ranks = by_rank(schedule, pp, &stages);
                 let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
-                let beyond = (played - closed).get();
-                let told = format!("{schedule:?} {pp} {m} {forward} {input} {wgrad}: {played:?} {closed:?}");
-                assert!(if m > least * (pp - 1) { beyond.abs() < 1e-9 } else { beyond > -1e-9 }, "{told}");
+                let beyond = (simulated - closed).get();
+                let case = format!("{schedule:?} {pp} {m} {forward} {input} {wgrad}: {simulated:?} {closed:?}");
+                assert!(if m > least * (pp - 1) { beyond.abs() < 1e-9 } else { beyond > -1e-9 }, "{case}");
             }
         }
     }
@@ -159,14 +159,14 @@ fn bidirectional_pipelines_agree_with_their_closed_form() {
                 let s = |time: f64| Seconds::new(time / v);
                 let time = StageTime { forward: s(1.0), backward: s(2.0), wgrad: s(1.0), paired: s(pair) };
                 let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
-                let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
                 let alone = by_rank(schedule, pp, &stages)[0];
                 let (m, pair) = (f64::from(m), Seconds::new(pair));
                 let (unpaired, waiting) = dual_pipe(schedule, pp, m, pair, alone);
                 let busy = pair * (m - unpaired) + alone.both() * unpaired;
                 assert!(
-                    (played - busy - waiting).get().abs() < 1e-9,
-                    "{schedule:?} {pp} {m} {pair:?}: {played:?} {busy:?} {waiting:?}"
+                    (simulated - busy - waiting).get().abs() < 1e-9,
+                    "{schedule:?} {pp} {m} {pair:?}: {simulated:?} {busy:?} {waiting:?}"
                 );
             }
         }
@@ -181,10 +181,13 @@ fn zero_bubble_v_takes_no_less_than_its_closed_form() {
     {
         for (pp, m) in [(2, 1), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
             let stages = vec![stage(forward, input + wgrad, wgrad); 2 * pp as usize];
-            let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+            let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
             let ranks = by_rank(schedule, pp, &stages);
             let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
-            assert!(played.get() >= closed.get() - 1e-9, "{pp} {m} {forward} {input} {wgrad}: {played:?} {closed:?}");
+            assert!(
+                simulated.get() >= closed.get() - 1e-9,
+                "{pp} {m} {forward} {input} {wgrad}: {simulated:?} {closed:?}"
+            );
         }
     }
 }

@@ -83,14 +83,8 @@ pub fn falcon(fields: &Fields) -> Result<Model, HfError> {
     let given_norms = fields.given_size(&["num_ln_in_parallel_attn"])?;
     let norms = match (parallel, given_norms) {
         (false, _) | (true, Some(2)) => 2,
-        (true, None) => {
-            if new {
-                2
-            } else {
-                1
-            }
-        }
-        (true, Some(1)) => 1,
+        (true, None) if new => 2,
+        (true, None | Some(1)) => 1,
         (true, Some(_)) => return Err(fields.unsupported("num_ln_in_parallel_attn", "it is 1 or 2")),
     };
     let mlp = Mlp { bias, ..frame.plain_mlp(fields, &["ffn_hidden_size"])? };

@@ -12,8 +12,8 @@ use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
-/// Work of all descents of a plan, in path terms: the same on every machine.
-const MOST_LOOKED: usize = 60_000_000;
+/// Limit on the work of all descents of a plan, in stages of dependency paths: the same on every machine, unlike a time.
+const MOST_WORK: usize = 60_000_000;
 /// Share by which a neighbour must be faster to be taken: less is rounding.
 const FASTER: f64 = 1e-9;
 
@@ -29,9 +29,13 @@ pub struct LocalSearch<'a> {
     pub best: Option<(f64, StagedSplit)>,
     /// Whether a limit ended a search.
     pub cut_short: bool,
+    /// Number of splits that were evaluated.
     evaluated: usize,
-    looked: usize,
+    /// Work of the descents so far, as [`MOST_WORK`] counts it.
+    work: usize,
+    /// Cuts that a descent has passed.
     seen: BTreeSet<Vec<usize>>,
+    /// Mixes of recomputation with which a rank fits, as found so far.
     mixes: FittingMixes,
 }
 
@@ -50,7 +54,7 @@ impl<'a> LocalSearch<'a> {
             best: None,
             cut_short: false,
             evaluated: 0,
-            looked: 0,
+            work: 0,
             seen: BTreeSet::new(),
             mixes: FittingMixes::new(),
         }
@@ -133,11 +137,11 @@ impl<'a> LocalSearch<'a> {
     fn better_neighbour(&mut self, here: &StagedSplit, limit: f64) -> Option<(f64, StagedSplit)> {
         let limit = limit * (1.0 - FASTER);
         for cuts in neighbours(self.program, &here.cuts) {
-            if self.looked >= MOST_LOOKED {
+            if self.work >= MOST_WORK {
                 self.cut_short = true;
                 return None;
             }
-            self.looked += self.program.chunks * self.paths.len();
+            self.work += self.program.chunks * self.paths.len();
             if self.longest_path(&fastest(self.program, &cuts)) >= limit {
                 continue;
             }

@@ -25,8 +25,9 @@ use super::split::{Solution, StagedSplit};
 use branch::Budget;
 use local_search::LocalSearch;
 
-/// Gap beyond which the split, not only the bound, may be far from the optimum, and how much longer annealing then runs.
-const LOOSE: f64 = 0.02;
+/// Gap between bound and incumbent, as a share, beyond which the split, not only the bound, may be far from the optimum.
+const LOOSE_GAP: f64 = 0.02;
+/// Factor by which annealing runs longer at a loose gap.
 const LONGER: usize = 9;
 
 /// Split and lower bound of a program whose ranks hold several stages.
@@ -61,7 +62,7 @@ pub fn solve(
         bound = bound::lower_bound(program, paths, (incumbent, line), options.tolerance, &mut budget, simulate);
         search.cut_short |= budget.left == 0;
     }
-    if bound < search.incumbent() * (1.0 - LOOSE) {
+    if bound < search.incumbent() * (1.0 - LOOSE_GAP) {
         search.anneal(LONGER, programs);
     }
     search.choose_recomputation();
