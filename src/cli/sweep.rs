@@ -16,7 +16,7 @@ use super::output::talk;
 use super::{Outcome, output};
 use crate::files::Existing;
 use crate::question::{SweepAnswer, tornado_of_cheapest};
-use crate::report::html::{Beside, sweep_report};
+use crate::report::html::{SweepResults, sweep_report};
 use crate::report::{Sheet, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
@@ -255,14 +255,14 @@ fn answer(
         #[cfg(not(feature = "parquet"))]
         drop(parquet);
         let tornado = tornado_of_cheapest(sweep, selection);
-        let beside = Beside {
+        let extra = SweepResults {
             counts: (selection.all, selection.infeasible),
             break_even,
             marginals,
             tornado: tornado.as_ref().map(|(at, bars)| (*at, bars.as_slice())),
             fleet: answer.bought(),
         };
-        super::files::write(&html, &sweep_report(sweep, records, &beside), *existing)?;
+        super::files::write(&html, &sweep_report(sweep, records, &extra), *existing)?;
         talk(&format!("wrote {}, results.csv and page.html", results.display()));
     }
     let mut shown = front.clone();

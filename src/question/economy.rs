@@ -211,6 +211,8 @@ impl Economy {
     }
 }
 
+/// Number of layouts ranked by energy at first; as long as the answer is not proved, four times as many are.
+const FIRST_LAYOUTS: usize = 64;
 /// Largest number of layouts ranked by energy; beyond it the answer is not proved optimal.
 const MOST_LAYOUTS: usize = 4096;
 
@@ -230,7 +232,7 @@ pub(super) fn rank_by_energy(
     control: &Control,
 ) -> (Ranking, bool) {
     let joules = |e: &Evaluation| economy.bill(problem, e).1.energy.get();
-    let mut top = options.top.max(64);
+    let mut top = options.top.max(FIRST_LAYOUTS);
     loop {
         let mut ranking = search_for(problem, &SearchOptions { top, ..options.clone() }, Goal::Fastest, control);
         let exhausted = ranking.evaluations.len() < top;

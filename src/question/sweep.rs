@@ -50,7 +50,7 @@ impl SweepAnswer {
     pub fn new(sweep: &Sweep, selection: &Selection) -> Self {
         let records = &selection.records;
         Self {
-            front: front::of(records, |totals| (totals.days, totals.cost_usd)),
+            front: front::of_records(records, |totals| (totals.days, totals.cost_usd)),
             break_even: insight::break_even(records),
             marginals: if selection.is_whole { insight::marginals(sweep, records) } else { Vec::new() },
             fleet: sweep.wanted.as_ref().map(|wanted| {

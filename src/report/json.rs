@@ -38,22 +38,24 @@ pub struct ProblemDocument {
     imbalance: f64,
 }
 
-/// JSON form of a problem.
-pub(super) fn question(problem: &Problem) -> ProblemDocument {
-    let (cluster, workload) = (problem.cluster(), problem.workload());
-    ProblemDocument {
-        model: problem.model().name.clone(),
-        cluster: cluster.name.clone(),
-        gpu: cluster.gpu.name.clone(),
-        gpus: cluster.gpus,
-        global_batch: workload.global_batch,
-        seq_len: workload.seq_len,
-        precision: workload.precision(),
-        recipe_bytes_per_parameter: workload.recipe.total(),
-        stack: problem.stack().name.clone(),
-        hbm_gib: cluster.gpu.hbm.value.as_gib(),
-        hbm_budget_gib: problem.hbm_budget().as_gib(),
-        imbalance: workload.imbalance,
+impl ProblemDocument {
+    /// JSON form of a problem.
+    pub(super) fn new(problem: &Problem) -> Self {
+        let (cluster, workload) = (problem.cluster(), problem.workload());
+        Self {
+            model: problem.model().name.clone(),
+            cluster: cluster.name.clone(),
+            gpu: cluster.gpu.name.clone(),
+            gpus: cluster.gpus,
+            global_batch: workload.global_batch,
+            seq_len: workload.seq_len,
+            precision: workload.precision(),
+            recipe_bytes_per_parameter: workload.recipe.total(),
+            stack: problem.stack().name.clone(),
+            hbm_gib: cluster.gpu.hbm.value.as_gib(),
+            hbm_budget_gib: problem.hbm_budget().as_gib(),
+            imbalance: workload.imbalance,
+        }
     }
 }
 
@@ -105,7 +107,7 @@ pub fn ranking(problem: &Problem, ranking: &Ranking, answer: &Answer) -> serde_j
     let advice = answer.advice.filter(|_| !ranking.evaluations.is_empty());
     AnswerDocument::new(&PlanDocument {
         schema: SCHEMA,
-        problem: question(problem),
+        problem: ProblemDocument::new(problem),
         recommended: advice.map(|advice| Recommended::new(problem, advice)),
         tied_with_first: ties.tied,
         plans_to_time: ties.to_time(),
@@ -166,7 +168,7 @@ pub fn explanation(
 ) -> serde_json::Result<AnswerDocument> {
     AnswerDocument::new(&ExplainDocument {
         schema: SCHEMA,
-        problem: question(costs.problem),
+        problem: ProblemDocument::new(costs.problem),
         runs: rejections.is_empty(),
         reasons: rejections.iter().map(|r| Reason { rule: r.rule(), reason: r.to_string() }).collect(),
         prediction: evaluation.map(|evaluation| Priced::new(costs.problem, evaluation)),

@@ -191,7 +191,7 @@ pub fn json(answer: &LintAnswer) -> serde_json::Result<String> {
         framework: imported.family,
         command,
         ok: !report.failed(),
-        problem: problem.map(super::json::question),
+        problem: problem.map(ProblemDocument::new),
         prediction: problem
             .zip(report.evaluation.as_ref())
             .map(|(problem, evaluation)| Priced::new(problem, evaluation)),

@@ -34,6 +34,7 @@ fn records(sheet: &Sheet) -> String {
     sheet.rows.iter().map(record).collect::<Vec<_>>().join("\n\n")
 }
 
+/// Renders a sheet as a table as wide as the terminal, whose columns are at least as wide as their longest words.
 fn table(sheet: &Sheet) -> String {
     let mut table = Table::new();
     table
@@ -71,7 +72,7 @@ pub fn plain_lines(sheet: &Sheet) -> Vec<String> {
     table.to_string().lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Renders rows as one line each if they fit into `most` characters, else as records below each other.
+/// Renders rows as one line each if all fit into the width of the terminal, else as records below each other.
 pub fn lines_or_records(sheet: &Sheet) -> String {
     let lines = plain_lines(sheet);
     let fits = lines.iter().all(|line| line.chars().count() <= usize::from(width()));
@@ -119,6 +120,7 @@ pub fn labelled(label: &str, paragraphs: &[String]) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
+/// Length in characters of the longest word of a column, its head included.
 fn longest_word(sheet: &Sheet, at: usize) -> u16 {
     let cells = sheet.rows.iter().filter_map(|row| row.get(at)).chain(sheet.columns.get(at));
     let longest = cells.flat_map(|cell| cell.split_whitespace()).map(|word| word.chars().count()).max();

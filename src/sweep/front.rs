@@ -2,9 +2,10 @@
 
 use super::record::{OptionStatus, Record, Totals};
 
-/// Places of the points that no other is at least as good as in both and better in one, by the first figure.
+/// Places of the points on the Pareto front of two figures of which less is better, in the order of the first figure.
 ///
-/// Points that are equal in both stand for each other: the first is kept.
+/// A point is on the front if no other is at most as large in both figures and smaller in one; of equal points, the first is
+/// kept. Points with a figure that is not finite are left out.
 pub fn pareto(points: &[(f64, f64)]) -> Vec<usize> {
     let mut order: Vec<usize> =
         (0..points.len()).filter(|at| points[*at].0.is_finite() && points[*at].1.is_finite()).collect();
@@ -23,8 +24,8 @@ pub fn pareto(points: &[(f64, f64)]) -> Vec<usize> {
     order
 }
 
-/// Places of the records on the front of two figures.
-pub fn of(records: &[Record], figures: impl Fn(&Totals) -> (f64, f64)) -> Vec<usize> {
+/// Places of the feasible records on the Pareto front of two figures of their totals.
+pub fn of_records(records: &[Record], figures: impl Fn(&Totals) -> (f64, f64)) -> Vec<usize> {
     let points: Vec<(f64, f64)> = records
         .iter()
         .map(|record| match (&record.status, &record.totals) {

@@ -57,12 +57,12 @@ pub fn break_even(records: &[Record]) -> Vec<BreakEven> {
     for (terms, best) in cheapest(records) {
         for (gpu, own) in &best {
             for (against, other) in best.iter().filter(|(against, _)| *against != gpu) {
-                let beside = own.cost_usd - own.usd_per_gpu_hour * own.gpu_hours;
+                let other_cost = own.cost_usd - own.usd_per_gpu_hour * own.gpu_hours;
                 points.push(BreakEven {
                     terms: terms.to_owned(),
                     gpu: (*gpu).to_owned(),
                     against: (*against).to_owned(),
-                    usd_per_gpu_hour: (other.cost_usd - beside) / own.gpu_hours,
+                    usd_per_gpu_hour: (other.cost_usd - other_cost) / own.gpu_hours,
                     now_usd_per_gpu_hour: own.usd_per_gpu_hour,
                     wins: own.cost_usd < other.cost_usd,
                     is_close: own.cost_low_usd < other.cost_high_usd && other.cost_low_usd < own.cost_high_usd,

@@ -13,67 +13,89 @@ use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reaso
 use meshwright_planner::confidence::{Confidence, least_risk};
 use meshwright_planner::space::Unproven;
 
-/// Sentences on an answer, in order of importance.
+/// Sentences on an answer, in order of importance; `risk` is the accepted probability of running out of memory.
 pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     let Some(plan) = advice.plan() else { return Vec::new() };
     let sure = Confidence::new(problem, plan);
-    let mut found = Vec::new();
-    match advice.given_up {
-        Some(GivenUp::Risk) => found.push(format!(
+    let found = [
+        given_up(problem, advice, &sure, risk),
+        unseen_risk(problem, &sure, risk),
+        advice.fastest.as_ref().map(|declined| faster(declined, plan)),
+        advice.published.as_ref().map(|published| compared(problem, advice, plan, published, risk)),
+        held_twice(problem, plan),
+        order(advice, plan),
+        Some(intervals(problem, plan, &sure)),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Sentence on what no plan keeps: the accepted risk, or the mechanisms that published runs have shown.
+fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) -> Option<String> {
+    Some(match advice.given_up? {
+        GivenUp::Risk => format!(
             "No plan keeps the risk of running out of memory at {}: this one has {}.",
             whole_percent(risk),
             whole_percent(sure.oom_probability)
-        )),
-        Some(GivenUp::Proof) => {
-            let mechanisms = Unproven::in_plan(problem, &plan.plan);
+        ),
+        GivenUp::Proof => {
+            let mechanisms = Unproven::in_plan(problem, &advice.plan()?.plan);
             let instead: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.instead).collect();
-            found.push(format!(
+            format!(
                 "Only plans with {} fit, and no published run has shown it ({}): test it before relying on it.",
                 named(&mechanisms),
                 instead.join("; ")
-            ));
+            )
         }
-        None => {}
-    }
+    })
+}
+
+/// Sentence on an accepted risk smaller than the published peaks can show.
+fn unseen_risk(problem: &Problem, sure: &Confidence, risk: f64) -> Option<String> {
     let (least, peaks) = least_risk(problem);
-    if risk < least && sure.oom_probability > risk {
-        found.push(format!(
+    (risk < least && sure.oom_probability > risk).then(|| {
+        format!(
             "Peaks of {peaks} published runs show no risk of running out of memory below {}: plans are held to the largest error among them.",
             whole_percent(least)
-        ));
-    }
-    if let Some(declined) = &advice.fastest {
-        let faster = 1.0 - declined.evaluation.step.total() / plan.step.total();
-        found.push(format!(
-            "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
-            columns::degrees(&declined.evaluation.plan),
-            declined.evaluation.step.total(),
-            faster * 100.0,
-            reasons(declined)
-        ));
-    }
-    found.extend(advice.published.as_ref().map(|published| compared((problem, risk), published, advice, plan)));
-    found.extend(held_twice(problem, plan));
-    let advice_on_ties = Ties::of(&advice.ranking).advice();
+        )
+    })
+}
+
+/// Sentence on the plan that is fastest by the model, and on why it is not recommended.
+fn faster(declined: &Declined, recommended: &Evaluation) -> String {
+    let Declined { evaluation, .. } = declined;
+    let share = 1.0 - evaluation.step.total() / recommended.step.total();
+    format!(
+        "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
+        columns::degrees(&evaluation.plan),
+        evaluation.step.total(),
+        share * 100.0,
+        reasons(declined)
+    )
+}
+
+/// Sentence on the order of the plans: by the measured runs if there are any, else with the plans that are tied.
+fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
     if let Some(given) = advice.given_runs.get(advice.recommended) {
-        found.push(format!(
+        return Some(format!(
             "Plans are ranked by their step time given the measured runs, which put this one at {:+.1} % of the model's own; \
              `tune` says which to time next.",
-            (given.median / plan.step.total() - 1.0) * 100.0
+            (given.median / recommended.step.total() - 1.0) * 100.0
         ));
-    } else if !advice_on_ties.is_empty() {
-        found.push(advice_on_ties);
     }
+    Some(Ties::of(&advice.ranking).advice()).filter(|advice| !advice.is_empty())
+}
+
+/// Sentence on the published runs that the intervals come from, and on a device without measured ones.
+fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
     let device = match basis::of_step(problem, plan) {
-        Basis::Measured | Basis::Calibrated => String::new(),
-        Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.".into(),
+        Basis::Measured | Basis::Calibrated => "",
+        Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.",
     };
-    found.push(format!(
+    format!(
         "Intervals hold nine of ten of the {} published runs like it ({}).{device}",
         thousands(u64::from(sure.runs)),
         sure.class
-    ));
-    found
+    )
 }
 
 /// Sentence on weights that a framework holds in 16 bits and, for the GEMMs of a whole step, in 8 as well.
@@ -92,13 +114,14 @@ fn held_twice(problem: &Problem, plan: &Evaluation) -> Option<String> {
     ))
 }
 
-/// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares; with a risk above
-/// the accepted one, by which it may be no row.
+/// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares. A risk above
+/// the accepted one is named, since it keeps the layout out of the rows.
 fn compared(
-    (problem, accepted): (&Problem, f64),
-    published: &PublishedPlan,
+    problem: &Problem,
     advice: &Advice,
     recommended: &Evaluation,
+    published: &PublishedPlan,
+    accepted: f64,
 ) -> String {
     let PublishedPlan { layout, evaluation, fits } = published;
     let risk = Confidence::new(problem, evaluation).oom_probability;

@@ -19,5 +19,5 @@ pub use detail::plan_sections;
 pub use element::{HtmlElement, element};
 pub use page::{HtmlReport, code, figures, list, paragraph, table};
 pub use step::step_drawing;
-pub use sweep::{Beside, sweep_report};
+pub use sweep::{SweepResults, sweep_report};
 pub use validation::{errors_figure, points_drawing, points_figure};

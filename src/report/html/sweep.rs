@@ -22,9 +22,9 @@ const MOST_OPTIONS: usize = 200;
 /// Most options whose steps are drawn.
 const MOST_STEPS: usize = 16;
 
-/// Results shown in addition to the records.
+/// Results of a sweep that its report shows in addition to the records.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub struct SweepResults<'a> {
     /// Number of options of the sweep, and of infeasible ones.
     pub counts: (u64, u64),
     /// Break-even prices of pairs of GPUs.
@@ -39,13 +39,16 @@ pub struct Beside<'a> {
 
 /// One quantity of an option against its days.
 struct Measure {
+    heading: &'static str,
     name: &'static str,
     value: fn(&Totals) -> f64,
     text: fn(f64) -> String,
 }
 
-const COST: Measure = Measure { name: "cost", value: |totals| totals.cost_usd, text: usd };
-const ENERGY: Measure = Measure { name: "energy", value: |totals| totals.energy_mwh, text: mwh };
+const COST: Measure =
+    Measure { heading: "Cost against time", name: "cost", value: |totals| totals.cost_usd, text: usd };
+const ENERGY: Measure =
+    Measure { heading: "Energy against time", name: "energy", value: |totals| totals.energy_mwh, text: mwh };
 
 fn usd(dollars: f64) -> String {
     Usd::new(dollars).to_string()
@@ -60,20 +63,18 @@ fn days(days: f64) -> String {
 }
 
 /// Text of the report.
-pub fn sweep_report(sweep: &Sweep, records: &[Record], beside: &Beside) -> String {
+pub fn sweep_report(sweep: &Sweep, records: &[Record], results: &SweepResults) -> String {
     let mut feasible: Vec<(usize, &Totals)> =
         records.iter().enumerate().filter_map(|(at, record)| Some((at, record.totals.as_ref()?))).collect();
     feasible.sort_by(|a, b| a.1.cost_usd.total_cmp(&b.1.cost_usd).then(a.1.days.total_cmp(&b.1.days)));
-    let mut report = HtmlReport::new(sweep.name.clone(), vec![lead(sweep, beside)]);
+    let mut report = HtmlReport::new(sweep.name.clone(), vec![lead(sweep, results)]);
     report.answer("The best of each", best(records, &feasible));
-    let drawn = [COST, ENERGY].map(|measure| against_days(records, &feasible, &measure));
-    let heading = ["Cost against time", "Energy against time"];
     if feasible.is_empty() {
-        report.section(heading[0], [paragraph("No option is feasible.")]);
+        report.section(COST.heading, [paragraph("No option is feasible.")]);
     } else {
-        let colours = gpus(records);
-        for (heading, figure) in heading.into_iter().zip(drawn) {
-            report.section(heading, [figure(&colours)]);
+        let colours = gpu_colours(records);
+        for measure in [COST, ENERGY] {
+            report.section(measure.heading, [against_days(records, &feasible, &measure, &colours)]);
         }
     }
     for (at, task) in sweep.tasks.iter().enumerate() {
@@ -88,16 +89,16 @@ pub fn sweep_report(sweep: &Sweep, records: &[Record], beside: &Beside) -> Strin
                 .section(&name, [figure(steps(&bars), "Step time and MFU of the front and of the cheapest options.")]);
         }
     }
-    if let Some((record, totals, bars)) = moved(records, beside) {
+    if let Some((record, totals, bars)) = moved(records, results) {
         let caption = format!("{}: {}. The plan stays; only its bill changes.", record.label, usd(totals.cost_usd));
         report.section("What moves the cost", [figure(tornado(totals.cost_usd, &bars, usd), &caption)]);
     }
-    if let (Some(fleet), Some(wanted)) = (beside.fleet, &sweep.wanted) {
+    if let (Some(fleet), Some(wanted)) = (results.fleet, &sweep.wanted) {
         let sheet = sheets::fleet(fleet, wanted.goal);
         report.section(&sheet.title, [paragraph(&sheets::bought(fleet)), table(&sheet)]);
     }
-    report.sheet(&sheets::break_even(beside.break_even));
-    report.sheet(&sheets::marginals(beside.marginals));
+    report.sheet(&sheets::break_even(results.break_even));
+    report.sheet(&sheets::marginals(results.marginals));
     options(&mut report, records, &feasible);
     let none = sheets::infeasible(records, MOST_OPTIONS);
     if !none.rows.is_empty() {
@@ -106,14 +107,15 @@ pub fn sweep_report(sweep: &Sweep, records: &[Record], beside: &Beside) -> Strin
     report.text()
 }
 
-fn lead(sweep: &Sweep, beside: &Beside) -> String {
+/// First line of the report: what is trained, the options, and where the prices are from.
+fn lead(sweep: &Sweep, results: &SweepResults) -> String {
     let tasks = sweep.tasks.iter().map(|task| {
         let runs =
             if (task.runs - 1.0).abs() < f64::EPSILON { String::new() } else { format!(", {} times", task.runs) };
         format!("{} on {} tokens{runs}", task.model.name, count(task.tokens.get()))
     });
     let market = &sweep.market;
-    let (all, none) = beside.counts;
+    let (all, none) = results.counts;
     format!(
         "{} · {} options, {} infeasible · prices: {} ({}) · sweep {}",
         tasks.collect::<Vec<_>>().join("; "),
@@ -146,7 +148,7 @@ fn best(records: &[Record], feasible: &[(usize, &Totals)]) -> Option<HtmlElement
 }
 
 /// Colours of GPUs in the order of the records.
-fn gpus(records: &[Record]) -> Vec<(String, &'static str)> {
+fn gpu_colours(records: &[Record]) -> Vec<(String, &'static str)> {
     let mut names: Vec<&str> = Vec::new();
     for record in records.iter().filter(|record| record.totals.is_some()) {
         if !names.contains(&record.gpu.as_str()) {
@@ -156,50 +158,49 @@ fn gpus(records: &[Record]) -> Vec<(String, &'static str)> {
     names.into_iter().zip(colour::SERIES.into_iter().cycle()).map(|(name, fill)| (name.to_owned(), fill)).collect()
 }
 
-/// Scatter of a quantity against days, with its front, once the colours of the GPUs are known.
-fn against_days<'a>(
-    records: &'a [Record],
-    feasible: &'a [(usize, &'a Totals)],
+/// Scatter of a quantity against days, with its front, in the colours of the GPUs.
+fn against_days(
+    records: &[Record],
+    feasible: &[(usize, &Totals)],
     measure: &Measure,
-) -> impl FnOnce(&[(String, &'static str)]) -> HtmlElement + use<'a> {
-    let Measure { name, value, text } = *measure;
-    let on_front = front::of(records, |totals| (totals.days, value(totals)));
-    move |colours| {
-        let most = feasible.iter().map(|(at, _)| records[*at].gpus).max().unwrap_or(1);
-        let mut dots: Vec<Dot> = feasible
-            .iter()
-            .map(|(at, totals)| {
-                let record = &records[*at];
-                let is_strong = on_front.contains(at);
-                let fill = colours.iter().find(|(gpu, _)| *gpu == record.gpu).map_or(colour::AFTER, |(_, fill)| fill);
-                Dot {
-                    at: (totals.days, value(totals)),
-                    radius: 4.0 + 6.0 * (f64::from(record.gpus) / f64::from(most)).sqrt(),
-                    fill,
-                    is_strong,
-                    title: described(record, totals),
-                    name: if is_strong { record.label.clone() } else { String::new() },
-                }
-            })
-            .collect();
-        dots.sort_by_key(|dot| dot.is_strong);
-        let mut steps: Vec<(f64, f64)> = dots.iter().filter(|dot| dot.is_strong).map(|dot| dot.at).collect();
-        steps.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let frame = ScatterFrame {
-            across: "days until all tokens are trained".into(),
-            up: name.into(),
-            across_text: days,
-            up_text: text,
-            height: 380.0,
-            band: None,
-            front: steps,
-            legend: colours.to_vec(),
-        };
-        let caption = format!(
-            "Dashed: no option has both less {name} and fewer days. Larger points have more GPUs; hover over one for its figures."
-        );
-        figure(scatter(&frame, &dots).0, &caption)
-    }
+    colours: &[(String, &'static str)],
+) -> HtmlElement {
+    let Measure { name, value, text, .. } = *measure;
+    let on_front = front::of_records(records, |totals| (totals.days, value(totals)));
+    let most = feasible.iter().map(|(at, _)| records[*at].gpus).max().unwrap_or(1);
+    let mut dots: Vec<Dot> = feasible
+        .iter()
+        .map(|(at, totals)| {
+            let record = &records[*at];
+            let is_strong = on_front.contains(at);
+            let fill = colours.iter().find(|(gpu, _)| *gpu == record.gpu).map_or(colour::AFTER, |(_, fill)| fill);
+            Dot {
+                at: (totals.days, value(totals)),
+                radius: 4.0 + 6.0 * (f64::from(record.gpus) / f64::from(most)).sqrt(),
+                fill,
+                is_strong,
+                title: described(record, totals),
+                name: if is_strong { record.label.clone() } else { String::new() },
+            }
+        })
+        .collect();
+    dots.sort_by_key(|dot| dot.is_strong);
+    let mut steps: Vec<(f64, f64)> = dots.iter().filter(|dot| dot.is_strong).map(|dot| dot.at).collect();
+    steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let frame = ScatterFrame {
+        across: "days until all tokens are trained".into(),
+        up: name.into(),
+        across_text: days,
+        up_text: text,
+        height: 380.0,
+        band: None,
+        front: steps,
+        legend: colours.to_vec(),
+    };
+    let caption = format!(
+        "Dashed: no option has both less {name} and fewer days. Larger points have more GPUs; hover over one for its figures."
+    );
+    figure(scatter(&frame, &dots).0, &caption)
 }
 
 /// Figures of an option with their intervals, and its plans.
@@ -226,7 +227,7 @@ fn described(record: &Record, totals: &Totals) -> String {
 
 /// Steps of one workload: of the front, then of the cheapest options, each plan once.
 fn step_bars(records: &[Record], feasible: &[(usize, &Totals)], workload: usize) -> Vec<StepBar> {
-    let on_front = front::of(records, |totals| (totals.days, totals.cost_usd));
+    let on_front = front::of_records(records, |totals| (totals.days, totals.cost_usd));
     let (first, rest): (Vec<usize>, Vec<usize>) =
         feasible.iter().map(|(at, _)| *at).partition(|at| on_front.contains(at));
     let mut seen: BTreeSet<(String, u32, String)> = BTreeSet::new();
@@ -242,8 +243,8 @@ fn step_bars(records: &[Record], feasible: &[(usize, &Totals)], workload: usize)
 }
 
 /// Option whose cost is varied, with its bars.
-fn moved<'a>(records: &'a [Record], beside: &Beside) -> Option<(&'a Record, &'a Totals, Vec<CostSpread>)> {
-    let (at, bars) = beside.tornado.filter(|(_, bars)| !bars.is_empty())?;
+fn moved<'a>(records: &'a [Record], results: &SweepResults) -> Option<(&'a Record, &'a Totals, Vec<CostSpread>)> {
+    let (at, bars) = results.tornado.filter(|(_, bars)| !bars.is_empty())?;
     let spread = |bar: &Bar| CostSpread {
         what: bar.what.clone(),
         low: (bar.low.clone(), bar.low_usd),
@@ -255,7 +256,7 @@ fn moved<'a>(records: &'a [Record], beside: &Beside) -> Option<(&'a Record, &'a 
 /// Section of all options that are known, cheapest first.
 fn options(report: &mut HtmlReport, records: &[Record], feasible: &[(usize, &Totals)]) {
     let order: Vec<usize> = feasible.iter().map(|(at, _)| *at).take(MOST_OPTIONS).collect();
-    let on_front = front::of(records, |totals| (totals.days, totals.cost_usd));
+    let on_front = front::of_records(records, |totals| (totals.days, totals.cost_usd));
     let sheet = sheets::options("Options, cheapest first".into(), records, &order, &on_front);
     let more = feasible.len() - order.len();
     let note = (more > 0).then(|| paragraph(&format!("{} more are in results.csv.", thousands(more as u64))));
