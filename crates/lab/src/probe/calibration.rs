@@ -14,7 +14,7 @@ use super::{fit, roofline};
 use crate::probe::curves::{Curves, Residual, rounded};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format, GemmCurve};
-use meshwright_engine::sources::Basis;
+use meshwright_engine::sources::{Basis, Sourced};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
 use meshwright_planner::catalog::parse_toml;
@@ -233,8 +233,9 @@ impl Calibration {
     }
 }
 
-fn replace<T>(figure: &mut meshwright_engine::sources::Sourced<T>, value: Option<T>, source: impl Fn() -> String) {
+/// Replaces a figure by a calibrated value, if there is one.
+fn replace<T>(figure: &mut Sourced<T>, value: Option<T>, source: impl Fn() -> String) {
     if let Some(value) = value {
-        *figure = meshwright_engine::sources::Sourced { value, source: source() };
+        *figure = Sourced { value, source: source() };
     }
 }

@@ -158,3 +158,15 @@ pub(super) fn rounded(value: f64) -> f64 {
         (value * scale).round() / scale
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn four_digits_are_kept() {
+        for (value, kept) in [(0.793_456, 0.7935), (1_234_567.0, 1_235_000.0), (0.0, 0.0), (2.5e-6, 2.5e-6)] {
+            assert!((rounded(value) - kept).abs() <= kept * 1e-12, "{value}");
+        }
+    }
+}

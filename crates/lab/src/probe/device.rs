@@ -54,6 +54,7 @@ pub struct HostDescription {
     pub processor: String,
 }
 
+/// Text of a file without the spaces around it; `None` if it cannot be read.
 fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
@@ -66,7 +67,8 @@ pub(super) fn entries(path: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn last(path: &Path) -> String {
+/// Last part of a path.
+fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
@@ -110,7 +112,7 @@ fn gpu(path: &Path, root: &Path) -> Option<PciGpu> {
     if text(&path.join("vendor"))? != NVIDIA || !(class.starts_with("0x0302") || class.starts_with("0x0300")) {
         return None;
     }
-    let address = last(path);
+    let address = file_name(path);
     let information = text(&root.join("proc/driver/nvidia/gpus").join(&address).join("information"));
     let link = |speed: &str, width: &str| {
         let lanes = text(&path.join(width))?.parse().ok()?;
@@ -130,7 +132,7 @@ fn port(adapter: &Path, path: &Path) -> Option<Port> {
     let rate = text(&path.join("rate"))?;
     let gbits: f64 = rate.split_whitespace().next()?.parse().ok()?;
     Some(Port {
-        name: format!("{}/{}", last(adapter), last(path)),
+        name: format!("{}/{}", file_name(adapter), file_name(path)),
         is_active: text(&path.join("state")).is_some_and(|state| state.contains("ACTIVE")),
         rate: BytesPerSec::gbytes(gbits / 8.0),
         layer: text(&path.join("link_layer")).unwrap_or_default(),

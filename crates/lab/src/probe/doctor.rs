@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::device::{HostDescription, entries};
+use super::device::{HostDescription, PciGpu, Port, entries};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -188,36 +188,38 @@ pub fn hardware(host: &HostDescription) -> Vec<Check> {
     if host.gpus.is_empty() {
         checks.push(Check::new("GPUs", State::Missing, "none of NVIDIA's on the PCI bus", "measure on another host"));
     }
-    for gpu in &host.gpus {
-        let name = if gpu.name.is_empty() { "a GPU without a driver" } else { &gpu.name };
-        let what = format!("GPU {}", gpu.address);
-        let narrow = match (&gpu.link, &gpu.best_link) {
-            (Some(now), Some(best)) if now.1 < best.1 => Some((now, best)),
-            _ => None,
-        };
-        checks.push(match (narrow, &gpu.link) {
-            (Some((now, best)), _) => Check::new(
-                what,
-                State::Warning,
-                format!("{name}, PCI Express x{} of x{}", now.1, best.1),
-                "reseat the board or its riser: the host link is slower than it could be",
-            ),
-            (None, Some((speed, lanes))) => {
-                Check::new(what, State::Good, format!("{name}, PCI Express {speed} x{lanes}, NUMA {}", gpu.numa), "")
-            }
-            (None, None) => Check::new(what, State::Good, name, ""),
-        });
-    }
-    for port in &host.ports {
-        let found = format!("{} {}, {}", port.layer, port.rate, if port.is_active { "active" } else { "down" });
-        let (state, remedy) = if port.is_active {
-            (State::Good, "")
-        } else {
-            (State::Warning, "this port carries nothing: check its cable and switch")
-        };
-        checks.push(Check::new(format!("port {}", port.name), state, found, remedy));
-    }
+    checks.extend(host.gpus.iter().map(pci_link));
+    checks.extend(host.ports.iter().map(network_port));
     checks
+}
+
+/// Check of a GPU's PCI Express link: whether it has all its lanes.
+fn pci_link(gpu: &PciGpu) -> Check {
+    let name = if gpu.name.is_empty() { "a GPU without a driver" } else { &gpu.name };
+    let what = format!("GPU {}", gpu.address);
+    match (&gpu.link, &gpu.best_link) {
+        (Some((_, lanes)), Some((_, most))) if lanes < most => Check::new(
+            what,
+            State::Warning,
+            format!("{name}, PCI Express x{lanes} of x{most}"),
+            "reseat the board or its riser: the host link is slower than it could be",
+        ),
+        (Some((speed, lanes)), _) => {
+            Check::new(what, State::Good, format!("{name}, PCI Express {speed} x{lanes}, NUMA {}", gpu.numa), "")
+        }
+        (None, _) => Check::new(what, State::Good, name, ""),
+    }
+}
+
+/// Check of a port of a network adapter: whether its link is up.
+fn network_port(port: &Port) -> Check {
+    let found = format!("{} {}, {}", port.layer, port.rate, if port.is_active { "active" } else { "down" });
+    let (state, remedy) = if port.is_active {
+        (State::Good, "")
+    } else {
+        (State::Warning, "this port carries nothing: check its cable and switch")
+    };
+    Check::new(format!("port {}", port.name), state, found, remedy)
 }
 
 /// Check of the cuDNN release that the loader finds, if it finds one.
@@ -247,6 +249,11 @@ pub fn management() -> Vec<Check> {
     (0..count).filter_map(|at| nvml.device_by_index(at).ok().map(|device| (at, device))).flat_map(of_device).collect()
 }
 
+/// Largest number of NVLinks of a GPU: those of Hopper and Blackwell.
+#[cfg(feature = "cuda")]
+const MOST_NVLINKS: u32 = 18;
+
+/// Checks of one GPU, by its number.
 #[cfg(feature = "cuda")]
 fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
     use nvml_wrapper::enum_wrappers::device::Clock;
@@ -268,7 +275,7 @@ fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
         let found = if ecc.currently_enabled { "on" } else { "off" };
         checks.push(Check::new(what("ECC"), State::Good, found, ""));
     }
-    let links = (0..18).filter(|&link| device.link_wrapper_for(link).is_active().unwrap_or(false)).count();
+    let links = (0..MOST_NVLINKS).filter(|&link| device.link_wrapper_for(link).is_active().unwrap_or(false)).count();
     checks.push(Check::new(what("NVLink"), State::Good, format!("{links} links active"), ""));
     if let Ok(running) = device.running_compute_processes()
         && !running.is_empty()

@@ -121,19 +121,19 @@ impl Ranks {
         let listener = TcpListener::bind(&self.address).map_err(|error| failed(call(), error))?;
         listener.set_nonblocking(true).map_err(|error| failed(call(), error))?;
         let until = Instant::now() + self.patience;
-        let mut come: BTreeMap<u32, (TcpStream, [u8; ID_BYTES])> = BTreeMap::new();
-        while come.len() + 1 < self.world as usize {
+        let mut arrived: BTreeMap<u32, (TcpStream, [u8; ID_BYTES])> = BTreeMap::new();
+        while arrived.len() + 1 < self.world as usize {
             match listener.accept() {
                 Ok((stream, _)) => {
                     // A rank that lost its connection connects again.
                     if let Some((rank, id)) = greeted(&stream, self.world, round) {
-                        come.insert(rank, (stream, id));
+                        arrived.insert(rank, (stream, id));
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     if Instant::now() > until {
                         let absent: Vec<String> = (1..self.world)
-                            .filter(|rank| !come.contains_key(rank))
+                            .filter(|rank| !arrived.contains_key(rank))
                             .map(|rank| rank.to_string())
                             .collect();
                         return Err(failed(call(), format!("ranks {} did not come", absent.join(", "))));
@@ -143,17 +143,18 @@ impl Ranks {
                 Err(error) => return Err(failed(call(), error)),
             }
         }
-        let of = |rank: u32| {
+        let id_of = |rank: u32| {
             let first = Self { rank, ..self.clone() }.place(group).map_or(0, |(first, _)| first);
-            come.get(&first).map_or(own, |(_, id)| *id)
+            arrived.get(&first).map_or(own, |(_, id)| *id)
         };
-        for (&rank, (stream, _)) in &come {
+        for (&rank, (stream, _)) in &arrived {
             let mut stream = stream;
-            stream.write_all(&of(rank)).map_err(|error| failed(format!("answering rank {rank}"), error))?;
+            stream.write_all(&id_of(rank)).map_err(|error| failed(format!("answering rank {rank}"), error))?;
         }
         Ok(own)
     }
 
+    /// Sends this rank's id to rank 0 until it answers with the group's, or patience ends.
     fn fetch(&self, round: u32, id: &[u8; ID_BYTES]) -> Result<[u8; ID_BYTES], ProbeError> {
         let until = Instant::now() + self.patience;
         loop {
@@ -167,6 +168,7 @@ impl Ranks {
         }
     }
 
+    /// One connection to rank 0: sends rank, round and id, and waits for the group's id.
     fn attempt(&self, round: u32, id: &[u8; ID_BYTES]) -> std::io::Result<[u8; ID_BYTES]> {
         let addresses: Vec<SocketAddr> = self.address.to_socket_addrs()?.collect();
         let mut stream = TcpStream::connect(addresses.as_slice())?;

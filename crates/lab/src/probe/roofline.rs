@@ -3,7 +3,7 @@
 use super::kernel::{Fused, Gemm, HostTransfer, Kernel};
 use super::sample::Sample;
 use super::source::ProbeError;
-use meshwright_engine::gpu::{Collective, Format, Gpu};
+use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::units::{Bytes, FlopsPerSec, Seconds};
 
 /// Factor by which a sample may exceed the datasheet: its peaks are at the boost clock (1830 MHz on an H100 SXM), the
@@ -13,11 +13,11 @@ const ABOVE_DATASHEET: f64 = 1.1;
 /// The least time of a kernel and what sets it; none where the datasheet says nothing about it.
 ///
 /// ```text
-/// product, attention   FLOPs / peak          streaming   bytes / HBM bandwidth        transfer   bytes / host link
+/// GEMM, attention      FLOPs / peak          streaming   bytes / HBM bandwidth        transfer   bytes / host link
 /// collective           S·(n−1)/n / B, B the scale-up bandwidth of one GPU: each rank takes in the rest of the tensor
 /// ```
 ///
-/// A product's operands may lie in the cache, so that only its FLOPs bound it. Collectives across nodes are bounded by
+/// A GEMM's operands may lie in the cache, so that only its FLOPs bound it. Collectives across nodes are bounded by
 /// the same links or slower ones.
 pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
     match kernel {
@@ -37,13 +37,9 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
             Some((Bytes::new(*bytes as f64) / gpu.host_link.value, "the host link"))
         }
         Kernel::Launch => None,
-        Kernel::Collective { op, ranks, nodes: _, bytes } => {
+        Kernel::Collective { op: _, ranks, nodes: _, bytes } => {
             let ranks = *ranks as f64;
-            let taken_in = match op {
-                Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
-                    (ranks - 1.0) / ranks
-                }
-            };
+            let taken_in = (ranks - 1.0) / ranks;
             Some((Bytes::new(*bytes as f64) * taken_in / gpu.scale_up.bandwidth, "the scale-up bandwidth"))
         }
     }

@@ -244,7 +244,7 @@ pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
 /// Meter with measured times: GEMMs and attention as timed in loops, slowed by what a whole step sustains.
 ///
 /// ```text
-/// product T/κ          attention T/√κ          streaming T·kernels
+/// GEMM T/κ             attention T/√κ          streaming T·kernels
 /// ```
 ///
 /// κ is the ratio that was measured, or else the device's own (specification §2.1, §2.3). What was not measured keeps its

@@ -83,13 +83,13 @@ impl<'a> Rank<'a> {
 
     fn weights(&self, layer: &Layer) -> Vec<Weight> {
         let mut weights = match &layer.mixer {
-            Mixer::Attention(attention) => self.of_attention(attention),
-            Mixer::Mla(mla) => self.of_mla(mla),
+            Mixer::Attention(attention) => self.attention_weights(attention),
+            Mixer::Mla(mla) => self.mla_weights(mla),
             Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => Vec::new(),
         };
         match &layer.ffn {
-            Ffn::Dense(mlp) => weights.extend(self.of_mlp(mlp)),
-            Ffn::Moe(moe) => weights.extend(self.of_moe(moe)),
+            Ffn::Dense(mlp) => weights.extend(self.mlp_weights(mlp)),
+            Ffn::Moe(moe) => weights.extend(self.moe_weights(moe)),
             Ffn::None => {}
         }
         let norm = self.hidden * self.problem.model().norm.width();
@@ -98,14 +98,14 @@ impl<'a> Rank<'a> {
         weights
     }
 
-    fn of_attention(&self, attention: &Attention) -> Vec<Weight> {
+    fn attention_weights(&self, attention: &Attention) -> Vec<Weight> {
         let out = u64::from(attention.heads) * u64::from(attention.head_dim);
         let small = attention.small_parameters(self.problem.model().hidden, self.problem.model().norm.width());
         let projections = [self.hidden * attention.qkv_width().div_ceil(self.tp), out.div_ceil(self.tp) * self.hidden];
         projections.into_iter().chain([small]).map(|elements| Weight { elements, is_expert: false }).collect()
     }
 
-    fn of_mla(&self, mla: &Mla) -> Vec<Weight> {
+    fn mla_weights(&self, mla: &Mla) -> Vec<Weight> {
         let projections = mla.projections(self.problem.model().hidden);
         let weights = projections.iter().map(|projection| {
             let (input, output) = projection.on_rank(self.tp as f64);
@@ -115,7 +115,7 @@ impl<'a> Rank<'a> {
         weights.chain([Weight { elements: small, is_expert: false }]).collect()
     }
 
-    fn of_mlp(&self, mlp: &Mlp) -> Vec<Weight> {
+    fn mlp_weights(&self, mlp: &Mlp) -> Vec<Weight> {
         let width = u64::from(mlp.intermediate).div_ceil(self.tp);
         let bias = u64::from(mlp.bias);
         vec![
@@ -124,7 +124,7 @@ impl<'a> Rank<'a> {
         ]
     }
 
-    fn of_moe(&self, moe: &Moe) -> Vec<Weight> {
+    fn moe_weights(&self, moe: &Moe) -> Vec<Weight> {
         let layout = &self.plan.layout;
         let experts = u64::from(moe.experts).div_ceil(u64::from(layout.ep));
         let width = u64::from(moe.intermediate).div_ceil(u64::from(layout.etp));
@@ -135,81 +135,98 @@ impl<'a> Rank<'a> {
             Weight { elements: experts * (width + bias) * self.hidden, is_expert: true },
         ];
         if let Some(shared) = moe.shared() {
-            weights.extend(self.of_mlp(&shared));
+            weights.extend(self.mlp_weights(&shared));
         }
         weights
     }
 
     /// Activations of one micro-batch, with the statistics of norms and softmax.
     fn activations(&self, layer: &Layer) -> Vec<NamedTensor> {
-        let mut all: Vec<(&str, u64)> = Vec::new();
-        let memory = &self.problem.stack().memory;
-        let inputs = if memory.keeps_gathered_inputs { self.tokens } else { self.shared_tokens };
         let blocks = u64::from(layer.mixer != Mixer::None) + u64::from(layer.ffn != Ffn::None);
-        for _ in 0..blocks {
-            all.push(("block input", 2 * self.shared_tokens * self.hidden));
-            all.push(("norm statistics", 4 * self.shared_tokens));
-            if !self.recomputed.layernorm {
-                all.push(("normed input", self.stored(inputs * self.hidden)));
-            }
-            if memory.unfused_norms {
-                all.push(("fp32 and unscaled parts of a norm", 4 * self.shared_tokens * self.hidden));
-            }
-            if self.problem.model().dropout {
-                all.push(("dropout mask", self.shared_tokens * self.hidden));
-            }
-        }
+        let mut all: Vec<(&str, u64)> = (0..blocks).flat_map(|_| self.block_inputs()).collect();
         match &layer.mixer {
-            Mixer::Attention(attention) => {
-                let heads = u64::from(attention.heads).div_ceil(self.tp);
-                all.push(("queries, keys and values", 2 * self.tokens * attention.qkv_width().div_ceil(self.tp)));
-                let rotated = u64::from(attention.heads + attention.kv_heads) * u64::from(attention.head_dim);
-                let rotated = self.tokens * rotated.div_ceil(self.tp);
-                if memory.keeps_whole_qkv {
-                    all.push(("rotated queries and keys", 2 * rotated));
-                }
-                if attention.qk_norm != QkNorm::None {
-                    all.push(("norms of queries and keys", if memory.unfused_norms { 6 } else { 2 } * rotated));
-                }
-                all.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
-                all.push(("softmax statistics", 4 * self.tokens * heads));
-            }
-            Mixer::Mla(mla) => {
-                let heads = u64::from(mla.heads).div_ceil(self.tp);
-                let (qk, v) = (u64::from(mla.qk_dim()), u64::from(mla.v_dim));
-                let ranks = u64::from(mla.q_rank + mla.kv_rank);
-                all.push(("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))));
-                all.push(("normed compressions", self.stored(self.tokens * ranks)));
-                if !self.recomputed.mla_up_proj {
-                    all.push(("queries", 2 * self.tokens * heads * qk));
-                    all.push(("keys", 2 * self.tokens * heads * qk));
-                    all.push(("values", 2 * self.tokens * heads * v));
-                }
-                all.push(("context", 2 * self.tokens * heads * v));
-                all.push(("softmax statistics", 4 * self.tokens * heads));
-            }
+            Mixer::Attention(attention) => all.extend(self.attention_activations(attention)),
+            Mixer::Mla(mla) => all.extend(self.mla_activations(mla)),
             Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
         }
         match &layer.ffn {
-            Ffn::Dense(mlp) if !self.recomputed.mlp => all.extend(self.mlp(mlp, self.tokens, self.tp)),
-            Ffn::Moe(moe) if !self.recomputed.moe => {
-                all.push(("dispatched tokens", self.stored(self.received * self.hidden)));
-                all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
-                if memory.keeps_expert_outputs {
-                    all.push(("outputs of the experts", 2 * self.received * self.hidden));
-                }
-                all.push(("router logits", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
-                all.push(("router probabilities", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
-                if let Some(shared) = moe.shared() {
-                    all.extend(self.mlp(&shared, self.tokens, self.tp));
-                }
-            }
+            Ffn::Dense(mlp) if !self.recomputed.mlp => all.extend(self.mlp_activations(mlp, self.tokens, self.tp)),
+            Ffn::Moe(moe) if !self.recomputed.moe => all.extend(self.moe_activations(moe)),
             Ffn::Dense(_) | Ffn::Moe(_) | Ffn::None => {}
         }
         all.into_iter().map(|(name, bytes)| NamedTensor { name: name.to_owned(), bytes }).collect()
     }
 
-    fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
+    /// Input of a mixer or an FFN, with its norm and dropout.
+    fn block_inputs(&self) -> Vec<(&'static str, u64)> {
+        let memory = &self.problem.stack().memory;
+        let inputs = if memory.keeps_gathered_inputs { self.tokens } else { self.shared_tokens };
+        let mut tensors =
+            vec![("block input", 2 * self.shared_tokens * self.hidden), ("norm statistics", 4 * self.shared_tokens)];
+        if !self.recomputed.layernorm {
+            tensors.push(("normed input", self.stored(inputs * self.hidden)));
+        }
+        if memory.unfused_norms {
+            tensors.push(("fp32 and unscaled parts of a norm", 4 * self.shared_tokens * self.hidden));
+        }
+        if self.problem.model().dropout {
+            tensors.push(("dropout mask", self.shared_tokens * self.hidden));
+        }
+        tensors
+    }
+
+    fn attention_activations(&self, attention: &Attention) -> Vec<(&'static str, u64)> {
+        let memory = &self.problem.stack().memory;
+        let heads = u64::from(attention.heads).div_ceil(self.tp);
+        let rotated = u64::from(attention.heads + attention.kv_heads) * u64::from(attention.head_dim);
+        let rotated = self.tokens * rotated.div_ceil(self.tp);
+        let mut tensors = vec![("queries, keys and values", 2 * self.tokens * attention.qkv_width().div_ceil(self.tp))];
+        if memory.keeps_whole_qkv {
+            tensors.push(("rotated queries and keys", 2 * rotated));
+        }
+        if attention.qk_norm != QkNorm::None {
+            tensors.push(("norms of queries and keys", if memory.unfused_norms { 6 } else { 2 } * rotated));
+        }
+        tensors.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
+        tensors.push(("softmax statistics", 4 * self.tokens * heads));
+        tensors
+    }
+
+    fn mla_activations(&self, mla: &Mla) -> Vec<(&'static str, u64)> {
+        let heads = u64::from(mla.heads).div_ceil(self.tp);
+        let (qk, v) = (u64::from(mla.qk_dim()), u64::from(mla.v_dim));
+        let ranks = u64::from(mla.q_rank + mla.kv_rank);
+        let mut tensors = vec![
+            ("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))),
+            ("normed compressions", self.stored(self.tokens * ranks)),
+        ];
+        if !self.recomputed.mla_up_proj {
+            tensors.push(("queries", 2 * self.tokens * heads * qk));
+            tensors.push(("keys", 2 * self.tokens * heads * qk));
+            tensors.push(("values", 2 * self.tokens * heads * v));
+        }
+        tensors.push(("context", 2 * self.tokens * heads * v));
+        tensors.push(("softmax statistics", 4 * self.tokens * heads));
+        tensors
+    }
+
+    fn moe_activations(&self, moe: &Moe) -> Vec<(&'static str, u64)> {
+        let mut tensors = vec![("dispatched tokens", self.stored(self.received * self.hidden))];
+        tensors.extend(self.mlp_activations(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
+        if self.problem.stack().memory.keeps_expert_outputs {
+            tensors.push(("outputs of the experts", 2 * self.received * self.hidden));
+        }
+        let of_experts = 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp);
+        tensors.push(("router logits", of_experts));
+        tensors.push(("router probabilities", of_experts));
+        if let Some(shared) = moe.shared() {
+            tensors.extend(self.mlp_activations(&shared, self.tokens, self.tp));
+        }
+        tensors
+    }
+
+    /// Activations of an MLP on this many tokens, its width in this many shards.
+    fn mlp_activations(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
         let width = u64::from(mlp.intermediate).div_ceil(shards);
         let elements = (tokens * mlp.gates() * width) as f64;
         let memory = &self.problem.stack().memory;

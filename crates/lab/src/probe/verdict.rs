@@ -62,10 +62,10 @@ pub(super) fn verdict(plans: &[Checked]) -> Verdict {
         (true, true) => {}
         _ => return Verdict::Inconclusive,
     }
-    let off = plans.iter().filter_map(Checked::total).any(|total| total.error_after().abs() > MOST_ERROR);
-    let off = off || plans.iter().flat_map(|plan| &plan.runs).any(|run| run.error_after().abs() > MOST_ERROR);
-    let off = off || plans.iter().flat_map(|plan| &plan.layers).any(|layer| layer.error().abs() > MOST_MEMORY_ERROR);
-    if off { Verdict::Inaccurate } else { Verdict::Confirmed }
+    let kernels_off = plans.iter().filter_map(Checked::total).any(|total| total.error_after().abs() > MOST_ERROR);
+    let runs_off = plans.iter().flat_map(|plan| &plan.runs).any(|run| run.error_after().abs() > MOST_ERROR);
+    let memory_off = plans.iter().flat_map(|plan| &plan.layers).any(|layer| layer.error().abs() > MOST_MEMORY_ERROR);
+    if kernels_off || runs_off || memory_off { Verdict::Inaccurate } else { Verdict::Confirmed }
 }
 
 #[cfg(test)]

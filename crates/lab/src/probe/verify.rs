@@ -21,9 +21,11 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 
-/// Largest number of layers to allocate together, and their largest size: the driver allocates whole pages, which would
-/// distort the size of a single small layer.
-const TOGETHER: (u64, u64) = (8, 16 << 30);
+/// Largest number of layers to allocate together: the driver allocates whole pages, which would distort the size of a single
+/// small layer.
+const MOST_LAYERS: u64 = 8;
+/// Largest number of bytes to allocate together.
+const MOST_BYTES: u64 = 16 << 30;
 
 /// Memory of one layer of each kind of a plan, from an allocation of as many layers as make rounding small.
 ///
@@ -41,7 +43,7 @@ pub fn memory(
     for kind in 0..problem.model().kinds.len() {
         let Some(LayerTensors { states, activations }) = tensors::of_layer(problem, plan, kind) else { continue };
         let one: u64 = states.iter().chain(&activations).map(|tensor| tensor.bytes).sum();
-        let layers = (TOGETHER.1 / one.max(1)).clamp(1, TOGETHER.0);
+        let layers = (MOST_BYTES / one.max(1)).clamp(1, MOST_LAYERS);
         let buffers = states.iter().map(|tensor| tensor.bytes * layers);
         let kept = (0..layers).flat_map(|_| activations.iter().map(|tensor| tensor.bytes));
         let sizes: Vec<u64> = buffers.chain(kept).collect();
@@ -166,6 +168,7 @@ pub fn verify(
     Verification { verdict, plans: checked }
 }
 
+/// Times of a plan by kind of kernel, and of all kernels.
 fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec<Term> {
     let calibrated = calls(after, plan);
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
@@ -195,14 +198,22 @@ fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec
     sums.into_iter().chain([("all kernels", total)]).map(|(name, sum)| sum.term(name)).collect()
 }
 
+/// Sums of times over the kernels of one kind.
 #[derive(Clone, Copy, Default)]
 struct Sums {
+    /// Predicted time of all kernels.
     all: Seconds,
+    /// Predicted time of the measured kernels.
     predicted: Seconds,
+    /// Calibrated time of the measured kernels.
     calibrated: Seconds,
+    /// Measured time of the measured kernels.
     measured: Seconds,
+    /// Predicted time of the kernels that only have an upper bound.
     bounded: Seconds,
+    /// Calibrated time of the kernels that only have an upper bound.
     bounded_calibrated: Seconds,
+    /// Upper bound of their time.
     at_most: Seconds,
 }
 

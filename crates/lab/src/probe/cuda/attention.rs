@@ -12,9 +12,9 @@ use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::source::ProbeError;
 use meshwright_engine::kernel::Pass;
 
-/// Tile size in rows: queries of a block forward, keys of a block and queries of a step backward, as in
-/// `kernels/attention.cu`.
+/// Rows of a tile, as in `kernels/attention.cu`: the queries of a block forward, and its keys backward.
 const TILE: u64 = 64;
+/// Queries of a step of a block backward, as in `kernels/attention.cu`.
 const STEP: u64 = 32;
 /// Padding of a row in shared memory, in elements.
 const PAD: u64 = 8;
@@ -174,6 +174,7 @@ impl Cuda {
         self.start("attention_narrow", functions.narrow, (blocks, 1), 0, &mut narrowed)
     }
 
+    /// Starts a kernel on a grid of blocks, with these bytes of shared memory each.
     fn start(
         &self,
         name: &str,
@@ -212,6 +213,7 @@ impl Sizes {
     }
 }
 
+/// Pointers to the arguments of a kernel: its tensors, then the sizes.
 fn arguments(tensors: &mut [u64], sizes: &mut Sizes) -> Vec<*mut c_void> {
     let Sizes { group, queries, keys, causal, window, scale } = sizes;
     let numbers = [group, queries, keys, causal, window].map(|number| std::ptr::from_mut(number).cast());
@@ -219,6 +221,7 @@ fn arguments(tensors: &mut [u64], sizes: &mut Sizes) -> Vec<*mut c_void> {
     tensors.chain(numbers).chain([std::ptr::from_mut(scale).cast()]).collect()
 }
 
+/// Factor of the scores, 1/√(head dimension of the keys).
 fn scale(core: &Attention) -> f32 {
     1.0 / (core.qk_dim as f32).sqrt()
 }

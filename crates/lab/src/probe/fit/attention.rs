@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::curves::rounded;
 use super::{log_error, medians, minimise};
+use crate::probe::curves::rounded;
 use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::sample::Sample;
 use meshwright_engine::cluster::Cluster;

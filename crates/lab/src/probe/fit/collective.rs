@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::curves::rounded;
 use super::{medians, minimise};
+use crate::probe::curves::rounded;
 use crate::probe::kernel::Kernel;
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::{Collective, CollectiveCurve};
@@ -28,6 +28,7 @@ pub fn curves(samples: &BTreeMap<Kernel, Sample>, wanted: Collective) -> Vec<Col
     groups.into_iter().filter_map(|ranks| curve(samples, wanted, ranks)).collect()
 }
 
+/// Curve of one group size, from the logarithms of α, B∞, S½ and β.
 fn curve(samples: &BTreeMap<Kernel, Sample>, wanted: Collective, group: u64) -> Option<CollectiveCurve> {
     let timed = medians(samples, |kernel| match kernel {
         Kernel::Collective { op, ranks, nodes: 1, bytes } if *op == wanted && *ranks == group => Some(*bytes as f64),

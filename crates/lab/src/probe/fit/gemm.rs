@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::curves::rounded;
 use super::{log_error, medians, minimise};
+use crate::probe::curves::rounded;
 use crate::probe::kernel::{Gemm, Kernel};
 use crate::probe::sample::{Sample, Samples};
 use meshwright_engine::cluster::Cluster;
@@ -18,9 +18,11 @@ const WHOLE_CURVE: usize = 12;
 const LEAST: usize = 3;
 /// Alternative starting values of (K0, ρ, γ), which enclose the fitted curves of [aiconfigurator]'s tables.
 const STARTS: [(f64, f64, f64); 3] = [(100.0, 2.0, 0.05), (70.0, 0.05, 0.6), (200.0, 0.5, 1.2)];
-/// Largest exponents of intensity (ρ) and filled waves (γ): beyond the tables' shapes larger ones would predict absurd
-/// times of small GEMMs. The fits of the specification §2.1 reach 4.0 and 1.2.
-const MOST: (f64, f64) = (4.0, 2.0);
+/// Largest exponent of intensity (ρ): beyond the tables' shapes a larger one would predict absurd times of small GEMMs. The
+/// fits of the specification §2.1 reach 4.0.
+const MOST_INTENSITY_EXPONENT: f64 = 4.0;
+/// Largest exponent of filled waves (γ), for the same reason; the fits of the specification §2.1 reach 1.2.
+const MOST_WAVE_EXPONENT: f64 = 2.0;
 /// Stand-in for zero, since parameters are logarithms.
 const ALMOST_ZERO: f64 = 1e-3;
 
@@ -37,6 +39,7 @@ pub fn curves(samples: &Samples, cluster: &Cluster, stack: &Stack) -> BTreeMap<F
         .collect()
 }
 
+/// Curve of one format: all its parameters where enough shapes were timed, else the efficiency alone, else κ alone.
 fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, stack: &Stack) -> Option<GemmCurve> {
     // Grouped GEMMs have a ramp of their own on top of the curve.
     let pick = |gemm: &Gemm| (gemm.format == format && gemm.batch == 1).then_some(*gemm);
@@ -52,8 +55,8 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
     let at = |p: &[f64]| GemmCurve {
         efficiency: p[0].exp(),
         half_depth: p.get(1).map_or(own.half_depth, |p| p.exp().max(ALMOST_ZERO)),
-        intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST.0)),
-        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().clamp(ALMOST_ZERO, MOST.1)),
+        intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST_INTENSITY_EXPONENT)),
+        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().clamp(ALMOST_ZERO, MOST_WAVE_EXPONENT)),
         sustained: clocks,
         source: own.source.clone(),
     };
@@ -65,10 +68,8 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
             .into_iter()
             .chain(STARTS)
             .map(|(k0, rho, gamma)| {
-                [k0, rho, gamma].into_iter().map(|p| p.max(ALMOST_ZERO).ln()).fold(vec![start], |mut all, p| {
-                    all.push(p);
-                    all
-                })
+                let log = |parameter: f64| parameter.max(ALMOST_ZERO).ln();
+                vec![start, log(k0), log(rho), log(gamma)]
             })
             .collect()
     };
@@ -84,6 +85,7 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
     })
 }
 
+/// Logarithmic errors of the predicted times of GEMMs.
 fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
     let mut gpu = cluster.gpu.clone();
     gpu.gemm.insert(format, curve);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::curves::rounded;
 use super::{medians, minimise};
-use crate::probe::kernel::{HostTransfer, Kernel};
+use crate::probe::curves::rounded;
+use crate::probe::kernel::{Direction, HostTransfer, Kernel};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
@@ -44,18 +44,18 @@ pub fn streaming(samples: &BTreeMap<Kernel, Sample>, gpu: &Gpu) -> (Option<f64>,
 
 /// Bandwidth of the host link: that of large transfers in the slower direction.
 pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
-    let mut best: BTreeMap<super::super::kernel::Direction, f64> = BTreeMap::new();
+    let mut fastest: BTreeMap<Direction, f64> = BTreeMap::new();
     for (kernel, sample) in samples {
         if let Kernel::Transfer(transfer) = kernel
             && transfer.bytes >= LARGE_TRANSFER
             && *transfer == HostTransfer::alone(transfer.direction, transfer.bytes)
         {
             let rate = transfer.bytes as f64 / sample.median().get();
-            let known = best.entry(transfer.direction).or_default();
+            let known = fastest.entry(transfer.direction).or_default();
             *known = known.max(rate);
         }
     }
-    best.values().copied().reduce(f64::min).map(|rate| BytesPerSec::new(rounded(rate)))
+    fastest.values().copied().reduce(f64::min).map(|rate| BytesPerSec::new(rounded(rate)))
 }
 
 /// Contention (σ): relative slow-down of GEMMs beside a copy, as the median of all shapes timed both ways.

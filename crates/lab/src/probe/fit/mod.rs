@@ -114,15 +114,3 @@ pub fn residuals(samples: &Samples, before: &Analytic, after: &Analytic) -> Vec<
 pub fn analytic<'a>(cluster: &'a Cluster, stack: &'a Stack) -> Analytic<'a> {
     Analytic::new(cluster, stack, Machine::default())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::rounded;
-
-    #[test]
-    fn four_digits_are_kept() {
-        for (value, kept) in [(0.793_456, 0.7935), (1_234_567.0, 1_235_000.0), (0.0, 0.0), (2.5e-6, 2.5e-6)] {
-            assert!((rounded(value) - kept).abs() <= kept * 1e-12, "{value}");
-        }
-    }
-}

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::curves::rounded;
 use super::{log_error, medians, minimise};
 use crate::probe::analytic::Analytic;
-use crate::probe::curves::{Curves, Network};
+use crate::probe::curves::{Curves, Network, rounded};
 use crate::probe::kernel::Kernel;
 use crate::probe::sample::{Machine, Sample};
 use meshwright_engine::cluster::Cluster;

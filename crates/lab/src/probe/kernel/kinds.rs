@@ -267,10 +267,11 @@ impl Kernel {
             return Some(1.0);
         }
         match (self, other) {
-            (Self::Stream { op, rows, columns }, Self::Stream { op: of, rows: timed, columns: wide })
-                if op == of && columns == wide =>
-            {
-                let ratio = *rows as f64 / *timed as f64;
+            (
+                Self::Stream { op, rows, columns },
+                Self::Stream { op: other_op, rows: other_rows, columns: other_columns },
+            ) if op == other_op && columns == other_columns => {
+                let ratio = *rows as f64 / *other_rows as f64;
                 (ratio.max(1.0 / ratio) <= NEAR).then_some(ratio)
             }
             _ => None,

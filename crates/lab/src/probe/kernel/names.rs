@@ -26,8 +26,10 @@ pub const COLLECTIVES: [(&str, Collective); 4] = [
 
 const DIRECTIONS: [(&str, Direction); 2] = [("to-device", Direction::ToDevice), ("to-host", Direction::ToHost)];
 
+/// Work beside a transfer, with its names; a transfer alone has no word for it.
 const BESIDE: [(&str, Alongside); 2] = [("other-way", Alongside::OtherWay), ("gemm", Alongside::Gemm)];
 
+/// Passes with their names; attention has no weights, and so only the first two.
 const PASSES: [(&str, Pass); 3] = [("forward", Pass::Forward), ("dgrad", Pass::Dgrad), ("wgrad", Pass::Wgrad)];
 
 /// Name of a value in a complete list of named values.
@@ -228,8 +230,7 @@ fn parse(text: &str) -> Result<Kernel, String> {
         other => {
             return Err(format!(
                 "`{other}` is not a kind of kernel: there are gemm, contended, sustained, attention, stream, \
-                to-device, to-host, launch \
-                 and collective"
+                 to-device, to-host, launch and collective"
             ));
         }
     };

@@ -1,6 +1,6 @@
 //! Graphs of attention, forward and backward.
 
-use super::graph::{Each, Element, Graph, Id, Operation, Role};
+use super::graph::{Element, Graph, Id, Operation, PointwiseOp, Role};
 use crate::probe::kernel::{Attention, Mask};
 use meshwright_engine::kernel::Pass;
 
@@ -28,120 +28,127 @@ impl Graph {
         }
         let index = |graph: &mut Self, axis, element| {
             let out = graph.between(dims, element);
-            graph.each(Each::Index(axis), scores, None, out)
+            graph.pointwise(PointwiseOp::Index(axis), scores, None, out)
         };
         let (mut row, column) = (index(self, 2, Element::I32), index(self, 3, Element::I32));
         let [_, _, queries, keys] = dims;
         if queries != keys {
-            row = self.moved(row, keys, queries);
+            row = self.shifted(row, keys, queries);
         }
-        scores = self.where_seen(Each::AtLeast, row, column, scores);
+        scores = self.keep_where(PointwiseOp::GreaterOrEqual, row, column, scores);
         if let Mask::Window(width) = mask {
             let index = |graph: &mut Self, axis| {
                 let out = graph.between(dims, Element::F32);
-                graph.each(Each::Index(axis), scores, None, out)
+                graph.pointwise(PointwiseOp::Index(axis), scores, None, out)
             };
             let (row, column) = (index(self, 2), index(self, 3));
             let width = self.number(width as f32 - keys as f32 + queries as f32);
-            let past = self.new_each(Each::Add, column, Some(width));
-            scores = self.where_seen(Each::Above, past, row, scores);
+            let past = self.new_pointwise(PointwiseOp::Add, column, Some(width));
+            scores = self.keep_where(PointwiseOp::Greater, past, row, scores);
         }
         scores
     }
 
-    fn where_seen(&mut self, compare: Each, x: Id, b: Id, scores: Id) -> Id {
+    /// Scores where a comparison of x and b holds, −∞ elsewhere.
+    fn keep_where(&mut self, compare: PointwiseOp, x: Id, b: Id, scores: Id) -> Id {
         let dims = self.tensors[scores].dims;
         let seen = self.between(dims, Element::Bool);
-        self.each(compare, x, Some(b), seen);
+        self.pointwise(compare, x, Some(b), seen);
         let never = self.number(f32::NEG_INFINITY);
         let out = self.between(dims, Element::F32);
         let chosen_by = Some(seen);
-        self.operations.push(Operation::Pointwise { each: Each::Select, x: scores, b: Some(never), chosen_by, out });
+        self.operations.push(Operation::Pointwise {
+            op: PointwiseOp::Select,
+            x: scores,
+            b: Some(never),
+            chosen_by,
+            out,
+        });
         out
     }
 
     /// Scaled scores, before any mask.
-    fn scores(&mut self, q: Id, turned_k: Id, scale: Id, dims: [u64; 4]) -> Id {
+    fn scores(&mut self, q: Id, transposed_k: Id, scale: Id, dims: [u64; 4]) -> Id {
         let plain = self.between(dims, Element::F32);
-        self.matmul(q, turned_k, plain);
-        self.new_each(Each::Mul, plain, Some(scale))
+        self.matmul(q, transposed_k, plain);
+        self.new_pointwise(PointwiseOp::Mul, plain, Some(scale))
     }
 
     /// o = softmax(scale·q·kᵀ)·v, stats = ln Σ exp.
     fn forward(&mut self, core: &Attention) {
         let Sizes { q, k, v, o, row, scores, scale } = Sizes::of(core);
-        let q = self.input(Role::Q, q, Element::Bf16);
-        let k = self.turned_input(Role::K, k);
-        let v = self.input(Role::V, v, Element::Bf16);
+        let q = self.given_tensor(Role::Q, q, Element::Bf16);
+        let k = self.given_transposed(Role::K, k);
+        let v = self.given_tensor(Role::V, v, Element::Bf16);
         let scale = self.number(scale);
         let scaled = self.scores(q, k, scale, scores);
         let seen = self.masked(core.mask, scaled);
 
         let (most, sum) = (self.between(row, Element::F32), self.between(row, Element::F32));
-        self.operations.push(Operation::Greatest { x: seen, out: most });
-        let lower = self.new_each(Each::Sub, seen, Some(most));
-        let power = self.new_each(Each::Exp, lower, None);
+        self.operations.push(Operation::Max { x: seen, out: most });
+        let lower = self.new_pointwise(PointwiseOp::Sub, seen, Some(most));
+        let power = self.new_pointwise(PointwiseOp::Exp, lower, None);
         self.operations.push(Operation::Sum { x: power, out: sum });
-        let log = self.new_each(Each::Log, sum, None);
-        let stats = self.input(Role::Stats, row, Element::F32);
-        self.each(Each::Add, most, Some(log), stats);
+        let log = self.new_pointwise(PointwiseOp::Log, sum, None);
+        let stats = self.given_tensor(Role::Stats, row, Element::F32);
+        self.pointwise(PointwiseOp::Add, most, Some(log), stats);
         let share = self.between(scores, Element::Bf16);
-        self.each(Each::Div, power, Some(sum), share);
-        let o = self.input(Role::O, o, Element::Bf16);
+        self.pointwise(PointwiseOp::Div, power, Some(sum), share);
+        let o = self.given_tensor(Role::O, o, Element::Bf16);
         self.matmul(share, v, o);
     }
 
     /// With p = exp(scale·q·kᵀ − stats) and ds = scale·p·(do·vᵀ − Σ o·do): dv = pᵀ·do, dk = dsᵀ·q, dq = ds·k.
     fn backward(&mut self, core: &Attention) {
         let Sizes { q: q_dims, k: k_dims, v: v_dims, o: o_dims, row, scores, scale } = Sizes::of(core);
-        let q = self.input(Role::Q, q_dims, Element::Bf16);
-        let k = self.turned_input(Role::K, k_dims);
-        let v = self.turned_input(Role::V, v_dims);
-        let o = self.input(Role::O, o_dims, Element::Bf16);
-        let gradient = self.input(Role::Gradient, o_dims, Element::Bf16);
-        let stats = self.input(Role::Stats, row, Element::F32);
+        let q = self.given_tensor(Role::Q, q_dims, Element::Bf16);
+        let k = self.given_transposed(Role::K, k_dims);
+        let v = self.given_transposed(Role::V, v_dims);
+        let o = self.given_tensor(Role::O, o_dims, Element::Bf16);
+        let gradient = self.given_tensor(Role::Gradient, o_dims, Element::Bf16);
+        let stats = self.given_tensor(Role::Stats, row, Element::F32);
         let scale = self.number(scale);
 
-        let along = self.new_each(Each::Mul, gradient, Some(o));
+        let along = self.new_pointwise(PointwiseOp::Mul, gradient, Some(o));
         let sum = self.between(row, Element::F32);
         self.operations.push(Operation::Sum { x: along, out: sum });
         // What dropout keeps of it: all.
         let kept = self.number(1.0);
-        let delta = self.input(Role::Delta, row, Element::F32);
-        self.each(Each::Mul, sum, Some(kept), delta);
+        let delta = self.given_tensor(Role::Delta, row, Element::F32);
+        self.pointwise(PointwiseOp::Mul, sum, Some(kept), delta);
 
         let scaled = self.scores(q, k, scale, scores);
-        let lower = self.new_each(Each::Sub, scaled, Some(stats));
+        let lower = self.new_pointwise(PointwiseOp::Sub, scaled, Some(stats));
         let seen = self.masked(core.mask, lower);
-        let share = self.new_each(Each::Exp, seen, None);
-        let turned = self.turned(share);
-        self.shared(turned, gradient, Role::Dv, v_dims);
+        let share = self.new_pointwise(PointwiseOp::Exp, seen, None);
+        let transposed = self.transposed(share);
+        self.shared(transposed, gradient, Role::Dv, v_dims);
 
         let slope = self.between(scores, Element::F32);
         self.matmul(gradient, v, slope);
-        let slope = self.new_each(Each::Sub, slope, Some(delta));
-        let slope = self.new_each(Each::Mul, slope, Some(share));
-        let slope = self.new_each(Each::Mul, slope, Some(scale));
-        let turned = self.turned(slope);
-        self.shared(turned, q, Role::Dk, k_dims);
+        let slope = self.new_pointwise(PointwiseOp::Sub, slope, Some(delta));
+        let slope = self.new_pointwise(PointwiseOp::Mul, slope, Some(share));
+        let slope = self.new_pointwise(PointwiseOp::Mul, slope, Some(scale));
+        let transposed = self.transposed(slope);
+        self.shared(transposed, q, Role::Dk, k_dims);
 
-        let keys = self.turned(k);
-        let sum = self.input(Role::DqSum, q_dims, Element::F32);
+        let keys = self.transposed(k);
+        let sum = self.given_tensor(Role::DqSum, q_dims, Element::F32);
         self.matmul(slope, keys, sum);
-        let dq = self.input(Role::Dq, q_dims, Element::Bf16);
-        self.each(Each::Same, sum, None, dq);
+        let dq = self.given_tensor(Role::Dq, q_dims, Element::Bf16);
+        self.pointwise(PointwiseOp::Identity, sum, None, dq);
     }
 
     /// a·b of every query head, summed over those that share a head of keys.
     fn shared(&mut self, a: Id, b: Id, role: Role, dims: [u64; 4]) {
         let heads = self.tensors[a].dims[1];
         if heads == dims[1] {
-            let out = self.input(role, dims, Element::Bf16);
+            let out = self.given_tensor(role, dims, Element::Bf16);
             self.matmul(a, b, out);
         } else {
             let of_each = self.between([dims[0], heads, dims[2], dims[3]], Element::Bf16);
             self.matmul(a, b, of_each);
-            let out = self.input(role, dims, Element::Bf16);
+            let out = self.given_tensor(role, dims, Element::Bf16);
             self.operations.push(Operation::Sum { x: of_each, out });
         }
     }

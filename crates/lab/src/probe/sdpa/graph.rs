@@ -69,7 +69,7 @@ pub type Id = usize;
 
 /// Elementwise operation on x and b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Each {
+pub enum PointwiseOp {
     /// Sum, x + b.
     Add,
     /// Difference, x − b.
@@ -83,11 +83,11 @@ pub enum Each {
     /// Natural logarithm, ln x.
     Log,
     /// Identity, x.
-    Same,
+    Identity,
     /// Comparison, x ≥ b.
-    AtLeast,
+    GreaterOrEqual,
     /// Comparison, x > b.
-    Above,
+    Greater,
     /// Selection: x where a third tensor is true, else b.
     Select,
     /// Index of the element along this dimension.
@@ -109,7 +109,7 @@ pub enum Operation {
     /// Elementwise operation.
     Pointwise {
         /// Function of each element.
-        each: Each,
+        op: PointwiseOp,
         /// First operand.
         x: Id,
         /// Second operand.
@@ -120,7 +120,7 @@ pub enum Operation {
         out: Id,
     },
     /// Maximum along the dimensions that the output lacks.
-    Greatest {
+    Max {
         /// Input tensor of the operation.
         x: Id,
         /// Output tensor of the operation.
@@ -134,7 +134,7 @@ pub enum Operation {
         out: Id,
     },
     /// Transposition of rows and columns.
-    Turn {
+    Transpose {
         /// Input tensor of the operation.
         x: Id,
         /// Output tensor of the operation.
@@ -168,64 +168,70 @@ impl Graph {
         })
     }
 
+    /// Adds a tensor with contiguous rows.
     pub(super) fn tensor(&mut self, dims: [u64; 4], element: Element, place: TensorPlace) -> Id {
         self.tensors.push(Tensor { dims, strides: packed(dims), element, place });
         self.tensors.len() - 1
     }
 
-    pub(super) fn input(&mut self, role: Role, dims: [u64; 4], element: Element) -> Id {
+    /// Adds a tensor in the caller's memory.
+    pub(super) fn given_tensor(&mut self, role: Role, dims: [u64; 4], element: Element) -> Id {
         self.tensor(dims, element, TensorPlace::Given(role))
     }
 
-    /// Transposed view of a \[rows, columns\] tensor, as \[columns, rows\].
-    pub(super) fn turned_input(&mut self, role: Role, [sequences, heads, rows, columns]: [u64; 4]) -> Id {
+    /// Adds the transposed view of a \[rows, columns\] tensor in the caller's memory, as \[columns, rows\].
+    pub(super) fn given_transposed(&mut self, role: Role, [sequences, heads, rows, columns]: [u64; 4]) -> Id {
         let dims = [sequences, heads, columns, rows];
         let strides = [heads * rows * columns, rows * columns, 1, columns];
         self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: TensorPlace::Given(role) });
         self.tensors.len() - 1
     }
 
+    /// Adds an intermediate tensor.
     pub(super) fn between(&mut self, dims: [u64; 4], element: Element) -> Id {
         self.tensor(dims, element, TensorPlace::Between)
     }
 
+    /// Adds a scalar constant in fp32.
     pub(super) fn number(&mut self, value: f32) -> Id {
         self.tensor([1; 4], Element::F32, TensorPlace::Number(value))
     }
 
     /// Index shifted by `by − less`.
-    pub(super) fn moved(&mut self, index: Id, by: u64, less: u64) -> Id {
+    pub(super) fn shifted(&mut self, index: Id, by: u64, less: u64) -> Id {
         let dims = self.tensors[index].dims;
-        [(Each::Add, by), (Each::Sub, less)].into_iter().fold(index, |index, (each, by)| {
+        [(PointwiseOp::Add, by), (PointwiseOp::Sub, less)].into_iter().fold(index, |index, (op, by)| {
             let by = self.tensor([1; 4], Element::I32, TensorPlace::Number(by as f32));
             let out = self.between(dims, Element::I32);
-            self.each(each, index, Some(by), out)
+            self.pointwise(op, index, Some(by), out)
         })
     }
 
-    pub(super) fn each(&mut self, each: Each, x: Id, b: Option<Id>, out: Id) -> Id {
-        self.operations.push(Operation::Pointwise { each, x, b, chosen_by: None, out });
+    /// Adds an elementwise operation; returns its output.
+    pub(super) fn pointwise(&mut self, op: PointwiseOp, x: Id, b: Option<Id>, out: Id) -> Id {
+        self.operations.push(Operation::Pointwise { op, x, b, chosen_by: None, out });
         out
     }
 
     /// Adds an elementwise operation with a new fp32 output of x's dimensions.
-    pub(super) fn new_each(&mut self, each: Each, x: Id, b: Option<Id>) -> Id {
+    pub(super) fn new_pointwise(&mut self, op: PointwiseOp, x: Id, b: Option<Id>) -> Id {
         let out = self.between(self.tensors[x].dims, Element::F32);
-        self.each(each, x, b, out)
+        self.pointwise(op, x, b, out)
     }
 
+    /// Adds a GEMM; returns its output.
     pub(super) fn matmul(&mut self, a: Id, b: Id, out: Id) -> Id {
         self.operations.push(Operation::Matmul { a, b, out });
         out
     }
 
-    /// Adds a transposition to a new bf16 tensor.
-    pub(super) fn turned(&mut self, x: Id) -> Id {
+    /// Adds a transposition of rows and columns to a new bf16 tensor.
+    pub(super) fn transposed(&mut self, x: Id) -> Id {
         let Tensor { dims: [sequences, heads, rows, columns], strides: [far, head, row, column], .. } = self.tensors[x];
         let (dims, strides) = ([sequences, heads, columns, rows], [far, head, column, row]);
         self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: TensorPlace::Between });
         let out = self.tensors.len() - 1;
-        self.operations.push(Operation::Turn { x, out });
+        self.operations.push(Operation::Transpose { x, out });
         out
     }
 }

@@ -9,4 +9,4 @@ mod graph;
 mod tests;
 
 pub use attention::kernels;
-pub use graph::{Each, Element, Graph, Id, Operation, Role, Tensor, TensorPlace};
+pub use graph::{Element, Graph, Id, Operation, PointwiseOp, Role, Tensor, TensorPlace};

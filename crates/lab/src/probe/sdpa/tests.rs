@@ -38,29 +38,29 @@ fn run(graph: &Graph, memory: &mut [Memory]) {
                     memory[out][at(&tensors[out], all, index)] = (0..inner).map(along).sum();
                 }
             }
-            Operation::Pointwise { each, x, b, chosen_by, out } => {
+            Operation::Pointwise { op, x, b, chosen_by, out } => {
                 let all = tensors[out].dims;
                 for index in indices(all) {
                     let of = |id: Id| memory[id][at(&tensors[id], all, index)];
                     let (x, b) = (of(x), b.map_or(f64::NAN, of));
                     let is = |yes: bool| if yes { 1.0 } else { 0.0 };
-                    memory[out][at(&tensors[out], all, index)] = match each {
-                        Each::Add => x + b,
-                        Each::Sub => x - b,
-                        Each::Mul => x * b,
-                        Each::Div => x / b,
-                        Each::Exp => x.exp(),
-                        Each::Log => x.ln(),
-                        Each::Same => x,
-                        Each::AtLeast => is(x >= b),
-                        Each::Above => is(x > b),
-                        Each::Select if chosen_by.map(of) == Some(1.0) => x,
-                        Each::Select => b,
-                        Each::Index(axis) => index[usize::from(axis)] as f64,
+                    memory[out][at(&tensors[out], all, index)] = match op {
+                        PointwiseOp::Add => x + b,
+                        PointwiseOp::Sub => x - b,
+                        PointwiseOp::Mul => x * b,
+                        PointwiseOp::Div => x / b,
+                        PointwiseOp::Exp => x.exp(),
+                        PointwiseOp::Log => x.ln(),
+                        PointwiseOp::Identity => x,
+                        PointwiseOp::GreaterOrEqual => is(x >= b),
+                        PointwiseOp::Greater => is(x > b),
+                        PointwiseOp::Select if chosen_by.map(of) == Some(1.0) => x,
+                        PointwiseOp::Select => b,
+                        PointwiseOp::Index(axis) => index[usize::from(axis)] as f64,
                     };
                 }
             }
-            Operation::Greatest { x, out } | Operation::Sum { x, out } => {
+            Operation::Max { x, out } | Operation::Sum { x, out } => {
                 let is_sum = matches!(operation, Operation::Sum { .. });
                 memory[out].fill(if is_sum { 0.0 } else { f64::NEG_INFINITY });
                 let all = tensors[x].dims;
@@ -70,7 +70,7 @@ fn run(graph: &Graph, memory: &mut [Memory]) {
                     *to = if is_sum { *to + value } else { to.max(value) };
                 }
             }
-            Operation::Turn { x, out } => {
+            Operation::Transpose { x, out } => {
                 for index in indices(tensors[out].dims) {
                     let [s, h, row, column] = index;
                     let value = memory[x][at(&tensors[x], tensors[x].dims, [s, h, column, row])];

@@ -9,7 +9,7 @@ use sys::{
 };
 
 use super::descriptor::{Address, Descriptor, Handle, Raw, check_status};
-use crate::probe::sdpa::{Each, Element, Graph, Operation, Role, Tensor, TensorPlace};
+use crate::probe::sdpa::{Element, Graph, Operation, PointwiseOp, Role, Tensor, TensorPlace};
 use crate::probe::source::ProbeError;
 
 /// Alignment of every tensor in bytes, which the driver's allocations satisfy.
@@ -176,19 +176,19 @@ fn tensor((id, tensor): (i64, &Tensor)) -> Result<Descriptor, ProbeError> {
         .finished("a tensor")
 }
 
-const fn mode(each: Each) -> Mode {
-    match each {
-        Each::Add => Mode::CUDNN_POINTWISE_ADD,
-        Each::Sub => Mode::CUDNN_POINTWISE_SUB,
-        Each::Mul => Mode::CUDNN_POINTWISE_MUL,
-        Each::Div => Mode::CUDNN_POINTWISE_DIV,
-        Each::Exp => Mode::CUDNN_POINTWISE_EXP,
-        Each::Log => Mode::CUDNN_POINTWISE_LOG,
-        Each::Same => Mode::CUDNN_POINTWISE_IDENTITY,
-        Each::AtLeast => Mode::CUDNN_POINTWISE_CMP_GE,
-        Each::Above => Mode::CUDNN_POINTWISE_CMP_GT,
-        Each::Select => Mode::CUDNN_POINTWISE_BINARY_SELECT,
-        Each::Index(_) => Mode::CUDNN_POINTWISE_GEN_INDEX,
+const fn mode(op: PointwiseOp) -> Mode {
+    match op {
+        PointwiseOp::Add => Mode::CUDNN_POINTWISE_ADD,
+        PointwiseOp::Sub => Mode::CUDNN_POINTWISE_SUB,
+        PointwiseOp::Mul => Mode::CUDNN_POINTWISE_MUL,
+        PointwiseOp::Div => Mode::CUDNN_POINTWISE_DIV,
+        PointwiseOp::Exp => Mode::CUDNN_POINTWISE_EXP,
+        PointwiseOp::Log => Mode::CUDNN_POINTWISE_LOG,
+        PointwiseOp::Identity => Mode::CUDNN_POINTWISE_IDENTITY,
+        PointwiseOp::GreaterOrEqual => Mode::CUDNN_POINTWISE_CMP_GE,
+        PointwiseOp::Greater => Mode::CUDNN_POINTWISE_CMP_GT,
+        PointwiseOp::Select => Mode::CUDNN_POINTWISE_BINARY_SELECT,
+        PointwiseOp::Index(_) => Mode::CUDNN_POINTWISE_GEN_INDEX,
     }
 }
 
@@ -207,17 +207,17 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_DESC, &[settings.raw()])?
                 .finished("a matmul")
         }
-        Operation::Pointwise { each, x, b, chosen_by, out } => {
-            let precision = match (graph.tensors[out].element, each) {
+        Operation::Pointwise { op, x, b, chosen_by, out } => {
+            let precision = match (graph.tensors[out].element, op) {
                 (Element::Bool, _) => Data::CUDNN_DATA_BOOLEAN,
-                (Element::I32, Each::Add | Each::Sub) => Data::CUDNN_DATA_INT32,
+                (Element::I32, PointwiseOp::Add | PointwiseOp::Sub) => Data::CUDNN_DATA_INT32,
                 _ => Data::CUDNN_DATA_FLOAT,
             };
             let settings = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
-                .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode(each)])?
+                .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode(op)])?
                 .with(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[precision])?;
-            let settings = match each {
-                Each::Index(axis) => settings.with(Name::CUDNN_ATTR_POINTWISE_AXIS, &[i64::from(axis)])?,
+            let settings = match op {
+                PointwiseOp::Index(axis) => settings.with(Name::CUDNN_ATTR_POINTWISE_AXIS, &[i64::from(axis)])?,
                 _ => settings,
             };
             let settings = settings.finished("a pointwise mode")?;
@@ -233,7 +233,7 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
             }
             made.finished("a pointwise operation")
         }
-        Operation::Greatest { x, out } | Operation::Sum { x, out } => {
+        Operation::Max { x, out } | Operation::Sum { x, out } => {
             let operator = if matches!(operation, Operation::Sum { .. }) {
                 sys::cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_ADD
             } else {
@@ -249,7 +249,7 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
                 .with(Name::CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[settings.raw()])?
                 .finished("a reduction")
         }
-        Operation::Turn { x, out } => Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
+        Operation::Transpose { x, out } => Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &of(x))?
             .with(Name::CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &of(out))?
             .finished("an exchange of rows and columns"),
