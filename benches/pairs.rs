@@ -6,6 +6,7 @@
 use std::process::{Command, Stdio};
 
 use meshwright::catalog;
+use meshwright_planner::split_mix::SplitMix;
 
 /// Seed of the pairs.
 const SEED: u64 = 20_261_123;
@@ -13,15 +14,6 @@ const SEED: u64 = 20_261_123;
 const NAMED: usize = 10;
 /// Clock ticks of `/proc` per second.
 const TICKS: f64 = 100.0;
-
-/// Numbers below `bound`, the same from the same seed (SplitMix64).
-fn random(seed: &mut u64, bound: usize) -> usize {
-    *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) % bound as u64) as usize
-}
 
 /// CPU time of all children that ended, in seconds.
 fn of_children() -> f64 {
@@ -36,10 +28,10 @@ fn main() {
     let wanted = std::env::var("MESHWRIGHT_PAIRS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let (models, clusters) = (catalog::model_names(), catalog::cluster_names());
     println!("seed {SEED}, {wanted} pairs of {} models and {} clusters, plan {passed:?}", models.len(), clusters.len());
-    let mut seed = SEED;
+    let mut numbers = SplitMix::new(SEED);
     let mut times: Vec<(f64, &str, &str)> = Vec::new();
     for _ in 0..wanted {
-        let pair = (models[random(&mut seed, models.len())], clusters[random(&mut seed, clusters.len())]);
+        let pair = (models[numbers.below(models.len())], clusters[numbers.below(clusters.len())]);
         let before = of_children();
         let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
         command.args(["plan", pair.0, pair.1]).args(&passed).stdout(Stdio::null()).stderr(Stdio::null());

@@ -51,30 +51,6 @@ fn printed_names_are_unique() {
     assert!(unique(stacks.into_iter().map(|name| catalog::stack(name, &none()).unwrap().name).collect()));
 }
 
-#[test]
-fn every_source_is_known() {
-    fn collect(value: &toml::Value, into: &mut BTreeSet<String>) {
-        match value {
-            toml::Value::Table(table) => {
-                for key in ["source", "collectives_source"] {
-                    into.extend(table.get(key).and_then(toml::Value::as_str).map(str::to_owned));
-                }
-                table.values().for_each(|value| collect(value, into));
-            }
-            toml::Value::Array(array) => array.iter().for_each(|value| collect(value, into)),
-            _ => {}
-        }
-    }
-    let known: toml::Table = toml::from_str(include_str!("../../docs/sources.toml")).unwrap();
-    let mut cited = BTreeSet::new();
-    let texts = [catalog::files::GPUS, catalog::files::CLUSTERS, catalog::files::STACKS].concat();
-    for (_, text) in texts {
-        collect(&toml::Value::Table(toml::from_str(text).unwrap()), &mut cited);
-    }
-    let unknown: Vec<_> = cited.iter().filter(|key| !known.contains_key(*key)).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
-}
-
 /// Capacity of a host: from the file with its source or one of its own; a setting replaces either.
 #[test]
 fn host_memory_has_the_source_of_its_file_or_its_own() {

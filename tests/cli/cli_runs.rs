@@ -89,8 +89,8 @@ fn a_log_becomes_a_row_that_is_scored() {
     std::fs::remove_file(&file).unwrap();
     let document: serde_json::Value = serde_json::from_str(&scored.out).unwrap();
     assert_eq!(document["points"].as_array().map(Vec::len), Some(1), "{}", scored.out);
-    let none = mw(&["runs", "from-log", &at("cli.rs"), "--with", "gpu=H100"]);
-    assert!(none.code == 2, "{}", none.err);
+    let no_log = mw(&["runs", "from-log", &at("cli/cli_runs.rs"), "--with", "gpu=H100"]);
+    assert!(no_log.code == 2 && no_log.err.contains("no step of Megatron-LM"), "{}", no_log.err);
 }
 
 #[test]

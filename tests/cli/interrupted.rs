@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::mutations::{Dice, number, seed};
+use super::mutations::{number, seed};
 use super::sweep::{SMALL, text};
 use super::tune::CANDIDATES;
+use meshwright_planner::split_mix::SplitMix;
 
 /// Command whose folder is the worker's own, so that nothing that it writes names another.
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -28,7 +29,7 @@ fn well(folder: &Path, args: &[&str]) -> Duration {
 
 /// Whether a command was killed before it ended: at a random moment of a span and a tenth beyond it, or in the last third of that,
 /// where files take their places.
-fn killed(folder: &Path, args: &[&str], span: Duration, dice: &mut Dice) -> bool {
+fn killed(folder: &Path, args: &[&str], span: Duration, dice: &mut SplitMix) -> bool {
     let mut child = command(folder, args).spawn().unwrap();
     let share = dice.below(1 << 20) as f64 / f64::from(1 << 20);
     let moment = if dice.below(2) == 0 { share } else { (2.0 + share) / 3.0 };
@@ -91,7 +92,7 @@ impl Kills {
 fn endured(
     name: &'static str,
     wanted: usize,
-    life: impl Fn(&Path, &mut Dice, &Kills) + Sync,
+    life: impl Fn(&Path, &mut SplitMix, &Kills) + Sync,
 ) -> BTreeMap<String, usize> {
     let kills = Kills { name, wanted, seed: seed(), by_phase: Mutex::default() };
     let workers = 2 * std::thread::available_parallelism().map_or(1, usize::from); // most wait for the disk
@@ -99,7 +100,7 @@ fn endured(
         for worker in 0..workers {
             let (kills, life) = (&kills, &life);
             scope.spawn(move || {
-                let mut dice = Dice::new(kills.seed ^ worker as u64);
+                let mut dice = SplitMix::new(kills.seed ^ worker as u64);
                 while !kills.are_enough() {
                     let folder = tempfile::tempdir().unwrap();
                     life(folder.path(), &mut dice, kills);

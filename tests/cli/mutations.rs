@@ -7,30 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use meshwright::plan::text::KEYS;
+use meshwright_planner::split_mix::SplitMix;
 
-/// Longest time of one command, of the processor's and of the clock's: other work may keep it waiting.
+/// Longest time that one command computes.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time from its start to its end: other work may keep it waiting.
 const LONGEST_WAIT: Duration = Duration::from_mins(2);
 
-/// Pseudo-random numbers (SplitMix64) from a seed that is printed when a command fails.
-pub struct Dice(u64);
-
-impl Dice {
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-
-    fn one<'w>(&mut self, of: &[&'w str]) -> &'w str {
-        of[self.below(of.len())]
-    }
+/// One of these words.
+fn one<'w>(dice: &mut SplitMix, of: &[&'w str]) -> &'w str {
+    of[dice.below(of.len())]
 }
 
 const COMMANDS: [&str; 12] = [
@@ -111,30 +97,31 @@ const SETS: [&str; 12] = [
 const UNITS: [&str; 8] = ["", " GB", " Gb/s", " s", "e9 TB/s", "e-9 B", "%", "\u{0}"];
 
 /// A number, in half of the cases one that many keys accept.
-fn number_of(dice: &mut Dice) -> String {
-    if dice.below(2) == 0 { dice.one(&["1", "2", "4", "8"]) } else { dice.one(&NUMBERS) }.to_owned()
+fn number_of(dice: &mut SplitMix) -> String {
+    if dice.below(2) == 0 { one(dice, &["1", "2", "4", "8"]) } else { one(dice, &NUMBERS) }.to_owned()
 }
 
-fn line(dice: &mut Dice) -> Vec<String> {
-    let mut args: Vec<String> = dice.one(&COMMANDS).split(' ').map(str::to_owned).collect();
+/// Random command line.
+fn line(dice: &mut SplitMix) -> Vec<String> {
+    let mut args: Vec<String> = one(dice, &COMMANDS).split(' ').map(str::to_owned).collect();
     let listing = ["models", "clusters", "gpus", "stacks"].contains(&args[0].as_str());
     if !listing || dice.below(4) == 0 {
-        args.push(if dice.below(2) == 0 { "llama3-8b" } else { dice.one(&MODELS) }.to_owned());
+        args.push(if dice.below(2) == 0 { "llama3-8b" } else { one(dice, &MODELS) }.to_owned());
     }
     if !listing && args[0] != "budget" || dice.below(8) == 0 {
-        args.push(if dice.below(2) == 0 { "dgx-h100-64" } else { dice.one(&CLUSTERS) }.to_owned());
+        args.push(if dice.below(2) == 0 { "dgx-h100-64" } else { one(dice, &CLUSTERS) }.to_owned());
     }
     for _ in 0..dice.below(5) {
         match dice.below(5) {
-            0 => args.extend([dice.one(&OPTIONS).to_owned(), number_of(dice)]),
-            1 => args.push(dice.one(&WORDS).to_owned()),
+            0 => args.extend([one(dice, &OPTIONS).to_owned(), number_of(dice)]),
+            1 => args.push(one(dice, &WORDS).to_owned()),
             2 => {
                 let keys = [&KEYS[..], &COUNTED].concat();
-                let item = format!("{}={}", dice.one(&keys), number_of(dice)).replace("-=", "-");
-                args.extend([dice.one(&["--fix", "--forbid", "--plan", "--why-not"]).to_owned(), item]);
+                let item = format!("{}={}", one(dice, &keys), number_of(dice)).replace("-=", "-");
+                args.extend([one(dice, &["--fix", "--forbid", "--plan", "--why-not"]).to_owned(), item]);
             }
             3 => {
-                let value = format!("{}={}{}", dice.one(&SETS), dice.one(&NUMBERS), dice.one(&UNITS));
+                let value = format!("{}={}{}", one(dice, &SETS), one(dice, &NUMBERS), one(dice, &UNITS));
                 args.extend(["--set".to_owned(), value.replace('\u{0}', "\u{7f}")]);
             }
             _ => {
@@ -216,7 +203,7 @@ fn no_command_line_breaks_it() {
         let work = || {
             let mut found = Vec::new();
             while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count) {
-                let args = line(&mut Dice(seed ^ (at as u64).wrapping_mul(0x9E37_79B9)));
+                let args = line(&mut SplitMix::new(seed ^ (at as u64).wrapping_mul(0x9E37_79B9)));
                 match outcome(&args) {
                     Ok(code) => drop(codes[code].fetch_add(1, Ordering::Relaxed)),
                     Err(why) => found.push(format!("{args:?} {why}")),

@@ -1,6 +1,13 @@
 //! Files of single frameworks: flags, limits and engines of their own.
 
+use std::process::Output;
+
 use super::emit::{err, folder, out, run, way_out};
+
+/// Files of a command that succeeded, else its refusal as one line.
+fn said(output: &Output) -> String {
+    if output.status.success() { out(output) } else { err(output).split_whitespace().collect::<Vec<_>>().join(" ") }
+}
 
 /// Megatron FSDP has a flag of its own for gradients in fp32, and a reader takes it for what it is.
 #[test]
@@ -149,12 +156,7 @@ fn autotp_has_no_batch_that_deepspeed_refuses() {
 fn ms_swift_trains_by_the_engine_of_the_stack() {
     let of = |stack: &str, plan: &str, more: &[&str]| {
         let base = ["emit", "ms-swift", "llama3-8b", "dgx-h100-64", "--stack", stack, "--plan", plan];
-        let output = run(&[&base[..], more].concat());
-        if output.status.success() {
-            out(&output)
-        } else {
-            err(&output).split_whitespace().collect::<Vec<_>>().join(" ")
-        }
+        said(&run(&[&base[..], more].concat()))
     };
     let core = of("nemo-25", "tp=2 dp=32 zero=1", &[]);
     assert!(core.contains("megatron sft ") && !core.contains("swift sft "), "{core}");
@@ -188,12 +190,7 @@ fn ms_swift_trains_by_the_engine_of_the_stack() {
 #[test]
 fn primus_overrides_its_presets() {
     let of = |cluster: &str, more: &[&str]| {
-        let output = run(&[&["emit", "primus", "llama3-8b", cluster, "--gpus", "16"], more].concat());
-        if output.status.success() {
-            out(&output)
-        } else {
-            err(&output).split_whitespace().collect::<Vec<_>>().join(" ")
-        }
+        said(&run(&[&["emit", "primus", "llama3-8b", cluster, "--gpus", "16"], more].concat()))
     };
     let plain = of("mi300x-512", &["--plan", "tp=2 sp=off zero=0", "--optimizer", "megatron", "--precision", "fp16"]);
     for part in [
@@ -224,6 +221,6 @@ fn primus_overrides_its_presets() {
         assert!(refused.contains(why), "{refused}");
     }
     let mixture = ["emit", "primus", "mixtral-8x7b", "mi300x-512", "--gpus", "16"];
-    let refused = err(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
-    assert!(refused.split_whitespace().collect::<Vec<_>>().join(" ").contains("Primus-Turbo's"), "{refused}");
+    let refused = said(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
+    assert!(refused.contains("Primus-Turbo's"), "{refused}");
 }

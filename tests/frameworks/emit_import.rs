@@ -1,6 +1,6 @@
 //! Emitted files read back as their plan.
 
-use crate::random::{Numbers, Spec, ends, plans, spec, spelled_out};
+use crate::random::{Spec, SplitMix, listed_split, plans, spec, split_with_ends};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
@@ -70,15 +70,15 @@ fn splits_round_trip(framework: &'static Framework, specs: &[Spec]) {
     let mut tried = 0;
     for (index, spec) in specs.iter().enumerate() {
         let problem = spec.problem();
-        let (costs, mut numbers) = (Costs::new(&problem), Numbers(900 + index as u64));
+        let (costs, mut numbers) = (Costs::new(&problem), SplitMix::new(900 + index as u64));
         for plan in expressible(framework, &problem, 500 + index as u64) {
             if plan.layout.pp == 1 {
                 continue;
             }
             for split in [
-                ends(&costs, &plan, &mut numbers),
-                spelled_out(&costs, &plan, &mut numbers),
-                spelled_out(&costs, &plan, &mut numbers),
+                split_with_ends(&costs, &plan, &mut numbers),
+                listed_split(&costs, &plan, &mut numbers),
+                listed_split(&costs, &plan, &mut numbers),
                 LayerSplit::CostBalanced,
             ] {
                 let plan = Plan { split, ..plan };

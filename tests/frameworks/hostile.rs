@@ -102,7 +102,7 @@ fn files(case: (&'static Framework, &'static str, &str), text: &str) -> Vec<Emit
     files
 }
 
-/// Lines that are not comments alone.
+/// Lines of a file that are not comments.
 fn code(text: &str) -> Vec<&str> {
     text.split('\n').filter(|line| !line.starts_with('#')).collect()
 }
@@ -114,7 +114,7 @@ fn events(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether two files are the same tree with the same values.
+/// Asserts that two files hold the same tree with the same values.
 fn assert_same(one: &EmittedFile, other: &EmittedFile) {
     assert_eq!(one.name, other.name);
     assert!(catalog::is_one_line(&one.text.replace('\n', "")), "{}", one.text);
@@ -176,9 +176,8 @@ fn written(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// Variables that launch scripts want.
-const WANTED: [(&str, &str); 15] = [
+const WANTED: [(&str, &str); 14] = [
     ("DATA", "data"),
-    ("DATASET", "c4"),
     ("TOKENIZER", "tokenizer"),
     ("SAVE", "save"),
     ("LOAD", "load"),
@@ -211,13 +210,13 @@ fn python_and_bash_read_the_same() {
         }
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    let ends = |file: &Path, end: &str| file.extension().is_some_and(|extension| extension == end);
+    let is_a = |file: &Path, kind: &str| file.extension().is_some_and(|extension| extension == kind);
     let run =
         |file: &Path| Command::new("bash").arg(file).current_dir(&folder).env("PATH", &path).envs(WANTED).output();
     if run(Path::new("/dev/null")).is_err() {
         eprintln!("SKIPPED: no bash here; emitted scripts were not run");
     } else {
-        for (odd, plain) in pairs.iter().filter(|(odd, _)| ends(odd, "sh")) {
+        for (odd, plain) in pairs.iter().filter(|(odd, _)| is_a(odd, "sh")) {
             let (odd, plain) = (run(odd).unwrap(), run(plain).unwrap());
             assert!(odd.status.success() && !odd.stdout.is_empty(), "{}", String::from_utf8_lossy(&odd.stderr));
             assert_eq!((odd.stdout, odd.stderr), (plain.stdout, plain.stderr));
@@ -229,7 +228,7 @@ fn python_and_bash_read_the_same() {
                  assert trees[0] == trees[1] and len(trees[0]) > 1000, odd\nprint('same')\n";
     let lines = pairs
         .iter()
-        .filter(|(odd, _)| ends(odd, "py"))
+        .filter(|(odd, _)| is_a(odd, "py"))
         .map(|(odd, plain)| format!("{}\t{}\n", odd.display(), plain.display()))
         .collect::<Vec<_>>();
     std::fs::write(folder.join("pairs"), lines.concat()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::{Numbers, Spec, spec};
+use crate::random::{Spec, SplitMix, spec};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::frameworks::FRAMEWORKS;
 use meshwright::plan::{Layout, Offload, Plan};
@@ -49,7 +49,7 @@ const STACKS: [&str; 10] = [
 ];
 
 /// A random small problem, and restrictions that leave a space to walk through.
-fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
+fn small(numbers: &mut SplitMix) -> (Spec, Restrictions) {
     loop {
         let (model, layers, seq_len) = MODELS[numbers.below(MODELS.len())];
         let gpus = [2, 4, 6, 8, 12, 16, 24, 32][numbers.below(8)];
@@ -61,8 +61,8 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
             spec = spec.set(format!("model.layers={layers}"));
         }
         let mut restrictions = Restrictions::default();
-        let degree = |numbers: &mut Numbers| [1, 2, 4][numbers.below(3)];
-        let narrow = |restrictions: &mut Restrictions, numbers: &mut Numbers| {
+        let degree = |numbers: &mut SplitMix| [1, 2, 4][numbers.below(3)];
+        let narrow = |restrictions: &mut Restrictions, numbers: &mut SplitMix| {
             let item = match numbers.below(16) {
                 0 => format!("tp={}", degree(numbers)),
                 1 => format!("pp={}", degree(numbers)),
@@ -190,7 +190,7 @@ fn searched_both_ways(spec: &Spec, restrictions: &Restrictions) -> (Vec<Evaluati
 
 /// Random problems from a seed: two tests, for two cores.
 fn as_by_hand(seed: u64) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = SplitMix::new(seed);
     let (mut fits, mut cut, mut idle) = (0, 0, 0);
     let wanted = problems_wanted() / 2;
     for _ in 0..wanted {
@@ -239,7 +239,7 @@ fn and_where_the_head_weighs_as_much_as_layers() {
 /// Bounds leave out offload that hosts have no room for before it is priced.
 #[test]
 fn and_where_hosts_have_little_memory() {
-    let mut numbers = Numbers(2026);
+    let mut numbers = SplitMix::new(2026);
     let (mut fits, mut refused) = (0, 0);
     for _ in 0..problems_wanted() / 5 {
         let (spec, restrictions) = small(&mut numbers);
@@ -254,7 +254,7 @@ fn and_where_hosts_have_little_memory() {
 
 #[test]
 fn and_by_other_measures() {
-    let mut numbers = Numbers(77);
+    let mut numbers = SplitMix::new(77);
     let go_on = |_, _| ControlFlow::Continue(());
     for _ in 0..problems_wanted() / 5 {
         let (spec, restrictions) = small(&mut numbers);

@@ -1,5 +1,6 @@
 //! The closed form of goodput against a simulated job, and published runs.
 
+use crate::random::SplitMix;
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::goodput::{checkpoint, spares, useful};
@@ -9,43 +10,35 @@ use meshwright::space::parse_plan;
 use meshwright::units::{Seconds, Tokens};
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
-/// SplitMix64: the same numbers everywhere.
-struct Dice(u64);
-
-impl Dice {
-    /// Even between 0 and 1.
-    fn even(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-    /// Time until the next failure.
-    fn failure(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.even()).ln()
-    }
+/// Random time until the next failure, where the mean is `mean`.
+fn failure(numbers: &mut SplitMix, mean: f64) -> f64 {
+    -mean * (1.0 - numbers.uniform()).ln()
 }
 
-/// A job to be played.
+/// Job whose failures are simulated; all times in seconds.
 struct Job {
+    /// Work between two snapshots.
     interval: f64,
+    /// Time that the job waits for a snapshot to be taken.
     pause: f64,
+    /// Time until a snapshot that was taken can be restored.
     drain: f64,
+    /// Time from a failure until the job works again.
     restart: f64,
+    /// Mean time between two failures.
     between_failures: f64,
 }
 
 impl Job {
     /// Useful share of its time after so many failures. A snapshot can be restored once it has drained; a failure goes back
     /// to the last such, and may strike during a restart too.
-    fn played(&self, dice: &mut Dice, failures: u32) -> f64 {
+    fn useful_share(&self, numbers: &mut SplitMix, failures: u32) -> f64 {
         let Self { interval, pause, drain, restart, between_failures } = *self;
         // `ready`: when the job works again; a failure before that starts the restart over.
         let (mut ready, mut work, mut safe, mut draining) = (0.0, 0.0, 0.0, None);
-        let mut failure = dice.failure(between_failures);
+        let mut failed = failure(numbers, between_failures);
         for _ in 0..failures {
-            while ready + interval + pause < failure {
+            while ready + interval + pause < failed {
                 ready += interval + pause;
                 work += interval;
                 if let Some((_, of)) = draining.replace((ready + drain, work)) {
@@ -53,23 +46,23 @@ impl Job {
                 }
             }
             match draining.take() {
-                Some((at, of)) if at <= failure => safe = of,
+                Some((at, of)) if at <= failed => safe = of,
                 Some(_) | None => {}
             }
             work = safe;
-            ready = failure + restart;
-            failure += dice.failure(between_failures);
+            ready = failed + restart;
+            failed += failure(numbers, between_failures);
         }
         safe / ready
     }
 }
 
-/// Failures of one play: one standard error is about a third of a percent of what is lost.
+/// Failures of one simulation: one standard error is about a third of a percent of what is lost.
 const FAILURES: u32 = 100_000;
 
 #[test]
-fn the_closed_form_is_what_a_played_job_does() {
-    let mut dice = Dice(20_240_731);
+fn the_closed_form_is_what_a_simulated_job_does() {
+    let mut numbers = SplitMix::new(20_240_731);
     for (mean, pause, restart) in
         [(11_124.0, 30.0, 180.0), (11_124.0, 5.0, 600.0), (3600.0, 60.0, 900.0), (400_000.0, 5.0, 190.0)]
     {
@@ -77,7 +70,8 @@ fn the_closed_form_is_what_a_played_job_does() {
         for (interval, drain) in [(best * 0.4, 0.0), (best, 0.0), (best * 3.0, 0.0), (best, best * 0.3), (best, best)] {
             let closed =
                 useful(Seconds::new(interval), Seconds::new(pause), Seconds::new(restart + drain), Seconds::new(mean));
-            let simulated = Job { interval, pause, drain, restart, between_failures: mean }.played(&mut dice, FAILURES);
+            let simulated =
+                Job { interval, pause, drain, restart, between_failures: mean }.useful_share(&mut numbers, FAILURES);
             // Without a drain the form is exact; a drain enters it to first order of drain/M.
             let tolerance = if drain > 0.0 { 0.01 } else { 0.004 };
             assert!(
@@ -91,13 +85,13 @@ fn the_closed_form_is_what_a_played_job_does() {
 /// A pool of spares, breakages at random, repairs of one length: how long a breakage waits for a node.
 #[test]
 fn spares_run_out_as_often_as_the_closed_form_says() {
-    let mut dice = Dice(7);
+    let mut numbers = SplitMix::new(7);
     for (under_repair, spares) in [(0.5_f64, 0_u32), (0.5, 1), (2.0, 2), (8.0, 10)] {
         let (repair, gap) = (1.0, 1.0 / under_repair);
         let mut back: Vec<f64> = Vec::new(); // when each broken node is back
         let (mut clock, mut short) = (0.0, 0.0);
         for _ in 0..FAILURES {
-            clock += dice.failure(gap);
+            clock += failure(&mut numbers, gap);
             back.retain(|at| *at > clock);
             if back.len() >= spares as usize {
                 short += 1.0;

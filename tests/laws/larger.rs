@@ -71,7 +71,7 @@ fn collectives_are_never_slower_on_a_larger_machine() {
                 for bytes in [1e5, 1e7, 1e9] {
                     let payload = Bytes::new(bytes);
                     let times = |fabric: &Fabric| {
-                        let what = |dispatcher| Dispatch {
+                        let dispatch = |dispatcher| Dispatch {
                             tokens: bytes / 8192.0,
                             token_bytes: Bytes::new(8192.0),
                             top_k: 8.0,
@@ -86,8 +86,8 @@ fn collectives_are_never_slower_on_a_larger_machine() {
                         ]
                         .map(|op| fabric.time(op, payload, group, 1.0).get())
                         .to_vec();
-                        all.push(fabric.dispatch(&what(Dispatcher::AllToAll), group).get());
-                        all.push(fabric.dispatch(&what(Dispatcher::DeepEp), group).get());
+                        all.push(fabric.dispatch(&dispatch(Dispatcher::AllToAll), group).get());
+                        all.push(fabric.dispatch(&dispatch(Dispatcher::DeepEp), group).get());
                         all.push(fabric.pipeline_send(payload, stride, ranks, false).get());
                         all.push(fabric.pipeline_send(payload, stride, ranks, true).get());
                         all
@@ -130,7 +130,7 @@ fn plans_are_never_slower_on_a_larger_machine() {
     for (at, (spec, name)) in questions().enumerate() {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
-        let mut numbers = random::Numbers(at as u64);
+        let mut numbers = random::SplitMix::new(at as u64);
         let plans = plans(&problem, 100, 0x5eed + at as u64);
         let plans: Vec<_> = plans
             .iter()

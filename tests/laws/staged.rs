@@ -1,6 +1,6 @@
 //! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
 
-use crate::random::{Numbers, for_wide_plans, specs};
+use crate::random::{SplitMix, for_wide_plans, specs};
 use meshwright::cost::incremental::{
     AroundFlow, Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages,
     fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
@@ -80,7 +80,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
     for spec in specs() {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
-        let mut numbers = Numbers(77);
+        let mut numbers = SplitMix::new(77);
         for plan in crate::random::plans(&problem, 60, 78) {
             let pp = plan.layout.pp;
             if pp == 1 {
@@ -95,7 +95,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
                 assert!(close(one, two), "{plan}: {one} even, {two} spelled out");
                 identical += 1;
             }
-            let plan = Plan { split: crate::random::spelled_out(&costs, &plan, &mut numbers), ..plan };
+            let plan = Plan { split: crate::random::listed_split(&costs, &plan, &mut numbers), ..plan };
             let stager = Stager::new(&costs, &plan);
             let counts = costs.layers_of_chunks(&plan, &costs.shape(&plan));
             let one = costs.evaluate_simulated(&plan);

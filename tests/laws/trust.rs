@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use crate::random::{Numbers, Spec, plans, spec, wide_plan};
+use crate::random::{Spec, SplitMix, plans, spec, wide_plan};
 use meshwright::advice::{Prudence, advise, recommend_from};
 use meshwright::catalog;
 use meshwright::cost::Costs;
@@ -33,7 +33,7 @@ fn pairs() -> impl Iterator<Item = Spec> {
 fn a_plans_text_is_the_plan_with_every_model_and_stack() {
     for (index, spec) in pairs().enumerate() {
         let problem = spec.problem();
-        let (costs, mut numbers) = (Costs::new(&problem), Numbers(300 + index as u64));
+        let (costs, mut numbers) = (Costs::new(&problem), SplitMix::new(300 + index as u64));
         for plain in plans(&problem, EACH, 500 + index as u64) {
             let near = FRAMEWORKS[numbers.below(FRAMEWORKS.len())].limits.nearest(&problem, &plain);
             let wide = wide_plan(&costs, &plain, &mut numbers);
@@ -51,12 +51,14 @@ fn a_plans_text_is_the_plan_with_every_model_and_stack() {
     }
 }
 
+/// Model, stack and number of GPUs of questions that a search answers in a moment.
 const QUESTIONS: [(&str, &str, u32); 4] = [
     ("llama3-8b", "nemo-25", 8),
     ("llama3-8b", "torchtitan-2025", 16),
     ("qwen3-30b-a3b", "nemo-25", 16),
     ("llama3-70b", "nemo-25", 32),
 ];
+/// Restrictions, each of which some plan of every question keeps.
 const FIXED: [&str; 8] =
     ["tp=1..4", "pp=1", "zero=1", "mbs=1", "recompute=none,full", "cp=1", "vpp=1", "order=tp-cp-ep-dp-pp"];
 
@@ -77,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_restriction_never_makes_the_best_plan_faster(pick in 0_usize..4, fixed in 0_usize..8) {
+    fn a_restriction_never_makes_the_best_plan_faster(pick in 0..QUESTIONS.len(), fixed in 0..FIXED.len()) {
         let problem = question(pick).problem();
         let best = |options: &SearchOptions| {
             let found = search(&problem, options, &|_, _| ()).evaluations;
@@ -88,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn a_search_that_is_stopped_anywhere_bounds_what_it_missed(pick in 0_usize..4, after in 0_u32..4000) {
+    fn a_search_that_is_stopped_anywhere_bounds_what_it_missed(pick in 0..QUESTIONS.len(), after in 0_u32..4000) {
         let problem = question(pick).problem();
         let asked = AtomicU32::new(0);
         let control = |_, _| {
@@ -109,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn more_accepted_risk_is_never_slower_and_chances_are_a_distribution(pick in 0_usize..4, risk in 0.01_f64..0.5) {
+    fn more_accepted_risk_is_never_slower_and_chances_are_a_distribution(pick in 0..QUESTIONS.len(), risk in 0.01_f64..0.5) {
         let problem = question(pick).problem();
         let go_on = |_, _| ControlFlow::Continue(());
         let under = |risk| advise(&problem, &options(None), Prudence { risk, exotic: false }, &go_on);
@@ -124,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn candidates_and_schedules_of_another_question_change_no_plan(pick in 0_usize..4, other in 0_usize..4) {
+    fn candidates_and_schedules_of_another_question_change_no_plan(pick in 0..QUESTIONS.len(), other in 0..QUESTIONS.len()) {
         let (problem, prudence) = (question(pick).problem(), Prudence::default());
         let go_on = |_, _| ControlFlow::Continue(());
         // Winners at any risk, of which some are faster than what keeps the accepted one.

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::refine::document::SHOWN;
-use crate::random::{Numbers, spec};
+use crate::random::{SplitMix, spec};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
@@ -42,7 +42,7 @@ fn random_plans(count: usize) -> Vec<(Problem, Plan)> {
         ("nemotron-h-56b", "maf"),
     ];
     let schedules = ["1f1b", "zb-h1", "interleaved vpp=2", "interleaved vpp=3", "zb-v", "dualpipe-v"];
-    let mut numbers = Numbers(23);
+    let mut numbers = SplitMix::new(23);
     let mut pick = |bound: usize| numbers.below(bound);
     let mut plans = Vec::new();
     while plans.len() < count {

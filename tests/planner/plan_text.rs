@@ -1,6 +1,6 @@
 //! A plan written as text reads back as itself; what is no plan is named, and nothing panics.
 
-use crate::random::{Numbers, ends, plans, spec, specs, spelled_out};
+use crate::random::{SplitMix, listed_split, plans, spec, specs, split_with_ends};
 use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::plan::text::KEYS;
@@ -38,9 +38,9 @@ fn an_even_plan_reads_back_on_every_stack() {
 #[test]
 fn plans_beyond_the_space_read_back() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
-    let (costs, mut numbers) = (Costs::new(&problem), Numbers(9));
+    let (costs, mut numbers) = (Costs::new(&problem), SplitMix::new(9));
     for plan in plans(&problem, 500, 90) {
-        let flag = |numbers: &mut Numbers| numbers.below(2) == 1;
+        let flag = |numbers: &mut SplitMix| numbers.below(2) == 1;
         let modules = Modules {
             core_attn: flag(&mut numbers),
             layernorm: true,
@@ -55,13 +55,13 @@ fn plans_beyond_the_space_read_back() {
             Recompute::FirstLayers(1 + numbers.below(9) as u32),
             Recompute::Selective(modules),
         ][numbers.below(4)];
-        let share = |numbers: &mut Numbers| numbers.below(1001) as f64 / 1000.0;
+        let share = |numbers: &mut SplitMix| numbers.below(1001) as f64 / 1000.0;
         let plan = Plan {
             recompute,
             split: match numbers.below(4) {
                 0 if plan.layout.pp > 1 => LayerSplit::CostBalanced,
-                1 if plan.layout.pp > 1 => ends(&costs, &plan, &mut numbers),
-                2 if plan.layout.pp > 1 => spelled_out(&costs, &plan, &mut numbers),
+                1 if plan.layout.pp > 1 => split_with_ends(&costs, &plan, &mut numbers),
+                2 if plan.layout.pp > 1 => listed_split(&costs, &plan, &mut numbers),
                 _ => LayerSplit::Even,
             },
             shard_group: flag(&mut numbers)

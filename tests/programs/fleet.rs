@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use crate::random::SplitMix;
 use meshwright::sweep::Shard;
 use meshwright::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use meshwright::sweep::record::{OptionStatus, Record};
@@ -178,18 +179,9 @@ fn ready_sweeps_run() {
     }
 }
 
-/// A random number below `n`, the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-
-    fn between(&mut self, least: f64, most: f64) -> f64 {
-        least + (most - least) * self.below(1_000_000) as f64 / 1e6
-    }
+/// Random number from `least` to `most`.
+fn between(numbers: &mut SplitMix, least: f64, most: f64) -> f64 {
+    least + (most - least) * numbers.uniform()
 }
 
 /// One cluster of a plain reckoning.
@@ -221,16 +213,16 @@ struct Limits {
 }
 
 impl Limits {
-    fn random(numbers: &mut Numbers) -> Self {
-        let mut limits = Self { finish: numbers.between(10.0, 60.0).round(), ..Self::default() };
+    fn random(numbers: &mut SplitMix) -> Self {
+        let mut limits = Self { finish: between(numbers, 10.0, 60.0).round(), ..Self::default() };
         if numbers.below(3) == 0 {
-            limits.budget = Some(numbers.between(500.0, 6000.0).round());
+            limits.budget = Some(between(numbers, 500.0, 6000.0).round());
         }
         if numbers.below(2) == 0 {
-            limits.power = Some([0, 1].map(|_| (numbers.between(0.01, 0.08) * 1e6).round() / 1e6));
+            limits.power = Some([0, 1].map(|_| (between(numbers, 0.01, 0.08) * 1e6).round() / 1e6));
         }
         if numbers.below(3) == 0 {
-            limits.spending = Some([0, 1].map(|_| numbers.between(100.0, 3000.0).round()));
+            limits.spending = Some([0, 1].map(|_| between(numbers, 100.0, 3000.0).round()));
         }
         if numbers.below(3) == 0 {
             limits.racks = Some(numbers.below(4) as f64 + 1.0);
@@ -346,13 +338,13 @@ fn the_program_finds_what_trying_everything_finds() {
     let text = JOBS.replace("runs = 7", "runs = 4").replace("gpus = [8, 16, 32]", "gpus = [8, 32]");
     let sweep = Sweep::parse(&text, "test").unwrap();
     let real = records(&sweep);
-    let mut numbers = Numbers(11);
+    let mut numbers = SplitMix::new(11);
     let (mut bought, mut impossible) = (0, 0);
     for _ in 0..150 {
         let mut records = real.clone();
         for record in &mut records {
             let (time, price, power) =
-                (numbers.between(0.5, 4.0), numbers.between(0.5, 2.0), numbers.between(0.5, 2.0));
+                (between(&mut numbers, 0.5, 4.0), between(&mut numbers, 0.5, 2.0), between(&mut numbers, 0.5, 2.0));
             let totals = record.totals.as_mut().unwrap();
             totals.peak_mw *= power;
             record.jobs[0].days *= time;

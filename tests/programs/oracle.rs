@@ -3,7 +3,7 @@
 //! HiGHS is given another formulation: one binary for each layer, stage and recomputation, with no intervals and no frontiers.
 //! Neither solver's word is taken: HiGHS' choice is added up again from its binaries.
 
-use crate::random::{Numbers, spec};
+use crate::random::{SplitMix, spec};
 use good_lp::{Expression, ResolutionError, Solution, SolverModel, Variable, constraint, highs, variable, variables};
 use meshwright::cost::by_stage::LayerOption;
 use meshwright::cost::{Costs, Stager};
@@ -196,7 +196,7 @@ impl<'a> Assignment<'a> {
 /// Random models of one to three kinds of layer on random counts of stages, with ceilings from ample to too small.
 #[test]
 fn dynamic_programs_equal_highs() {
-    let mut numbers = Numbers(11);
+    let mut numbers = SplitMix::new(11);
     let (mut equal, mut none, mut recomputed) = (0, 0, 0);
     for round in 0..60 {
         let (model, kinds) =

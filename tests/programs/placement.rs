@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::random::{Numbers, Spec, spec};
+use crate::random::{Spec, SplitMix, spec};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::{Cluster, Level};
 use meshwright::collective::{Axis, Dispatch, Fabric, Group, Seats, units};
@@ -114,7 +114,7 @@ fn least(grid: &Grid, extra: &[Vec<f64>]) -> (f64, usize) {
 /// The program against every placement there is, at random costs and at the model's own.
 #[test]
 fn the_program_finds_what_enumeration_finds() {
-    let mut numbers = Numbers(7);
+    let mut numbers = SplitMix::new(7);
     for (problem, text) in questions() {
         let plan = plan(&problem, text);
         let costs = Costs::new(&problem);

@@ -11,6 +11,8 @@ use meshwright::space::{self, Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
+pub use meshwright_planner::split_mix::SplitMix;
+
 /// Where a problem comes from: names of the catalogue, and what is set.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -24,6 +26,7 @@ pub struct Spec {
     pub format: Format,
 }
 
+/// Problem with full training in bf16 and nothing set.
 pub const fn spec(
     model: &'static str,
     cluster: &'static str,
@@ -36,6 +39,7 @@ pub const fn spec(
 }
 
 impl Spec {
+    /// The problem with one figure of the catalogue set, such as `cluster.gpus=64`.
     pub fn set(&self, item: impl Into<String>) -> Self {
         let mut changed = self.clone();
         changed.sets.push(item.into());
@@ -97,22 +101,9 @@ pub fn specs() -> Vec<Spec> {
     specs
 }
 
-/// Numbers without a seed from outside (SplitMix64): the same plans on every run.
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-}
-
 /// A legal plan of a shape, large or not; none where the picks do not go together.
-pub fn plan_of(costs: &Costs, space: &Space, shape: &Plan, numbers: &mut Numbers) -> Option<Plan> {
-    fn pick<T: Copy>(list: &[T], numbers: &mut Numbers) -> Option<T> {
+pub fn plan_of(costs: &Costs, space: &Space, shape: &Plan, numbers: &mut SplitMix) -> Option<Plan> {
+    fn pick<T: Copy>(list: &[T], numbers: &mut SplitMix) -> Option<T> {
         (!list.is_empty()).then(|| list[numbers.below(list.len())])
     }
     let layout = pick(&space.layouts(shape), numbers)?;
@@ -131,7 +122,7 @@ pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
     let (costs, restrictions) = (Costs::new(problem), Restrictions::default());
     let space = Space::new(&costs, &restrictions);
     let shapes = space.shapes();
-    let mut numbers = Numbers(seed);
+    let mut numbers = SplitMix::new(seed);
     let mut plans = Vec::new();
     let mut tries = 0;
     while plans.len() < count {
@@ -143,8 +134,8 @@ pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
     plans
 }
 
-/// Other layers on the first, the last, or both ranks; legal where the model's layers allow it.
-pub fn ends(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
+/// Split with another number of layers on the first, the last, or both ranks; legal where the model's layers allow it.
+pub fn split_with_ends(costs: &Costs, plan: &Plan, numbers: &mut SplitMix) -> LayerSplit {
     let (layers, pp, v) = (costs.problem.model().layers(), plan.layout.pp, plan.schedule.virtual_stages());
     let each = v * (1 + numbers.below((layers / pp / v).max(1) as usize) as u32);
     match numbers.below(3) {
@@ -158,8 +149,9 @@ pub fn ends(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
     }
 }
 
-/// Layers moved between the chunks of an even split; multi-token prediction on the last that holds any, or with the loss.
-pub fn spelled_out(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
+/// Even split with a few layers moved between its chunks; multi-token prediction is on the last chunk that holds any layer, or
+/// with the loss.
+pub fn listed_split(costs: &Costs, plan: &Plan, numbers: &mut SplitMix) -> LayerSplit {
     let model = costs.problem.model();
     let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
     let mut layers = meshwright::split::layers::even(model.layers(), chunks as u32);
@@ -178,7 +170,7 @@ pub fn spelled_out(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSp
 }
 
 /// A legal plan with the choices that most searches leave alone: shard groups, offload, splits, blocks of layers, dispatchers.
-pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Plan> {
+pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut SplitMix) -> Option<Plan> {
     use meshwright::plan::{Modules, Offload, Recompute, ZeroStage};
     use meshwright::stack::Dispatcher;
     let mut plan = plan.clone();
@@ -194,8 +186,8 @@ pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Pl
     plan.dispatcher = [Dispatcher::AllToAll, Dispatcher::DeepEp][numbers.below(2)];
     plan.split = match numbers.below(6) {
         0 | 1 => LayerSplit::CostBalanced,
-        2 if plan.layout.pp > 1 => ends(costs, &plan, numbers),
-        3 | 4 if plan.layout.pp > 1 => spelled_out(costs, &plan, numbers),
+        2 if plan.layout.pp > 1 => split_with_ends(costs, &plan, numbers),
+        3 | 4 if plan.layout.pp > 1 => listed_split(costs, &plan, numbers),
         _ => LayerSplit::Even,
     };
     plan.sequence_parallel = plan.layout.tp > 1 && (costs.problem.model().is_moe() || numbers.below(3) > 0);
@@ -219,8 +211,8 @@ pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Pl
     found.is_empty().then_some(plan)
 }
 
-/// Runs `law` on `wanted` random plans of all problems: every schedule, recomputation, sharding, split and offload that is legal. The
-/// number of plans.
+/// Runs `law` on at least `wanted` random plans of all problems, with every schedule, recomputation, sharding, split and offload
+/// that is legal; returns the number of plans.
 pub fn for_wide_plans(wanted: usize, seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
     let specs = specs();
     let each = wanted.div_ceil(specs.len());
@@ -230,7 +222,7 @@ pub fn for_wide_plans(wanted: usize, seed: u64, law: impl Fn(&Costs, &Plan)) -> 
         let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
         let space = Space::new(&costs, &restrictions);
         let shapes = space.shapes();
-        let mut numbers = Numbers(seed + index as u64);
+        let mut numbers = SplitMix::new(seed + index as u64);
         let (mut found, mut tries) = (0, 0);
         while found < each {
             tries += 1;

@@ -1,7 +1,7 @@
 //! Refined stages of small models against enumeration.
 
 use super::check;
-use crate::random::{Numbers, spec};
+use crate::random::{SplitMix, spec};
 use meshwright::cost::{Costs, Footprint, Stager};
 use meshwright::plan::{Modules, Plan, Recompute};
 use meshwright::problem::Problem;
@@ -154,7 +154,7 @@ const SCHEDULES: [&str; 10] = [
 /// "optimal" is.
 #[test]
 fn small_cases_equal_brute_force() {
-    let mut numbers = Numbers(5);
+    let mut numbers = SplitMix::new(5);
     let (mut feasible, mut infeasible, mut optimal, mut found_alone, mut worst) = (0, 0, 0, 0, 0.0_f64);
     for (model, layers, gpus) in
         [("llama3-8b", "d*5", 2), ("llama3-8b", "d*4", 4), ("gemma3-27b", "l*2 g l", 2), ("deepseek-v2", "d m*3", 2)]
