@@ -12,7 +12,7 @@ use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
-/// Limit on the work of all descents of a plan, in stages of dependency paths: the same on every machine, unlike a time.
+/// Limit on the work of all descents of a plan, in stages of dependency paths: the same on every machine, as a time would not be.
 const MOST_WORK: usize = 60_000_000;
 /// Share by which a neighbour must be faster to be taken: less is rounding.
 const FASTER: f64 = 1e-9;
