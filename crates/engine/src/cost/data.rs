@@ -118,6 +118,17 @@ fn backward_run(plan: &Plan, micro_batches: f64) -> f64 {
     run.min(micro_batches).max(1.0)
 }
 
+/// Mean work of ranks, each with the number of identical ones: that of every rank of a bidirectional pipeline, which holds a stage from
+/// each end.
+pub(super) fn mean_of_ranks<'w>(ranks: impl Iterator<Item = (&'w Work, f64)> + Clone) -> Work {
+    let all: f64 = ranks.clone().map(|(_, times)| times).sum();
+    let mut mean = Work::default();
+    for (work, times) in ranks {
+        mean.add(work, times / all);
+    }
+    mean
+}
+
 /// Parts of a forward and backward pair, by FLOPs: one is forward, two are backward. Source: specification §1.3.
 const PARTS: f64 = 3.0;
 
@@ -191,8 +202,8 @@ impl Costs<'_> {
         number.max(1.0)
     }
 
-    /// Windows that hide the exchange at the ends of the step. Under interleaving, the gradients of earlier chunks are complete
-    /// before those of later ones:
+    /// Windows that hide the exchange at the ends of the step, from the longest passes of the ranks; each rank comes with the number
+    /// of identical ranks. Under interleaving, the gradients of earlier chunks are complete before those of later ones:
     ///
     /// ```text
     /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
@@ -200,13 +211,17 @@ impl Costs<'_> {
     pub(super) fn dp_windows<'w>(
         &self,
         plan: &Plan,
-        ranks: impl Iterator<Item = &'w Work>,
+        ranks: impl Iterator<Item = (&'w Work, f64)> + Clone,
         micro_batches: f64,
     ) -> Windows {
-        let (forward, backward) = ranks.fold((Seconds::ZERO, Seconds::ZERO), |longest, work| {
-            let (forward, backward) = self.elapsed(plan, work);
-            (longest.0.max(forward), longest.1.max(backward))
-        });
+        let (forward, backward) = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
+            self.elapsed(plan, &mean_of_ranks(ranks))
+        } else {
+            ranks.fold((Seconds::ZERO, Seconds::ZERO), |longest, (work, _)| {
+                let (forward, backward) = self.elapsed(plan, work);
+                (longest.0.max(forward), longest.1.max(backward))
+            })
+        };
         let v = f64::from(plan.schedule.virtual_stages());
         let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
         let wide = if chunked && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {

@@ -1,7 +1,7 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
 use super::costs::Costs;
-use super::data::{Exchange, RankParameters, Windows};
+use super::data::{Exchange, RankParameters, Windows, mean_of_ranks};
 use super::groups;
 use super::overlap::overlap;
 use super::step::StepTime;
@@ -114,12 +114,7 @@ impl Costs<'_> {
             Self::flushed(plan, ranks.clone(), micro_batches)
         };
         let slow_down = self.slow_down(plan.layout.world_size());
-        Flow {
-            busy,
-            windows: self.dp_windows(plan, ranks.map(|(work, _)| work), micro_batches),
-            micro_batches,
-            slow_down,
-        }
+        Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches, slow_down }
     }
 
     /// Time at the two ends of a step, before the windows of its flow hide any; `update` = on the device and on the host.
@@ -214,13 +209,10 @@ impl Costs<'_> {
     fn bidirectional<'w>(
         &self,
         plan: &Plan,
-        ranks: impl Iterator<Item = (&'w Work, f64)>,
+        ranks: impl Iterator<Item = (&'w Work, f64)> + Clone,
         micro_batches: f64,
     ) -> StepTime {
-        let mut mean = Work::default();
-        for (work, times) in ranks {
-            mean.add(work, times / f64::from(plan.layout.pp));
-        }
+        let mean = mean_of_ranks(ranks);
         let (pair, busy) = (self.pair(plan, &mean), mean.forward() + mean.backward());
         let (unpaired, waiting) = dual_pipe(plan.schedule, plan.layout.pp, micro_batches, pair, mean.alone());
         let share = unpaired / micro_batches;

@@ -155,7 +155,7 @@ impl Costs<'_> {
         let updated = parameters.iter().enumerate().map(|(rank, parameters)| (parameters, offload(rank)));
         let update = self.longest_update(plan, updated);
         let edges = self.edges(plan, &heaviest(parameters), update);
-        let windows = self.dp_windows(plan, works.iter(), m);
+        let windows = self.dp_windows(plan, works.iter().map(|work| (work, 1.0)), m);
         (self.exposed_exchange(plan, plan.zero, edges.exchange, &windows, m) + edges.tied, update)
     }
 
