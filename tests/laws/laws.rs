@@ -15,7 +15,7 @@ use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
 use meshwright::search::{SearchOptions, search};
 use meshwright::space::{Restrictions, Space, least_memory, least_states, plain_plan};
-use meshwright::units::{Bytes, Seconds};
+use meshwright::units::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -143,31 +143,22 @@ fn fills_with_weight_gradients(plan: &Plan) -> bool {
     }
 }
 
-/// The time that a better machine must not lengthen: all of it.
+/// Whether a step is no slower than another.
 ///
-/// But where the host bounds F and B (they stay) and the GEMMs of W get shorter, a bubble filled with W grows, and with it
-/// what stragglers add: the documented form of the zero-bubble schedules says so, by some 1e-5 of the step. For them the
-/// law is that of all other terms.
-fn lawful_time(evaluation: &Evaluation) -> f64 {
-    let step = &evaluation.step;
-    let filled = if fills_with_weight_gradients(&evaluation.plan) && evaluation.plan.zero != ZeroStage::Three {
-        step.pipeline_bubble + step.stragglers
-    } else {
-        Seconds::ZERO
-    };
-    (step.total() - filled).get()
+/// Where the host bounds F and B (they stay) and the GEMMs of W get shorter, a bubble filled with W grows, and with it what stragglers
+/// add: the documented form of the zero-bubble schedules says so, by some 1e-5 of the step. For them it is enough that all other terms
+/// are no longer.
+fn is_no_slower(is: &Evaluation, was: &Evaluation) -> bool {
+    let unfilled = |of: &Evaluation| (of.step.total() - of.step.pipeline_bubble - of.step.stragglers).get();
+    let is_filled = fills_with_weight_gradients(&was.plan) && was.plan.zero != ZeroStage::Three;
+    at_most(is.step.total().get(), was.step.total().get()) || (is_filled && at_most(unfilled(is), unfilled(was)))
 }
 
 fn never_slower(spec: &Spec, before: &Problem, after: &Problem, plans: &[Plan], what: &str) {
     let (slow, fast) = (Costs::new(before), Costs::new(after));
     for plan in plans {
         let (was, is) = (slow.evaluate(plan), fast.evaluate(plan));
-        assert!(
-            at_most(lawful_time(&is), lawful_time(&was)),
-            "{spec:?} {plan}: {what} takes {:?} instead of {:?}",
-            is.step,
-            was.step
-        );
+        assert!(is_no_slower(&is, &was), "{spec:?} {plan}: {what} takes {:?} instead of {:?}", is.step, was.step);
         assert_eq!(is.footprint, was.footprint);
     }
 }
