@@ -14,6 +14,7 @@ use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
+use crate::schedule::peaks::fullest_of;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
@@ -150,23 +151,19 @@ impl Costs<'_> {
         classes: &[Range<u32>],
         kept: &[Bytes],
     ) -> Vec<(u32, Bytes)> {
-        let fuller = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
-        let most = |class: &Range<u32>, of_rank: &dyn Fn(u32) -> Bytes| {
-            let all = class.clone().map(|rank| (rank, of_rank(rank)));
-            all.reduce(fuller).expect("a class has a rank")
-        };
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
         let pp = plan.layout.pp;
         if self.splits_unknown || !plan.schedule.peaks_by_chunk(pp) {
             let ranks = self.resident_layers(plan, counts);
-            let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
+            let fuller = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
                 let (first, layers) = (class.start, ranks.at(class.start));
                 let bytes = of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
-                most(class, &|rank| bytes * in_flight(rank))
+                let all = class.clone().map(|rank| (rank, bytes * in_flight(plan.schedule, rank, pp, micro_batches)));
+                all.reduce(fuller).expect("a class has a rank")
             };
             return classes.iter().map(of_class).collect();
         }
@@ -175,7 +172,7 @@ impl Costs<'_> {
             runs.push((chunks, of(layers) - freed(layers, 1.0)));
         }
         let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
-        classes.iter().map(|class| most(class, &|rank| peaks[rank as usize].bytes(&runs))).collect()
+        classes.iter().map(|class| fullest_of(&peaks[class.start as usize..class.end as usize], &runs)).collect()
     }
 
     /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer

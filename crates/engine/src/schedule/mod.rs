@@ -145,6 +145,12 @@ impl Schedule {
         (0..number).map(move |place| first + place * step)
     }
 
+    /// The middle one of the chunks of a rank, in model order.
+    pub(crate) fn middle_held(self, rank: u32, pp: u32) -> u32 {
+        let (first, step, number) = self.spacing(rank, pp);
+        first + number / 2 * step
+    }
+
     /// Function that counts the chunks of a rank before a chunk.
     pub(crate) fn held_before(self, rank: u32, pp: u32) -> impl Fn(u32) -> u32 + Copy {
         let (first, step, number) = self.spacing(rank, pp);

@@ -85,30 +85,25 @@ impl Peak {
     /// with the same. Most stages have the same: the difference of the others is added. A moment at which each of those is at
     /// its extreme has the most.
     pub fn bytes(&self, runs: &[(Range<u32>, Bytes)]) -> Bytes {
-        let held_before = self.schedule.held_before(self.rank, self.pp);
-        let middle = held_before(u32::MAX) / 2;
-        // Places of the rank's own virtual stages in each run that has any.
-        let own = || {
-            let mut from = 0;
-            let places = move |(chunks, bytes): &(Range<u32>, Bytes)| {
-                let places = from..held_before(chunks.end);
-                from = places.end;
-                (places, *bytes)
-            };
-            runs.iter().map(places).filter(|(places, _)| !places.is_empty())
-        };
-        let usual = own().find(|(places, _)| places.contains(&middle)).map_or(Bytes::ZERO, |(_, bytes)| bytes);
-        if own().all(|(_, bytes)| bytes == usual) {
+        let Self { schedule, pp, rank, .. } = *self;
+        let (middle, held_before) = (schedule.middle_held(rank, pp), schedule.held_before(rank, pp));
+        let usual = runs.iter().find(|(chunks, _)| middle < chunks.end).map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+        // Places of the rank's own virtual stages with other bytes.
+        let mut others: SmallVec<[(Range<u32>, Bytes); 4]> = SmallVec::new();
+        for (chunks, bytes) in runs.iter().filter(|(_, bytes)| *bytes != usual) {
+            let places = held_before(chunks.start)..held_before(chunks.end);
+            if !places.is_empty() {
+                others.push((places, *bytes - usual));
+            }
+        }
+        if others.is_empty() {
             return usual * self.most;
         }
         let Moments { totals, of_chunks, .. } = self.known();
-        let mut others: SmallVec<[(Bytes, &OfChunk); 4]> = SmallVec::new();
-        for (places, bytes) in own().filter(|(_, bytes)| *bytes != usual) {
-            let chunks = &of_chunks[places.start as usize..places.end as usize];
-            others.extend(chunks.iter().map(|chunk| (bytes - usual, chunk)));
-        }
         let sum = |total: f64, micro_batches: &dyn Fn(Bytes, &OfChunk) -> f64| {
-            others.iter().fold(usual * total, |sum, (bytes, chunk)| sum + *bytes * micro_batches(*bytes, chunk))
+            let chunks = |places: &Range<u32>| of_chunks[places.start as usize..places.end as usize].iter();
+            let each = others.iter().flat_map(|(places, bytes)| chunks(places).map(|chunk| (*bytes, chunk)));
+            each.fold(usual * total, |sum, (bytes, chunk)| sum + bytes * micro_batches(bytes, chunk))
         };
         let bound = sum(self.most, &|bytes, chunk| if bytes > Bytes::ZERO { chunk.most } else { chunk.fewest });
         let mut most = Bytes::ZERO;
@@ -120,6 +115,17 @@ impl Peak {
         }
         most
     }
+}
+
+/// Rank with the most bytes among neighbours, the first of several, and those bytes; `runs` as for [`Peak::bytes`]. The moments of a
+/// rank are not visited where it would not exceed those before it with the largest stage at all its places.
+pub(crate) fn fullest_of(ranks: &[Peak], runs: &[(Range<u32>, Bytes)]) -> (u32, Bytes) {
+    let largest = runs.iter().fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes));
+    let (first, others) = ranks.split_first().expect("a class has a rank");
+    others.iter().fold((first.rank, first.bytes(runs)), |most, peak| {
+        let bytes = if largest * peak.most > most.1 { peak.bytes(runs) } else { most.1 };
+        if bytes > most.1 { (peak.rank, bytes) } else { most }
+    })
 }
 
 /// Peaks of every rank, by schedule, ranks and micro-batches.
@@ -166,6 +172,33 @@ mod tests {
                     let peak = Peak::new(schedule, pp, rank, m);
                     assert_eq!(peak.most.to_bits(), most.to_bits(), "{schedule:?} {pp} {m} {rank}");
                     assert_eq!(peak.moments(), moments);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_fullest_rank_is_the_fullest_of_all_moments() {
+        let mut next = crate::schedule::random(1, 0.5);
+        let interleaved = [2, 5, 16].map(|virtual_stages| Schedule::Interleaved { virtual_stages });
+        for (schedule, pp) in itertools::iproduct!(interleaved.into_iter().chain(EVERY), [2, 4, 6, 8]) {
+            let peaks: Vec<Peak> = (0..pp).map(|rank| Peak::new(schedule, pp, rank, f64::from(4 * pp))).collect();
+            let chunks = pp * schedule.virtual_stages();
+            for (first, last) in itertools::iproduct!([0, 1, chunks / 2], [1, 2, chunks / 4]) {
+                let bytes = [0, first, first.max(chunks - last), chunks].map(|chunk| (chunk, Bytes::gib(next())));
+                let runs = bytes.windows(2).map(|ends| (ends[0].0..ends[1].0, ends[0].1));
+                let runs: Vec<_> = runs.filter(|(chunks, _)| !chunks.is_empty()).collect();
+                let of_chunk = |chunk: u32| runs.iter().find(|(chunks, _)| chunks.contains(&chunk)).expect("a run").1;
+                for peak in &peaks {
+                    let held: Vec<Bytes> = schedule.held(peak.rank, pp).map(of_chunk).collect();
+                    let sum = |moment: &Vec<f64>| moment.iter().zip(&held).map(|(times, bytes)| *bytes * *times).sum();
+                    let most = peak.moments().iter().map(sum).fold(Bytes::ZERO, Bytes::max);
+                    assert!((peak.bytes(&runs) / most - 1.0).abs() < 1e-12, "{schedule:?} {pp} {}", peak.rank);
+                }
+                for from in 0..peaks.len() {
+                    let ranks = peaks[from..].iter().map(|peak| (peak.rank, peak.bytes(&runs)));
+                    let fullest = ranks.reduce(|a, b| if b.1 > a.1 { b } else { a });
+                    assert_eq!(Some(fullest_of(&peaks[from..], &runs)), fullest, "{schedule:?} {pp} {from}");
                 }
             }
         }
