@@ -27,39 +27,29 @@ impl Costs<'_> {
     /// Stages of a plan; `with_chunks` counts each virtual stage too.
     pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
         let pp = plan.layout.pp;
-        let mut counts = self.without_layers(plan);
         let by_chunk = with_chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
         if self.parameters.len() == 1 && plan.split == LayerSplit::Even {
-            counts.ranks = self.even_ranks(plan);
-            if by_chunk {
-                counts.chunks = self.even_chunks(plan);
-            }
-            return counts;
+            let chunks = if by_chunk { self.even_chunks(plan) } else { Runs::default() };
+            return self.with_layers(plan, self.even_ranks(plan), chunks);
         }
         let layers = self.split_layers(plan, self.head_weight(plan, shape));
-        counts.ranks = self.counted(plan, &layers, pp, plan.schedule.ranks(pp));
-        if by_chunk {
-            counts.chunks = self.counted_by_chunk(plan, &layers);
-        }
-        counts
+        let chunks = if by_chunk { self.counted_by_chunk(plan, &layers) } else { Runs::default() };
+        self.with_layers(plan, self.counted(plan, &layers, pp, plan.schedule.ranks(pp)), chunks)
     }
 
     /// Stages of a plan with given numbers of decoder layers on each virtual stage.
     pub(super) fn counts_of(&self, plan: &Plan, layers: &[u32]) -> StageCounts {
-        StageCounts {
-            ranks: self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp)),
-            chunks: self.counted_by_chunk(plan, layers),
-            ..self.without_layers(plan)
-        }
+        let ranks = self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp));
+        self.with_layers(plan, ranks, self.counted_by_chunk(plan, layers))
     }
 
-    /// Counts of a plan with its choices and the place of its multi-token prediction, but no layers.
-    fn without_layers(&self, plan: &Plan) -> StageCounts {
+    /// Counts of a plan with its choices, these layers on its ranks and virtual stages, and the place of its multi-token prediction.
+    fn with_layers(&self, plan: &Plan, ranks: Runs, chunks: Runs) -> StageCounts {
         let model = self.problem.model();
         StageCounts {
             choices: self.choices(plan),
-            ranks: Runs::default(),
-            chunks: Runs::default(),
+            ranks,
+            chunks,
             mtp_chunk: Self::mtp_chunk(plan),
             mtp: model.mtp_depth,
             mtp_choice: (model.mtp_depth > 0).then(|| model.last_kind()),
