@@ -150,7 +150,7 @@ impl Costs<'_> {
         counts: &StageCounts,
         classes: &[Range<u32>],
         kept: &[Bytes],
-    ) -> Vec<(u32, Bytes)> {
+    ) -> SmallVec<[(u32, Bytes); 4]> {
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
