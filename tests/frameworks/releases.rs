@@ -108,7 +108,7 @@ fn what_a_stack_says_its_release_lacks_is_refused() {
             None => assert_eq!(found, None, "{stack} {text}"),
             Some(start) => {
                 let found = found.unwrap_or_else(|| panic!("{stack} has {text}"));
-                assert!(found.to_string().starts_with(start), "{stack} {text}: {found}");
+                assert!(found.starts_with(start), "{stack} {text}: {found}");
                 let said = release_refusal(&problem, &plan).unwrap();
                 assert!(said.contains(" cannot run ") && said.contains(start), "{said}");
             }

@@ -77,6 +77,7 @@ impl StageCounts {
         for (ranks, _) in self.ranks.iter() {
             let mut start = ranks.start;
             while start < ranks.end {
+                // A class ends before each rank that is set apart, and behind it.
                 let mut end = ranks.end;
                 for rank in apart {
                     let cut = if rank > start { rank } else { rank + 1 };

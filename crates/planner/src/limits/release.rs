@@ -1,6 +1,5 @@
 //! Limits of a stack's release: the values of a plan's keys that it has, as the stack's file states them.
 
-use super::obstacle::Obstacle;
 use super::rule::{Rule, Value};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -18,16 +17,15 @@ pub(crate) fn check(stack: &Stack) -> Result<(), String> {
         .try_for_each(|limit| Rule::parse(&limit.values).map(|_| ()).map_err(|why| format!("limits: {why}")))
 }
 
-/// First limit of the stack's release that a plan does not keep to, as an obstacle.
-pub fn release_obstacle(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+/// First setting of a plan that the release of the problem's stack lacks, with the reason.
+pub fn release_obstacle(problem: &Problem, plan: &Plan) -> Option<String> {
     let limits = &problem.stack().limits;
     let text = if limits.is_empty() { return None } else { plan.to_string() };
-    let settings = || text.split_whitespace().filter_map(|item| Some((item, item.split_once('=')?)));
     limits.iter().find_map(|limit| {
         let rule = Rule::parse(&limit.values).ok()?;
-        let lacks = |(key, value): (&str, &str)| key == rule.key && !rule.matches(typed(value));
-        let (setting, _) = settings().find(|(_, pair)| lacks(*pair))?;
-        Some(Obstacle::of_model(setting, limit.why.clone()))
+        let mut settings = text.split_whitespace().filter_map(|item| item.split_once('='));
+        let (key, value) = settings.find(|(key, value)| *key == rule.key && !rule.matches(typed(value)))?;
+        Some(format!("{key}={value}: {}", limit.why))
     })
 }
 
