@@ -22,8 +22,8 @@ pub struct Args {
     framework: String,
     #[command(flatten)]
     problem: Asked,
-    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
-    #[arg(long, value_name = "PLAN", required_unless_present_any = ["from", "top"])]
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan --for FRAMEWORK` recommends].
+    #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Document of `plan --format json` or `explain --format json` to read model, cluster, workload and plan from.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
@@ -84,10 +84,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return put_best(args, top, folder);
     }
     let (problem, plan) = match (&args.from, &args.problem.0, &args.plan) {
-        (Some(path), None, _) => earlier(path, args.rank)?,
+        (Some(path), None, _) => {
+            let (problem, plan) = earlier(path, args.rank)?;
+            (problem, Some(plan))
+        }
         (Some(_), Some(_), _) => bail!("--from gives the model and the cluster; leave them out"),
-        (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
-        (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
+        (None, Some(problem), plan) => (problem.clone(), plan.clone()),
+        (None, None, _) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
     let answer = question(args, problem, plan).answer().map_err(anyhow::Error::from);
     // what a document asks is wrong in the document
@@ -95,8 +98,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     files_or_talk(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
 }
 
-/// Question of the files of one plan.
-fn question(args: &Args, problem: Question, plan: String) -> EmitQuestion {
+/// Question of the files of one plan; none for the recommended one.
+fn question(args: &Args, problem: Question, plan: Option<String>) -> EmitQuestion {
     EmitQuestion {
         framework: args.framework.clone(),
         problem,
@@ -123,7 +126,7 @@ fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
     };
     let (mut folders, mut first) = (Vec::new(), None);
     for (at, (problem, plan)) in asked.into_iter().enumerate() {
-        let question = question(args, problem, plan);
+        let question = question(args, problem, Some(plan));
         let Some(files) = files_or_talk(question.answer()?) else { continue };
         let folder = folder_of(at + 1);
         written(&out.join(&folder), &files, existing)?;

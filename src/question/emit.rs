@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::answer::PlanQuestion;
+use super::answer::{PlanAnswer, PlanQuestion};
 use super::error::QuestionError;
 use super::noted::Noted;
 use super::options::Question;
-use super::plan::PlanOptions;
+use super::plan::{PLANS_SHOWN, PlanOptions};
 use super::pooled;
 use super::subject::Subject;
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -30,8 +30,9 @@ pub struct EmitQuestion {
     pub framework: String,
     /// Model, cluster, workload and stack.
     pub problem: Question,
-    /// Plan as text; dp follows from the cluster.
-    pub plan: String,
+    /// Plan as text, whose dp follows from the cluster; none for the recommended plan of those that the framework runs.
+    #[serde(default)]
+    pub plan: Option<String>,
     /// Whether to optimise the layers of every stage first.
     #[serde(default)]
     pub refine: bool,
@@ -183,6 +184,13 @@ pub fn best_plans(
     problem: &Question,
     top: u32,
 ) -> Result<Noted<Vec<String>>, QuestionError> {
+    let Noted { value: answer, notes } = ranking(framework, problem, top)?;
+    let plans = answer.found.ranking.evaluations.iter().map(|evaluation| evaluation.plan.to_string());
+    Ok(Noted { value: plans.collect(), notes })
+}
+
+/// Answer of `plan --for FRAMEWORK --top N`.
+fn ranking(framework: &'static Framework, problem: &Question, top: u32) -> Result<Noted<PlanAnswer>, QuestionError> {
     let (unlimited, risk) = problem.split_risk()?;
     let Noted { value, mut notes } = unlimited.subject(Some(framework))?;
     let Subject::Cluster(subject) = value else {
@@ -192,8 +200,7 @@ pub fn best_plans(
     let question = PlanQuestion { problem: problem.clone(), plans };
     let answer = question.solve(*subject, Some(framework), risk, &|_, _| ControlFlow::Continue(()))?;
     notes.extend(answer.notes);
-    let plans = answer.value.found.ranking.evaluations.iter().map(|evaluation| evaluation.plan.to_string());
-    Ok(Noted { value: plans.collect(), notes })
+    Ok(Noted { value: answer.value, notes })
 }
 
 impl EmitQuestion {
@@ -225,20 +232,23 @@ impl EmitQuestion {
             )),
             Subject::Pools(pooled) => {
                 let recipe = self.problem.recipe_name(&pooled.joined()[0]);
-                let value = pooled::mixtures(&pooled, Some(&self.plan), &|_, _| ControlFlow::Continue(()))?.and_then(
-                    |answer| {
+                let value = pooled::mixtures(&pooled, self.plan.as_deref(), &|_, _| ControlFlow::Continue(()))?
+                    .and_then(|answer| {
                         let (files, note) =
                             pooled::files(framework, &pooled, &answer.mixtures, (&recipe, options.release))
                                 .map_err(|why| vec![why])?;
                         notes.extend(note);
                         Ok(files)
-                    },
-                );
+                    });
                 Ok(Noted { value, notes })
             }
             Subject::Cluster(problem) => {
-                let plan =
-                    parse_plan(&self.plan, &problem).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+                let Noted { value: plan, notes: of_plan } = self.plan_on(framework, &problem)?;
+                notes.extend(of_plan);
+                let plan = match plan {
+                    Ok(plan) => plan,
+                    Err(reasons) => return Ok(Noted { value: Err(reasons), notes }),
+                };
                 let costs = Costs::new(&problem);
                 let mut rejections = Vec::new();
                 illegal(&costs, &plan, &mut rejections);
@@ -250,5 +260,33 @@ impl EmitQuestion {
                 Ok(Noted { value: files.value, notes })
             }
         }
+    }
+
+    /// The named plan, or the recommended one of those that the framework runs; the reasons where none runs.
+    fn plan_on(
+        &self,
+        framework: &'static Framework,
+        problem: &Problem,
+    ) -> Result<Noted<Result<Plan, Vec<String>>>, QuestionError> {
+        if let Some(text) = &self.plan {
+            let plan = parse_plan(text, problem).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+            return Ok(Noted { value: Ok(plan), notes: Vec::new() });
+        }
+        let obstacles = framework.limits.problem_obstacles(problem);
+        if !obstacles.is_empty() {
+            let reasons = obstacles.iter().map(|obstacle| format!("{framework} cannot run this: {obstacle}"));
+            return Ok(Noted { value: Err(reasons.collect()), notes: Vec::new() });
+        }
+        let answer = ranking(framework, &self.problem, PLANS_SHOWN)?.value;
+        Ok(match answer.found.best() {
+            Some(best) => Noted {
+                notes: vec![format!("the recommended plan: --plan \"{}\"", best.plan)],
+                value: Ok(best.plan.clone()),
+            },
+            None => Noted {
+                value: Err(vec![format!("no plan runs: `plan --for {}` says why", framework.name())]),
+                notes: Vec::new(),
+            },
+        })
     }
 }

@@ -19,7 +19,7 @@ use meshwright_planner::catalog;
 use meshwright_planner::space::Restrictions;
 
 /// Plans that an answer names where the user does not say how many.
-const PLANS_SHOWN: u32 = 5;
+pub(super) const PLANS_SHOWN: u32 = 5;
 
 /// Space and objective of `plan`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

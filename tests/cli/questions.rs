@@ -39,6 +39,28 @@ fn a_document_is_what_the_command_line_prints() {
     }
 }
 
+/// `emit` without a plan writes what `plan --for` of the same framework recommends, and names it.
+#[test]
+fn files_without_a_named_plan_are_those_of_the_recommended_one() {
+    let best: serde_json::Value =
+        serde_json::from_str(&printed("plan llama3-70b dgx-h100-64 --for torchtitan --format json")).unwrap();
+    let rank = usize::try_from(best["recommended"]["rank"].as_u64().unwrap()).unwrap();
+    let recommended = best["plans"][rank - 1]["plan"].as_str().unwrap();
+    let emit = |more: &[&str]| {
+        let args = ["emit", "torchtitan", "llama3-70b", "dgx-h100-64"];
+        Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).args(more).output().unwrap()
+    };
+    let (unnamed, named) = (emit(&[]), emit(&["--plan", recommended]));
+    assert_eq!(unnamed.stdout, named.stdout);
+    assert!(unnamed.status.success() && !unnamed.stdout.is_empty());
+    let told = String::from_utf8(unnamed.stderr).unwrap();
+    assert!(told.contains(&format!("the recommended plan: --plan \"{recommended}\"")), "{told}");
+    let args = ["emit", "megatron", "llama3-405b", "dgx-h100-8"];
+    let none = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8(none.stderr).unwrap().contains("no plan runs: `plan --for megatron` says why"));
+}
+
 #[test]
 fn texts_stand_for_files() {
     let config = r#"{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
