@@ -69,6 +69,43 @@ fn routers_score_as_their_model_does() {
     assert_all(&titan, &wanted);
 }
 
+/// Grouped heads have every number of YaRN as a flag of Megatron core 0.19; latent attention has those that differ from the
+/// defaults in Megatron-Bridge's containers alone. A scale of queries beside YaRN is refused.
+#[test]
+fn yarn_reaches_the_files_with_all_its_numbers() {
+    let experts = "dp=512 ep=64 zero=1 mbs=1 recompute=full";
+    let wanted = [
+        "--position-embedding-type yarn",
+        "--rotary-scaling-factor 32.0",
+        "--yarn-original-max-position-embeddings 4096",
+        "--yarn-beta-fast 32.0",
+        "--yarn-beta-slow 1.0",
+        "--mscale 1.0",
+        "--mscale-all-dim 0.0",
+        "--no-yarn-correction-range-round-to-int",
+        "every flag is one of Megatron core 0.19 and later",
+    ];
+    assert_all(&emitted("megatron", "gpt-oss-120b", experts), &wanted);
+    let wanted = [
+        "model.position_embedding_type = \"yarn\"",
+        "model.yarn_rotary_scaling_factor = 32.0",
+        "model.yarn_mscale_all_dim = 0.0",
+        "model.yarn_correction_range_round_to_int = False",
+    ];
+    assert_all(&emitted("bridge", "gpt-oss-120b", experts), &wanted);
+    let latent = "pp=8 dp=64 ep=64 zero=1 mbs=1 recompute=full";
+    let wanted = ["model.rotary_scaling_factor = 32.0", "model.mscale = 1.0", "model.beta_fast = 1.0"];
+    assert_all(&emitted("bridge", "kimi-k2", latent), &wanted);
+    assert!(!emitted("bridge", "deepseek-v3", latent).contains("beta_fast"), "the provider's own");
+    for (config, plan, why) in [
+        ("kimi-k2", latent, "rope_scaling = yarn:"),
+        ("ministral-3-8b", DENSE, "rope_scaling = yarn with llama_4_scaling_beta"),
+    ] {
+        let refused = emitted("megatron", config, plan);
+        assert!(refused.contains(why), "{config}: {refused}");
+    }
+}
+
 /// EXAONE 4 has its norms behind attention and MLP, which a file that is written for norms before them does not say.
 #[test]
 fn norms_behind_the_two_parts_are_named() {

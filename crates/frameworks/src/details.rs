@@ -26,10 +26,11 @@ pub(crate) struct Sayable {
     pub balance_loss: bool,
 }
 
-/// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's other numbers by default; for grouped heads YaRN has flags from 0.19 on.
+/// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's factor and scale of scores as flags, its other numbers by
+/// default; grouped heads have all of them as flags from core 0.19 on.
 ///
-/// Source: [megatron-lm] `training/arguments.py`; `core/models/common/embeddings/rotary_pos_embedding.py` (Llama 3's factors 1 and 4
-/// over 8,192 positions); `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
+/// Source: [megatron-lm] `training/arguments.py`, `training/argument_utils.py`; `core/models/common/embeddings/rotary_pos_embedding.py`
+/// (Llama 3's factors 1 and 4 over 8,192 positions); `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
 pub(crate) const MEGATRON: Sayable = Sayable {
     rotary_share: true,
     scaling: |scaling, latent| match &scaling.kind {
@@ -37,11 +38,8 @@ pub(crate) const MEGATRON: Sayable = Sayable {
         RopeScalingKind::Llama3 { low, high } => {
             !latent && bytes_are(*low, 1.0) && bytes_are(*high, 4.0) && scaling.original_positions == Some(8192)
         }
-        RopeScalingKind::Yarn { beta_fast, beta_slow, .. } => {
-            latent
-                && bytes_are(*beta_fast, 32.0)
-                && bytes_are(*beta_slow, 1.0)
-                && scaling.original_positions == Some(4096)
+        RopeScalingKind::Yarn { .. } => {
+            scaling.original_positions.is_some() && (!latent || has_latent_defaults(scaling))
         }
         RopeScalingKind::Other(_) => false,
     },
@@ -52,6 +50,25 @@ pub(crate) const MEGATRON: Sayable = Sayable {
     raw_sigmoid: false,
     balance_loss: true,
 };
+
+/// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose ramp is rounded.
+///
+/// Source: [megatron-bridge] `models/gpt_provider.py`, `models/mla_provider.py`; [megatron-lm] `MLATransformerConfig`.
+pub(crate) const MEGATRON_BRIDGE: Sayable = Sayable {
+    scaling: |scaling, latent| match &scaling.kind {
+        RopeScalingKind::Yarn { truncate, .. } => scaling.original_positions.is_some() && (!latent || *truncate),
+        RopeScalingKind::Linear | RopeScalingKind::Llama3 { .. } | RopeScalingKind::Other(_) => {
+            (MEGATRON.scaling)(scaling, latent)
+        }
+    },
+    ..MEGATRON
+};
+
+/// Whether YaRN has the numbers that `MLATransformerConfig` of Megatron core has by default.
+pub(crate) fn has_latent_defaults(scaling: &RopeScaling) -> bool {
+    let RopeScalingKind::Yarn { beta_fast, beta_slow, truncate, .. } = scaling.kind else { return false };
+    bytes_are(beta_fast, 32.0) && bytes_are(beta_slow, 1.0) && truncate && scaling.original_positions == Some(4096)
+}
 
 /// Settings of a model that a framework cannot say, by the names that `config.json` has for them.
 pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obstacle> {

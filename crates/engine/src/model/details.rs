@@ -64,6 +64,13 @@ pub struct RopeScaling {
     pub original_positions: Option<u32>,
 }
 
+impl RopeScaling {
+    /// Whether the rule is YaRN.
+    pub const fn is_yarn(&self) -> bool {
+        matches!(self.kind, RopeScalingKind::Yarn { .. })
+    }
+}
+
 /// Rule by which rotary frequencies change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -87,6 +94,8 @@ pub enum RopeScalingKind {
         mscale: Option<f64>,
         /// Factor of the scale of scores in all dimensions; none where the file does not say.
         mscale_all_dim: Option<f64>,
+        /// Whether the bounds of the ramp between the two are rounded to whole dimensions.
+        truncate: bool,
     },
     /// Any other, by its name: `dynamic`, `longrope`.
     Other(String),

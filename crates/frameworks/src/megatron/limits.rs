@@ -4,13 +4,13 @@
 use super::hybrid::{self, Hybrid};
 use super::offload;
 use super::release;
-use crate::details::{self, unsayable};
+use crate::details::{self, Sayable, unsayable};
 use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Attention, Mixer, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Mixer, Norm, QkNorm, RopeScaling, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -28,7 +28,7 @@ pub const LIMITS: Limits = Limits {
     values,
     names_stages: release::lists_stages, // `--pipeline-model-parallel-layout`
     own_split: None,
-    problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),
+    problem: |problem| of_container(problem, &details::MEGATRON).into_iter().chain(no_adapters(problem)).collect(),
     shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute, release::shape],
     plan: &[schedule, prediction_stage, offload::activations, release::plan],
     optimizer_on_host: &[offload::optimizer, release::on_host],
@@ -40,8 +40,9 @@ fn values(problem: &Problem) -> Vec<&'static str> {
     release::values(problem).chain(of_dense).collect()
 }
 
-/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases.
-pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
+/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `sayable` is what the files can say of its
+/// other settings.
+pub(crate) fn of_container(problem: &Problem, sayable: &Sayable) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);
     let sizes = match if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) } {
@@ -78,6 +79,12 @@ pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
         "multi-token prediction with learned positions",
         "it predicts several tokens with rotary ones or none",
     );
+    let stretched = !model.has_mla() && model.details.rope_scaling.as_ref().is_some_and(RopeScaling::is_yarn);
+    refuse(
+        model.mtp_depth > 0 && stretched,
+        "multi-token prediction with YaRN",
+        "it predicts several tokens with plain rotary positions or none",
+    );
     if let SharedMixer::Attention(a) = &sizes.mixer {
         refuse(a.keys_are_values, "keys that serve as values", "keys and values have a projection each");
     }
@@ -85,7 +92,7 @@ pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
         refuse(moe.dense_intermediate > 0, "a dense MLP beside the experts", "it has shared experts only");
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
-    found.extend(unsayable(model, &sizes, &details::MEGATRON));
+    found.extend(unsayable(model, &sizes, sayable));
     found.extend(bf16_units(problem));
     let recipe = scaling::words(problem.workload().format, problem.stack().amax_reduction);
     let unrunnable = recipe.and_then(|(_, recipe)| scaling::unrunnable(&problem.cluster().gpu, recipe));

@@ -4,6 +4,7 @@
 //! `megatron/bridge/training/config.py`, `recipes/common.py`, release 0.6.2.
 
 use super::limits::LIMITS;
+use crate::details::has_latent_defaults;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Python;
@@ -15,6 +16,7 @@ use crate::megatron::emit::{ArgumentGroups, connections, rank_order};
 use crate::rules::bytes_are;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
+use meshwright_engine::model::{Model, RopeScaling, RopeScalingKind};
 use meshwright_engine::stack::AmaxReduction;
 use meshwright_engine::workload::{Adaptation, Half};
 use meshwright_planner::limits::Obstacle;
@@ -22,8 +24,9 @@ use meshwright_planner::limits::Obstacle;
 /// Name of the file.
 const FILE: &str = "megatron_bridge.py";
 
-/// Lines of Python that set a flag: attributes of the container, or none where other code sets it.
-fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
+/// Lines of Python that set a flag: attributes of the container, or none where other code sets it. `latent` for the provider of latent
+/// attention, whose YaRN has attributes of its own.
+fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Python>> {
     let FlagSetting { flag, value } = setting;
     let set = |path: Snippet<Python>| vec![snippet!("{} = {}", path, python(value))];
     let name = || Snippet::name(flag);
@@ -55,6 +58,8 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         "squared-relu" => fixed(&["model.activation_func = squared_relu"]),
         "no-bias-gelu-fusion" => fixed(&["model.bias_activation_fusion = False"]),
         "norm-epsilon" => set(Snippet::fixed("model.layernorm_epsilon")),
+        "rotary-scaling-factor" | "mscale" | "mscale-all-dim" if !latent => set(snippet!("model.yarn_{}", name())),
+        "no-yarn-correction-range-round-to-int" => fixed(&["model.yarn_correction_range_round_to_int = False"]),
         "use-rope-scaling" => fixed(&["model.rope_scaling = True"]),
         "rotary-seq-len-interpolation-factor" => set(Snippet::fixed("model.seq_len_interpolation_factor")),
         "disable-bias-linear" => fixed(&["model.add_bias_linear = False"]),
@@ -92,6 +97,27 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         | "overlap-cpu-optimizer-d2h-h2d" => set(snippet!("optimizer.{}", name())),
         _ => set(snippet!("model.{}", name())),
     }
+}
+
+/// Numbers of latent attention's YaRN that no flag says; none where they are the provider's own.
+fn latent_yarn(model: &Model) -> Vec<Snippet<Python>> {
+    let Some(scaling) = model.details.rope_scaling.as_ref().filter(|_| model.has_mla()) else { return Vec::new() };
+    let RopeScaling {
+        kind: RopeScalingKind::Yarn { beta_fast, beta_slow, .. },
+        original_positions: Some(original),
+        ..
+    } = scaling
+    else {
+        return Vec::new();
+    };
+    if has_latent_defaults(scaling) {
+        return Vec::new();
+    }
+    vec![
+        snippet!("beta_fast = {}", *beta_fast),
+        snippet!("beta_slow = {}", *beta_slow),
+        snippet!("original_max_position_embeddings = {}", *original),
+    ]
 }
 
 fn plain(value: &FlagValue) -> String {
@@ -151,7 +177,8 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
     }
     text.fixed("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
-    let provider = if matches!(sizes.mixer, SharedMixer::Mla(_)) { "MLAModelProvider" } else { "GPTModelProvider" };
+    let latent = matches!(sizes.mixer, SharedMixer::Mla(_));
+    let provider = if latent { "MLAModelProvider" } else { "GPTModelProvider" };
     let model = problem.model();
     text.line(snippet!(
         "    cfg.model = {}(num_layers={}, hidden_size={}, num_attention_heads={})",
@@ -161,13 +188,17 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         sizes.heads()
     ));
     for (_, what, group) in &arguments.groups {
-        let lines: Vec<Snippet<Python>> = group.settings.iter().flat_map(attributes).collect();
+        let lines: Vec<Snippet<Python>> =
+            group.settings.iter().flat_map(|setting| attributes(setting, latent)).collect();
         if !lines.is_empty() {
             text.line(snippet!("\n    # {}", Snippet::fixed(what)));
         }
         for line in lines {
             text.line(snippet!("    cfg.{}", line));
         }
+    }
+    for line in latent_yarn(model) {
+        text.line(snippet!("    cfg.model.{}", line));
     }
     let chunks = plan.schedule.virtual_stages();
     if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {

@@ -2,6 +2,7 @@
 //!
 //! Source: [megatron-bridge] `megatron/bridge/training/config.py` (`ConfigContainer.validate`), release 0.6.2.
 
+use crate::details;
 use crate::megatron;
 use crate::megatron::hybrid::is_hybrid;
 use meshwright_engine::problem::Problem;
@@ -13,7 +14,7 @@ pub const LIMITS: Limits =
     Limits { name: "megatron-bridge", title: "Megatron-Bridge", problem, ..megatron::limits::LIMITS };
 
 fn problem(problem: &Problem) -> Vec<Obstacle> {
-    let mut found = megatron::limits::of_container(problem);
+    let mut found = megatron::limits::of_container(problem, &details::MEGATRON_BRIDGE);
     if is_hybrid(problem.model()) {
         let what = format!("{}: Mamba layers", problem.model().name);
         found.push(Obstacle::of_model(what, "its containers are written for transformers here"));

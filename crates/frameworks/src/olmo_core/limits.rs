@@ -59,9 +59,10 @@ const SAYABLE: Sayable = Sayable {
             !latent && *low >= 1.0 && *high > *low && scaling.original_positions.is_some()
         }
         RopeScalingKind::Linear => !latent,
-        // Its scale of scores follows from the factor, and its betas are whole numbers.
-        RopeScalingKind::Yarn { beta_fast, beta_slow, mscale, mscale_all_dim } => {
+        // Its scale of scores follows from the factor, its betas are whole numbers, and its ramp is rounded.
+        RopeScalingKind::Yarn { beta_fast, beta_slow, mscale, mscale_all_dim, truncate } => {
             !latent
+                && *truncate
                 && beta_fast.fract() == 0.0
                 && beta_slow.fract() == 0.0
                 && mscale.is_none()

@@ -86,7 +86,7 @@ pub(super) fn architecture(
         group.set("position-embedding-type", "none");
         group.set("max-position-embeddings", seq_len);
     } else {
-        positions(sizes, model.learned_positions, seq_len, &mut group);
+        positions(model, sizes, seq_len, &mut group);
         rotary(model, &mut group);
     }
     if !model.dropout {
@@ -162,13 +162,14 @@ fn attention(model: &Model, sizes: &Sizes, group: &mut FlagGroup) {
     }
 }
 
-fn positions(sizes: &Sizes, learned: u32, seq_len: u32, group: &mut FlagGroup) {
-    if learned > 0 {
+fn positions(model: &Model, sizes: &Sizes, seq_len: u32, group: &mut FlagGroup) {
+    if model.learned_positions > 0 {
         group.set("position-embedding-type", "learned_absolute");
-        group.set("max-position-embeddings", learned);
+        group.set("max-position-embeddings", model.learned_positions);
         return;
     }
-    group.set("position-embedding-type", "rope");
+    let stretched = !model.has_mla() && model.details.rope_scaling.as_ref().is_some_and(RopeScaling::is_yarn);
+    group.set("position-embedding-type", if stretched { "yarn" } else { "rope" });
     group.set("max-position-embeddings", seq_len);
     if sizes.rope.contains(&false) {
         let skipped: Vec<u32> = sizes.rope.iter().map(|rope| u32::from(!rope)).collect();
@@ -195,8 +196,27 @@ fn rotary(model: &Model, group: &mut FlagGroup) {
         Some(RopeScaling { kind: RopeScalingKind::Linear, factor, .. }) => {
             group.set("rotary-seq-len-interpolation-factor", *factor);
         }
+        Some(scaling) if !model.has_mla() => yarn(scaling, group),
         Some(_) | None => {}
     }
+}
+
+/// YaRN of grouped heads, every number of it, since not all releases and programs have the same defaults; nothing of another change.
+fn yarn(scaling: &RopeScaling, group: &mut FlagGroup) {
+    let RopeScaling { kind, factor, original_positions } = scaling;
+    let RopeScalingKind::Yarn { beta_fast, beta_slow, mscale, mscale_all_dim, truncate } = kind else { return };
+    group.set("rotary-scaling-factor", real(*factor));
+    if let Some(original) = original_positions {
+        group.set("yarn-original-max-position-embeddings", original);
+    }
+    group.set("yarn-beta-fast", real(*beta_fast));
+    group.set("yarn-beta-slow", real(*beta_slow));
+    // with 1 and 0 the factor of queries and keys is 0.1 ln(factor) + 1, as it is where the model does not say both
+    let (mscale, all_dim) = mscale.zip(*mscale_all_dim).unwrap_or((1.0, 0.0));
+    group.set("mscale", real(mscale));
+    group.set("mscale-all-dim", real(all_dim));
+    let rounds = if *truncate { "yarn-correction-range-round-to-int" } else { "no-yarn-correction-range-round-to-int" };
+    group.on(rounds);
 }
 
 /// A number that Python reads as a float.

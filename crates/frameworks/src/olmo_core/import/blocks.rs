@@ -124,7 +124,8 @@ impl Reader<'_> {
             }
             Some("YaRNRoPEScalingConfig") => {
                 let (beta_fast, beta_slow) = (real("beta_fast", 32.0), real("beta_slow", 1.0));
-                let kind = RopeScalingKind::Yarn { beta_fast, beta_slow, mscale: None, mscale_all_dim: None };
+                let kind =
+                    RopeScalingKind::Yarn { beta_fast, beta_slow, mscale: None, mscale_all_dim: None, truncate: true };
                 Some((kind, 8.0))
             }
             Some("ABFRoPEScalingConfig") => {

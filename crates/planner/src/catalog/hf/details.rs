@@ -197,6 +197,19 @@ fn local_theta(fields: &Fields) -> Result<Option<f64>, HfError> {
     all.part("sliding_attention", "rope_parameters.sliding_attention.")?.real("rope_theta")
 }
 
+/// Numbers beside YaRN's that change queries or keys.
+const BESIDE_YARN: [&str; 2] = ["attention_factor", "llama_4_scaling_beta"];
+
+/// First of these numbers that the object has.
+fn first_given(fields: &Fields, names: &[&'static str]) -> Result<Option<&'static str>, HfError> {
+    for &name in names {
+        if fields.real(name)?.is_some() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 /// The change of the rotary frequencies; none where there is none, or only sections for images.
 fn scaling(rope: &Fields, fields: &Fields) -> Result<Option<RopeScaling>, HfError> {
     let Some(kind) = rope.text("rope_type")?.or(rope.text("type")?) else {
@@ -208,6 +221,7 @@ fn scaling(rope: &Fields, fields: &Fields) -> Result<Option<RopeScaling>, HfErro
             beta_slow: rope.real("beta_slow")?.unwrap_or(1.0),
             mscale: rope.real("mscale")?,
             mscale_all_dim: rope.real("mscale_all_dim")?,
+            truncate: rope.flag("truncate")?.unwrap_or(true),
         })
     };
     let kind = match kind {
@@ -217,7 +231,10 @@ fn scaling(rope: &Fields, fields: &Fields) -> Result<Option<RopeScaling>, HfErro
             low: rope.real("low_freq_factor")?.unwrap_or(1.0),
             high: rope.real("high_freq_factor")?.unwrap_or(4.0),
         },
-        "yarn" => yarn()?,
+        "yarn" => match first_given(rope, &BESIDE_YARN)? {
+            Some(name) => RopeScalingKind::Other(format!("yarn with {name}")),
+            None => yarn()?,
+        },
         other => RopeScalingKind::Other(other.to_owned()),
     };
     let original = rope.given_size(&["original_max_position_embeddings"])?;
