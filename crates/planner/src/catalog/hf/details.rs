@@ -9,6 +9,8 @@ use meshwright_engine::model::{Activation, Details, Mixer, Model, RopeScaling, R
 /// Source: [transformers] `modeling_*.py` of each.
 const SIGMOID: &[&str] = &[
     "afmoe",
+    "bailing_moe",
+    "bailing_moe_v2",
     "deepseek_v3",
     "dots1",
     "exaone_moe",
@@ -27,6 +29,8 @@ const SIGMOID: &[&str] = &[
 /// Source: [transformers] `modeling_*.py` of each.
 const BIASED: &[&str] = &[
     "afmoe",
+    "bailing_moe",
+    "bailing_moe_v2",
     "deepseek_v3",
     "dots1",
     "ernie4_5_moe",
@@ -43,8 +47,16 @@ const BIASED: &[&str] = &[
 /// Families that divide the chosen scores by their sum, whatever the file says.
 ///
 /// Source: [transformers] `modeling_*.py` of each.
-const NORMALIZED: &[&str] =
-    &["ernie4_5_moe", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral"];
+const NORMALIZED: &[&str] = &[
+    "bailing_moe",
+    "bailing_moe_v2",
+    "ernie4_5_moe",
+    "gpt_oss",
+    "granitemoe",
+    "granitemoehybrid",
+    "granitemoeshared",
+    "mixtral",
+];
 
 /// Families whose norms are on the outputs of attention and MLP, before these are added.
 ///

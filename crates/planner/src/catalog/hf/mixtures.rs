@@ -109,6 +109,23 @@ pub fn dots1(fields: &Fields) -> Result<Model, HfError> {
     fine(fields, &frame, attentions, 0)
 }
 
+/// Ling 2.0 of Ant Group: a norm on each head's queries and keys, groups of experts after a dense layer. Ling 1, of the same type, has
+/// no groups and is refused by their name.
+///
+/// Source: `models/modeling_bailing_moe_v2.py` and `configuration_bailing_moe_v2.py` of inclusionAI/Ling-V2 at af8837e6.
+pub fn bailing(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    fields.size(&["n_group"])?;
+    let normed = fields.flag("use_qk_norm")?.unwrap_or(true);
+    let attention = Attention {
+        qkv_bias: fields.flag("use_qkv_bias")?.unwrap_or(false),
+        out_bias: fields.flag("use_bias")?.unwrap_or(false),
+        qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
+        ..frame.attention_of(fields, Some(128))?
+    };
+    fine(fields, &frame, vec![attention; frame.layers as usize], 1)
+}
+
 /// Solar Open: grouped heads without norms, whose biases are on queries, keys and values; experts in every layer.
 pub fn solar_open(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;

@@ -40,6 +40,8 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("apertus", dense::apertus),
     ("arcee", dense::arcee),
     ("baichuan", dense::baichuan),
+    ("bailing_moe", mixtures::bailing),
+    ("bailing_moe_v2", mixtures::bailing),
     ("bamba", hybrid::bamba),
     ("bloom", classic::bloom),
     ("chatglm", dense::chatglm),
