@@ -115,6 +115,29 @@ fn norms_and_rotation_run_operator_by_operator() {
     assert_eq!(off, on);
 }
 
+/// 48 layers of Qwen3 30B with 512 tokens a rank wait for the host: 36 and 60 launches of 6 us by the weight, forward again under full
+/// recomputation, 0.12 of it under CUDA graphs; nothing where kernels take longer, or without experts.
+#[test]
+fn layers_with_experts_wait_for_the_host() {
+    let step = |model, plan: &str, weight: f64, graphs: bool| {
+        let spec = spec(model, "h100-512", "nemo-25", 512, 4096).set(format!("stack.launches.expert_layer={weight}"));
+        let problem = spec.set(format!("stack.cuda_graphs={graphs}")).problem();
+        Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap()).step
+    };
+    let more = |model, plan: &str, graphs| step(model, plan, 30.0, graphs).host - step(model, plan, 20.0, graphs).host;
+    let micro_batches = 8.0;
+    let (small, qwen) = ("tp=8 ep=8 dp=64 zero=1 mbs=1 dispatcher=alltoall", "qwen3-30b-a3b");
+    let launches = |count: f64| Seconds::new(micro_batches * 48.0 * 10.0 * count * 6e-6);
+    is("forward and backward", more(qwen, small, false), launches(36.0 + 60.0));
+    is("recomputed", more(qwen, &format!("{small} recompute=full"), false), launches(36.0 + 60.0 + 36.0));
+    let long = "tp=1 ep=8 dp=512 zero=1 mbs=1 dispatcher=alltoall";
+    for (model, plan, graphs) in
+        [(qwen, small, true), ("mixtral-8x22b", long, false), ("llama3-8b", "tp=8 dp=64 zero=1 mbs=1", false)]
+    {
+        assert_eq!(step(model, plan, 30.0, graphs).total(), step(model, plan, 1.0, graphs).total(), "{model} {plan}");
+    }
+}
+
 /// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements, are gathered.
 #[test]
 fn repeated_keys_are_exchanged_for_each_head_of_queries() {

@@ -76,6 +76,10 @@ pub struct Launches {
     /// them, so they cannot be queued while earlier kernels run. Zero lets all launches of the layer run ahead.
     #[serde(default)]
     pub expert_wait: f64,
+    /// Host time of a whole layer with experts, as a multiple of the launches counted for it: routing and dispatch are many small
+    /// operators. A lower bound of the layer's time; zero for none.
+    #[serde(default)]
+    pub expert_layer: f64,
     /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,

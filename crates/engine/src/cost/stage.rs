@@ -52,7 +52,18 @@ impl Costs<'_> {
         } else {
             work.ep = cost.ep;
         }
+        self.wait_for_expert_layer(cost, &mut work, plan);
         work
+    }
+
+    /// Adds what a layer with experts waits for the host beyond its other work, so that it takes no less than its operators take to
+    /// launch ([`LayerCost::expert_layer`]): routing, permutation and dispatch are many small ones. Evidence: docs/cost-model.md,
+    /// "Host time of a layer with experts".
+    pub(super) fn wait_for_expert_layer(&self, cost: &LayerCost, work: &mut Work, plan: &Plan) {
+        let Pair { forward, backward } = cost.expert_layer;
+        let again = if plan.recompute == Recompute::Full { forward } else { Seconds::ZERO };
+        work.host.forward += (forward - work.forward()).or_zero();
+        work.host.backward += (backward + again - work.backward() - work.ep_exposed).or_zero();
     }
 
     /// Least time of a layer and pass with tensor parallelism where stages lie on several domains, a quirk of one framework.

@@ -86,14 +86,24 @@ impl MemoryUse {
 
 impl Launches {
     fn check_ranges(&self) -> Result<(), OutOfRange> {
-        let Self { forward, backward, per_expert_bf16, per_expert_narrow, expert_wait, expert_gaps: _, x86, grace } =
-            self;
+        let Self {
+            forward,
+            backward,
+            per_expert_bf16,
+            per_expert_narrow,
+            expert_wait,
+            expert_layer,
+            expert_gaps: _,
+            x86,
+            grace,
+        } = self;
         range::check([
             ("forward", *forward, range::LAUNCHES),
             ("backward", *backward, range::LAUNCHES),
             ("per_expert_bf16", *per_expert_bf16, range::LAUNCHES),
             ("per_expert_narrow", *per_expert_narrow, range::LAUNCHES),
             ("expert_wait", *expert_wait, range::FACTOR),
+            ("expert_layer", *expert_layer, range::FACTOR),
             ("x86", x86.get(), range::LATENCY),
             ("grace", grace.get(), range::LATENCY),
         ])
