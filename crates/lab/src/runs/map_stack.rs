@@ -147,7 +147,9 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
         "" => !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"])),
         dispatcher => dispatcher == "deepep" || dispatcher == "hybridep",
     };
-    stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
+    // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all
+    let proxied = text(row.interconnect_inter.as_ref()).contains("EFA");
+    stack.dispatcher = if dedup && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
     (stack.cuda_graphs, stack.graphed_experts) = match text(row.cuda_graph.as_ref()) {
         "" => (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"])),
         "none" => (false, false),
