@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Host;
 use crate::gpu::{AttentionKernel, Format};
 use crate::schedule::Schedule;
 use crate::sources::own_source;
@@ -13,6 +12,7 @@ use crate::units::{Bytes, Seconds};
 
 mod core_release;
 mod gather;
+mod launches;
 mod memory;
 mod quirks;
 mod ranges;
@@ -20,6 +20,7 @@ mod release_limit;
 
 pub use core_release::CoreRelease;
 pub use gather::TpGather;
+pub use launches::Launches;
 pub use memory::MemoryUse;
 pub use quirks::Quirks;
 pub use release_limit::ReleaseLimit;
@@ -55,47 +56,6 @@ impl fmt::Display for AmaxReduction {
             Self::Tp => "tp",
             Self::All => "all",
         })
-    }
-}
-
-/// Kernel launches of one layer and micro-batch, with their host times (specification §2.9).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Launches {
-    /// Number of launches in forward.
-    pub forward: f64,
-    /// Number of launches in backward.
-    pub backward: f64,
-    /// Launches per local expert in forward, in bf16; backward has twice as many.
-    #[serde(default)]
-    pub per_expert_bf16: f64,
-    /// Launches per local expert in forward, in narrower formats.
-    #[serde(default)]
-    pub per_expert_narrow: f64,
-    /// Weight of the experts' launches as a floor of their own: the host reads the token counts back before it can launch
-    /// them, so they cannot be queued while earlier kernels run. Zero lets all launches of the layer run ahead.
-    #[serde(default)]
-    pub expert_wait: f64,
-    /// Host time of a whole layer with experts, as a multiple of the launches counted for it: routing and dispatch are many small
-    /// operators. A lower bound of the layer's time; zero for none.
-    #[serde(default)]
-    pub expert_layer: f64,
-    /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
-    #[serde(default)]
-    pub expert_gaps: bool,
-    /// Host time of one launch on x86.
-    pub x86: Seconds,
-    /// Host time of one launch on Grace.
-    pub grace: Seconds,
-}
-
-impl Launches {
-    /// Host time of one launch on this host processor.
-    pub const fn host_time(&self, host: Host) -> Seconds {
-        match host {
-            Host::X86 => self.x86,
-            Host::Grace => self.grace,
-        }
     }
 }
 

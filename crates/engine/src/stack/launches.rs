@@ -1,0 +1,47 @@
+//! Launches of a layer's kernels by the host.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Host;
+use crate::units::Seconds;
+
+/// Kernel launches of one layer and micro-batch, with their host times (specification §2.9).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Launches {
+    /// Number of launches in forward.
+    pub forward: f64,
+    /// Number of launches in backward.
+    pub backward: f64,
+    /// Launches per local expert in forward, in bf16; backward has twice as many.
+    #[serde(default)]
+    pub per_expert_bf16: f64,
+    /// Launches per local expert in forward, in narrower formats.
+    #[serde(default)]
+    pub per_expert_narrow: f64,
+    /// Weight of the experts' launches as a floor of their own: the host reads the token counts back before it can launch
+    /// them, so they cannot be queued while earlier kernels run. Zero lets all launches of the layer run ahead.
+    #[serde(default)]
+    pub expert_wait: f64,
+    /// Host time of a whole layer with experts, as a multiple of the launches counted for it: routing and dispatch are many small
+    /// operators. A lower bound of the layer's time; zero for none.
+    #[serde(default)]
+    pub expert_layer: f64,
+    /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
+    #[serde(default)]
+    pub expert_gaps: bool,
+    /// Host time of one launch on x86.
+    pub x86: Seconds,
+    /// Host time of one launch on Grace.
+    pub grace: Seconds,
+}
+
+impl Launches {
+    /// Host time of one launch on this host processor.
+    pub const fn host_time(&self, host: Host) -> Seconds {
+        match host {
+            Host::X86 => self.x86,
+            Host::Grace => self.grace,
+        }
+    }
+}
