@@ -130,6 +130,7 @@ fn layers_with_experts_wait_for_the_host() {
     let launches = |count: f64| Seconds::new(micro_batches * 48.0 * 10.0 * count * 6e-6);
     is("forward and backward", more(qwen, small, false), launches(36.0 + 60.0));
     is("recomputed", more(qwen, &format!("{small} recompute=full"), false), launches(36.0 + 60.0 + 36.0));
+    is("norms again", more(qwen, &format!("{small} recompute=layernorm"), false), launches(36.0 + 60.0 + 2.0));
     let long = "tp=1 ep=8 dp=512 zero=1 mbs=1 dispatcher=alltoall";
     for (model, plan, graphs) in
         [(qwen, small, true), ("mixtral-8x22b", long, false), ("llama3-8b", "tp=8 dp=64 zero=1 mbs=1", false)]

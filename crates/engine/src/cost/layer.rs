@@ -49,8 +49,6 @@ pub struct LayerCost {
     pub expert_host: Pair,
     /// Part of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
-    /// Host time of the whole layer, if it has experts.
-    pub expert_layer: Pair,
     /// Exposed tensor-parallel collectives.
     pub tp: Pair,
     /// Exposed context-parallel exchange.
@@ -84,7 +82,6 @@ impl LayerCost {
             last_gemm,
             experts,
             expert_host,
-            expert_layer,
             up_projections,
             tp,
             cp,
@@ -104,7 +101,6 @@ impl LayerCost {
             last_gemm: self.last_gemm + last_gemm,
             experts: pair(self.experts, experts),
             expert_host: pair(self.expert_host, expert_host),
-            expert_layer: pair(self.expert_layer, expert_layer),
             up_projections: self.up_projections + up_projections,
             tp: pair(self.tp, tp),
             cp: pair(self.cp, cp),
@@ -122,7 +118,7 @@ impl LayerCost {
 }
 
 /// Launches that a mixture of experts adds, in addition to those of each expert. Source: specification §2.9, version 1.1 [P].
-const MOE_LAUNCHES: (f64, f64) = (14.0, 20.0);
+pub(super) const MOE_LAUNCHES: (f64, f64) = (14.0, 20.0);
 /// Weight-gradient work of adapters against full training. Source: specification §2.11, version 1.1.
 const LORA_WGRAD: f64 = 0.03;
 
@@ -166,12 +162,10 @@ impl Costs<'_> {
         cost
     }
 
-    /// Launch time of a layer's kernels (specification §2.9, version 1.1), of its experts where they wait for the host, and of the whole
-    /// layer where it has experts:
+    /// Launch time of a layer's kernels (specification §2.9, version 1.1), and of its experts where they wait for the host:
     ///
     /// ```text
     /// T_experts = max(T_experts,gpu , w·n_e·E_loc·t_host)          backward twice the launches
-    /// T ≥ w_l·(n + n_moe)·t_host                                     w_l = `stack.launches.expert_layer`
     /// ```
     fn host_floor(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let launches = &self.device.stack.launches;
@@ -181,8 +175,6 @@ impl Costs<'_> {
             let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
             forward += MOE_LAUNCHES.0;
             backward += MOE_LAUNCHES.1;
-            let whole = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
-            cost.expert_layer = Pair { forward: whole(forward), backward: whole(backward) };
             if self.experts_wait() {
                 let host = launches.host_time(self.device.host) * (launches.expert_wait * each * local);
                 cost.expert_host = Pair { forward: host, backward: host * 2.0 };

@@ -1,7 +1,7 @@
 //! Recomputation in backward (specification §6.4).
 
 use super::costs::Costs;
-use super::layer::LayerCost;
+use super::layer::{LayerCost, MOE_LAUNCHES};
 use crate::gpu::AttentionKernel;
 use crate::model::{Ffn, Layer};
 use crate::plan::{Modules, Plan, Recompute};
@@ -65,6 +65,20 @@ impl Costs<'_> {
             + when(mla_up_proj && cost.up_projections > Seconds::ZERO, cost.up_projections + cost.norms * 0.5)
             + when(whole_ffn, cost.ffn - left_out)
             + when(moe && is_moe, cost.ep.forward)
+    }
+
+    /// Kernels that backward of a layer with experts launches again: all `forward` of them under full recomputation, half where every
+    /// other layer or product is recomputed; of modules attention and the activation one, norms and up-projections two each, routing
+    /// and dispatch what is counted for them.
+    pub(super) fn launched_again(recompute: Recompute, forward: f64) -> f64 {
+        let Modules { core_attn, layernorm, act, mla_up_proj, mlp: _, moe } = match recompute {
+            Recompute::None | Recompute::FirstLayers(_) => return 0.0,
+            Recompute::Full => return forward,
+            Recompute::EveryOther | Recompute::PerOp => return forward / 2.0,
+            Recompute::Selective(modules) => modules,
+        };
+        let kernels = [(core_attn, 1.0), (act, 1.0), (layernorm, 2.0), (mla_up_proj, 2.0), (moe, MOE_LAUNCHES.0)];
+        kernels.into_iter().filter_map(|(on, count)| on.then_some(count)).sum()
     }
 
     /// Whether attention writes its scores to memory, so that forgetting them saves anything.

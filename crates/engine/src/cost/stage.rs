@@ -7,7 +7,7 @@ use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, MOE_LAUNCHES, Pair};
 use super::shape::ShapeCost;
 use super::work::Work;
 use crate::plan::{Plan, Recompute};
@@ -52,18 +52,28 @@ impl Costs<'_> {
         } else {
             work.ep = cost.ep;
         }
-        self.wait_for_expert_layer(cost, &mut work, plan);
+        self.wait_for_expert_layer(kind, &mut work, plan);
         work
     }
 
     /// Adds what a layer with experts waits for the host beyond its other work, so that it takes no less than its operators take to
-    /// launch ([`LayerCost::expert_layer`]): routing, permutation and dispatch are many small ones. Evidence: docs/cost-model.md,
-    /// "Host time of a layer with experts".
-    pub(super) fn wait_for_expert_layer(&self, cost: &LayerCost, work: &mut Work, plan: &Plan) {
-        let Pair { forward, backward } = cost.expert_layer;
-        let again = if plan.recompute == Recompute::Full { forward } else { Seconds::ZERO };
-        work.host.forward += (forward - work.forward()).or_zero();
-        work.host.backward += (backward + again - work.backward() - work.ep_exposed).or_zero();
+    /// launch: routing, permutation and dispatch are many small ones.
+    ///
+    /// ```text
+    /// F ≥ w·(n_f + 14)·t_host          B ≥ w·(n_b + 20 + n_again)·t_host          w = `stack.launches.expert_layer`
+    /// ```
+    ///
+    /// n_again: [`Self::launched_again`]. Evidence: docs/cost-model.md, "Host time of a layer with experts".
+    pub(super) fn wait_for_expert_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
+        let launches = &self.device.stack.launches;
+        if launches.expert_layer <= 0.0 || self.problem.model().kinds[kind].moe().is_none() {
+            return;
+        }
+        let (forward, backward) = (launches.forward + MOE_LAUNCHES.0, launches.backward + MOE_LAUNCHES.1);
+        let backward = backward + Self::launched_again(plan.recompute, forward);
+        let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
+        work.host.forward += (least(forward) - work.forward()).or_zero();
+        work.host.backward += (least(backward) - work.backward() - work.ep_exposed).or_zero();
     }
 
     /// Least time of a layer and pass with tensor parallelism where stages lie on several domains, a quirk of one framework.
