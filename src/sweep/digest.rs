@@ -1,25 +1,17 @@
 //! Fingerprint of everything that a result depends on, so that results of different sweeps are never mixed.
 
+use meshwright_planner::fnv::Fnv;
 use serde::Serialize;
 
-/// FNV-1a hash of 64 bits, identical on every machine.
-#[derive(Clone, Debug)]
-pub struct Digest(u64);
-
-impl Default for Digest {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
+/// Hash of texts and values, identical on every machine; a zero byte ends each text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Digest(Fnv);
 
 impl Digest {
     /// Adds a text to the hash.
     #[must_use]
-    pub fn text(mut self, text: &str) -> Self {
-        for byte in text.bytes().chain([0]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        self
+    pub fn text(self, text: &str) -> Self {
+        Self(self.0.bytes(text.as_bytes()).bytes(&[0]))
     }
 
     /// Adds a value to the hash, as JSON.
@@ -30,8 +22,8 @@ impl Digest {
     }
 
     /// Hash as hexadecimal text.
-    pub fn hex(&self) -> String {
-        format!("{:016x}", self.0)
+    pub fn hex(self) -> String {
+        self.0.hex()
     }
 }
 

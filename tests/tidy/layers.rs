@@ -30,6 +30,8 @@ const LAYERS: &[&str] = &[
     "cost",
     "goodput",
     "money",
+    "fnv",
+    "median",
     "split_mix",
     "limits",
     "space",

@@ -13,6 +13,7 @@ use meshwright_engine::cost::timeline::Timeline;
 use meshwright_engine::schedule::replay::Event;
 use meshwright_engine::schedule::slot::{Op, Pass};
 use meshwright_engine::units::{Seconds, percent, thousands};
+use meshwright_planner::median::upper_median;
 
 /// Left edge of the operations, and their width.
 const LEFT: f64 = 58.0;
@@ -98,9 +99,8 @@ pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
 /// Median time of a forward pass.
 fn typical_forward(timeline: &Timeline) -> f64 {
     let forwards = timeline.events.iter().filter(|event| event.slot.op.pass == Pass::Forward);
-    let mut times: Vec<f64> = forwards.map(|event| (event.end - event.start).get()).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().filter(|time| *time > 0.0).unwrap_or(timeline.makespan.get())
+    let times = forwards.map(|event| (event.end - event.start).get()).collect();
+    upper_median(times).filter(|time| *time > 0.0).unwrap_or(timeline.makespan.get())
 }
 
 fn passes_within(timeline: &Timeline, from: f64, until: f64) -> usize {

@@ -27,6 +27,7 @@ use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 use meshwright_planner::catalog::fits::{Constant, FOLDS};
 use meshwright_planner::catalog::{self, CatalogError, Overrides, gpu_with};
+use meshwright_planner::median::upper_median;
 
 /// Key of the source of the tables.
 const SOURCE: &str = "aiconfigurator";
@@ -133,10 +134,7 @@ fn fitted<T: Sync>(
         let residuals = |x: &[f64]| used.iter().map(|sample| softened(error(x, sample), DELTA)).collect();
         bounds::descend(&residuals, start, bounds)
     };
-    let median = |mut errors: Vec<f64>| {
-        errors.sort_by(f64::total_cmp);
-        errors.get(errors.len() / 2).copied().unwrap_or_default()
-    };
+    let median = |errors: Vec<f64>| upper_median(errors).unwrap_or_default();
     let before = median(samples.iter().map(|sample| error(start, sample).abs()).collect());
     let folds: Vec<Vec<f64>> = (0..FOLDS).map(|fold| best(Some(fold))).collect();
     let crossed = median(samples.iter().map(|sample| error(&folds[sample.fold], sample).abs()).collect());

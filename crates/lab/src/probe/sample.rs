@@ -10,6 +10,7 @@ use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 use meshwright_planner::catalog::parse_toml;
+use meshwright_planner::median::median;
 
 /// Times of one kernel on one machine, at least one, rounded to 0.1 ns so that a file reproduces them exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +62,8 @@ impl Sample {
 
     /// Median time: the middle one, or the mean of the two in the middle.
     pub fn median(&self) -> Seconds {
-        let mut sorted = self.times.clone();
-        sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
-        let middle = sorted.len() / 2;
-        if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+        let times = self.times.iter().map(|time| time.get()).collect();
+        Seconds::new(median(times).expect("a sample has a time"))
     }
 
     /// Relative spread: half the interquartile range over the median. Zero for a single time.

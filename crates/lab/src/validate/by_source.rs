@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::metrics::{Errors, errors};
 use super::pairs::{inside, time_pair};
 use super::sample::{FEWEST_RUNS, PredictedRun};
+use meshwright_planner::median::median;
 
 /// Step-time errors of one class of runs by source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,14 +51,12 @@ fn summary(class: &'static str, ran: &[PredictedRun], admits: Admits) -> Option<
         .filter(|pairs| pairs.len() >= FEWEST_RUNS)
         .filter_map(|pairs| Some(errors(pairs)?.mean_ape))
         .collect();
-    means.sort_by(f64::total_cmp);
-    let upper = *means.get(means.len() / 2)?;
-    let lower = means[(means.len() - 1) / 2];
+    means.sort_by(f64::total_cmp); // the sum is that of the ascending values, whatever the names of the sources
     Some(SourceSummary {
         class,
         sources: means.len(),
-        median_of_means: f64::midpoint(lower, upper),
         mean_of_means: means.iter().sum::<f64>() / means.len() as f64,
+        median_of_means: median(means)?,
         errors: errors(&members.iter().filter_map(time_pair).collect::<Vec<_>>())?,
         inside: inside(&members),
     })

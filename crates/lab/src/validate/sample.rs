@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cells::{number, text};
 use crate::runs::{Prediction, Row};
+use meshwright_planner::fnv::Fnv;
 
 /// Fewest runs of a source that is judged on its own.
 pub(crate) const FEWEST_RUNS: usize = 5;
@@ -119,17 +120,10 @@ fn salted(family: &str, folds: u32, salt: u32) -> u32 {
     fold(&format!("{salt}|{family}"), folds)
 }
 
-/// Fold of a name, by a hash that does not change when others are added or removed (FNV-1a).
+/// Fold of a name, by its hash, so that it does not change when others are added or removed.
 pub fn fold(group: &str, folds: u32) -> u32 {
-    let hash = fnv(group);
+    let hash = Fnv::default().bytes(group.as_bytes()).get();
     ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
-}
-
-/// FNV-1a hash of a text.
-pub(crate) fn fnv(text: &str) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 impl PredictedRun<'_> {

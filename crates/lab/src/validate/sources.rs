@@ -7,10 +7,11 @@ use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::sample::{fnv, set};
+use super::sample::set;
 use crate::runs::{Prediction, Row, predict_all_with};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::{Constant, Fit};
+use meshwright_planner::fnv::Fnv;
 
 /// Constants of one fit, fitted again without each source.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -38,7 +39,7 @@ pub struct Without {
 pub fn basis(runs: &str, free: &str, fit: &Fit) -> String {
     let stated = fit.stated();
     let stated = stated.constants.iter().map(|of| format!("{}={}\n", of.key, of.value)).join("");
-    format!("{:016x}", fnv(&format!("{runs}\n{free}\n{stated}")))
+    Fnv::default().bytes(format!("{runs}\n{free}\n{stated}").as_bytes()).hex()
 }
 
 /// Predicts every row with the constants fitted without its source; `None` where its source is not among them.

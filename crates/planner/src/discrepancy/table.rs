@@ -8,6 +8,7 @@ use super::stalls::Stalls;
 use super::traits::TRAITS;
 use crate::catalog::files::DISCREPANCY;
 use crate::catalog::parse_toml;
+use crate::median::upper_median;
 
 /// Number of traits that enter linearly.
 const LINEAR: usize = TRAITS.len();
@@ -106,10 +107,8 @@ impl DiscrepancyTable {
 
     /// Factor on the deviations of a stack's problems; the median of all stacks where no run of it is published.
     pub fn scale(&self, stack: &str) -> f64 {
-        let mut scales: Vec<f64> = self.stacks.iter().map(|of| of.scale).collect();
-        scales.sort_by(f64::total_cmp);
         let known = self.stacks.iter().find(|of| of.name == stack).map(|of| of.scale);
-        known.or_else(|| scales.get(scales.len() / 2).copied()).unwrap_or(1.0)
+        known.or_else(|| upper_median(self.stacks.iter().map(|of| of.scale).collect())).unwrap_or(1.0)
     }
 
     /// Checks that every trait and every coefficient is there.

@@ -11,6 +11,7 @@ use meshwright_engine::gpu::{Format, GemmCurve};
 use meshwright_engine::kernel::Device;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
+use meshwright_planner::median::upper_median;
 
 /// Fewest shapes for fitting all parameters; with fewer, only the efficiency is fitted.
 const WHOLE_CURVE: usize = 12;
@@ -128,8 +129,7 @@ fn sustained(samples: &Samples, format: Format) -> Option<f64> {
     if ratios.is_empty() {
         ratios = samples.of.iter().filter_map(of_gemm).collect();
     }
-    ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied()
+    upper_median(ratios)
 }
 
 /// Root κ ≤ 1 of gemms/κ + attention/√κ = time, a quadratic equation in 1/√κ.

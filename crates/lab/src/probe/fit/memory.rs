@@ -8,6 +8,7 @@ use crate::probe::kernel::{Direction, HostTransfer, Kernel};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
+use meshwright_planner::median::upper_median;
 
 /// Fewest kernels for fitting the streaming bandwidth.
 const LEAST: usize = 3;
@@ -62,7 +63,7 @@ pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
 ///
 /// It is a lower bound: copies on one GPU use none of NVLink, whose traffic draws power and memory bandwidth too.
 pub fn contention(samples: &BTreeMap<Kernel, Sample>) -> Option<f64> {
-    let mut more: Vec<f64> = samples
+    let more: Vec<f64> = samples
         .iter()
         .filter_map(|(kernel, beside)| {
             let Kernel::Contended(gemm) = kernel else { return None };
@@ -70,8 +71,7 @@ pub fn contention(samples: &BTreeMap<Kernel, Sample>) -> Option<f64> {
             Some((beside.median() / alone.median() - 1.0).max(0.0))
         })
         .collect();
-    more.sort_by(f64::total_cmp);
-    more.get(more.len() / 2).map(|share| rounded(*share))
+    upper_median(more).map(rounded)
 }
 
 /// Host time of one launch.

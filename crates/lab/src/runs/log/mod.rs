@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::row::Row;
 use meshwright_planner::catalog::nearest;
+use meshwright_planner::median::median;
 
 pub use shape::of_model;
 
@@ -195,24 +196,10 @@ struct Steady {
 fn steady(seconds: &[f64]) -> Option<Steady> {
     const MOST: usize = 10;
     let warm = &seconds[(seconds.len() / 4).max(usize::from(seconds.len() > 1)).min(MOST)..];
-    let median = median(warm)?;
-    let apart: Vec<f64> = warm.iter().map(|value| (value - median).abs()).collect();
-    let spread = 1.482_6 * self::median(&apart)? / median;
+    let middle = median(warm.to_vec())?;
+    let spread = 1.482_6 * median(warm.iter().map(|value| (value - middle).abs()).collect())? / middle;
     let error = (std::f64::consts::FRAC_PI_2 / warm.len() as f64).sqrt() * spread;
-    Some(Steady { median, error: (warm.len() > 2 && error.is_finite()).then_some(error) })
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.is_empty() {
-        None
-    } else if sorted.len().is_multiple_of(2) {
-        Some(f64::midpoint(sorted[middle - 1], sorted[middle]))
-    } else {
-        Some(sorted[middle])
-    }
+    Some(Steady { median: middle, error: (warm.len() > 2 && error.is_finite()).then_some(error) })
 }
 
 #[cfg(test)]
