@@ -65,11 +65,11 @@ pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
     if let Some(gap) = kernel_gap {
         known.gpu.kernel_gap.value = gap;
     }
-    let (attention, attention_occupancy) = attention::curves(of, &known, stack);
+    let attention = attention::fit(of, &known, stack);
     let mut curves = Curves {
         gemm: gemm::curves(samples, &known, stack),
-        attention,
-        attention_occupancy,
+        attention: attention.curves,
+        attention_occupancy: attention.occupancy,
         hbm_efficiency,
         kernel_gap,
         host_link: memory::host_link(of),
