@@ -214,6 +214,25 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Plan of a layout with 1F1B over even stages, ZeRO 1, micro-batches of one sequence, and nothing recomputed or offloaded.
+    pub fn of_layout(layout: Layout) -> Self {
+        Self {
+            layout,
+            sequence_parallel: false,
+            cp_kind: CpKind::Ring,
+            schedule: Schedule::OneFOneB,
+            split: LayerSplit::Even,
+            zero: ZeroStage::One,
+            shard_group: None,
+            reshard_after_forward: true,
+            micro_batch: 1,
+            recompute: Recompute::None,
+            offload: Offload::NONE,
+            dispatcher: Dispatcher::AllToAll,
+            order: RankOrder::default(),
+        }
+    }
+
     /// The plan with another recomputation.
     pub(crate) fn recomputing(&self, recompute: Recompute) -> Cow<'_, Self> {
         if recompute == self.recompute { Cow::Borrowed(self) } else { Cow::Owned(Self { recompute, ..self.clone() }) }

@@ -164,6 +164,7 @@ fn mixes(model: &Model, stage: &Stage, recompute: Recompute) -> Vec<Mix> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Layout;
 
     #[test]
     fn one_set_of_flags_says_what_stages_recompute_where_it_can() {
@@ -175,29 +176,12 @@ mod tests {
         };
         let shared = |stages: &[(u32, u32)]| {
             let stages = stages.iter().map(|&(kept, recomputed)| stage(kept, recomputed)).collect();
-            StagedPlan { plan: plain(), stages, offload: Vec::new() }.shared_recompute()
+            StagedPlan { plan: Plan::of_layout(Layout::data_parallel(1)), stages, offload: Vec::new() }
+                .shared_recompute()
         };
         assert_eq!(shared(&[(4, 0), (5, 0)]), Some(Recompute::None));
         assert_eq!(shared(&[(0, 4), (0, 5)]), Some(Recompute::Full));
         assert_eq!(shared(&[(2, 2), (3, 2), (0, 1)]), Some(Recompute::FirstLayers(2)));
         assert_eq!(shared(&[(2, 2), (4, 0)]), None, "the second stage would recompute two as well");
-    }
-
-    fn plain() -> Plan {
-        Plan {
-            layout: crate::plan::Layout::data_parallel(1),
-            sequence_parallel: false,
-            cp_kind: crate::plan::CpKind::Ring,
-            schedule: crate::schedule::Schedule::OneFOneB,
-            split: crate::split::LayerSplit::Even,
-            zero: crate::plan::ZeroStage::One,
-            shard_group: None,
-            reshard_after_forward: true,
-            micro_batch: 1,
-            recompute: Recompute::None,
-            offload: Offload::NONE,
-            dispatcher: crate::stack::Dispatcher::AllToAll,
-            order: crate::plan::RankOrder::default(),
-        }
     }
 }

@@ -52,27 +52,10 @@ pub const fn stage_distance(plan: &Plan) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{CpKind, Layout, Offload, Recompute, ZeroStage};
-    use crate::schedule::Schedule;
-    use crate::split::LayerSplit;
-    use crate::stack::Dispatcher;
+    use crate::plan::Layout;
 
-    const fn plan(layout: Layout, order: RankOrder) -> Plan {
-        Plan {
-            layout,
-            sequence_parallel: true,
-            cp_kind: CpKind::Ring,
-            schedule: Schedule::OneFOneB,
-            split: LayerSplit::Even,
-            zero: ZeroStage::One,
-            shard_group: None,
-            reshard_after_forward: true,
-            micro_batch: 1,
-            recompute: Recompute::None,
-            offload: Offload::NONE,
-            dispatcher: Dispatcher::AllToAll,
-            order,
-        }
+    fn plan(layout: Layout, order: RankOrder) -> Plan {
+        Plan { order, ..Plan::of_layout(layout) }
     }
 
     /// The ranks that share all coordinates of rank 0 but one, in a grid of (size, whether it varies) from the innermost.

@@ -74,10 +74,7 @@ fn fullest_host(plan: &Plan, left: &[Bytes], per_host: u32) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
-    use crate::schedule::Schedule;
-    use crate::split::LayerSplit;
-    use crate::stack::Dispatcher;
+    use crate::plan::Layout;
 
     /// By hand: 16 ranks on hosts of 4, four stages that leave 1, 2, 3 and 4 bytes. With stages outermost a host holds 4 ranks of
     /// one stage; with replicas outermost and tp 1 one of each; with tp 2 two of two neighbours.
@@ -85,21 +82,8 @@ mod tests {
     fn hosts_hold_what_their_ranks_leave() {
         let left: Vec<Bytes> = (1..=4).map(|n| Bytes::new(f64::from(n))).collect();
         let of = |tp: u32, order: RankOrder| {
-            let plan = Plan {
-                layout: Layout { tp, cp: 1, pp: 4, dp: 4 / tp, ep: 1, etp: tp },
-                sequence_parallel: false,
-                cp_kind: CpKind::Ring,
-                schedule: Schedule::OneFOneB,
-                split: LayerSplit::Even,
-                zero: ZeroStage::One,
-                shard_group: None,
-                reshard_after_forward: true,
-                micro_batch: 1,
-                recompute: Recompute::None,
-                offload: Offload::NONE,
-                dispatcher: Dispatcher::AllToAll,
-                order,
-            };
+            let layout = Layout { tp, cp: 1, pp: 4, dp: 4 / tp, ep: 1, etp: tp };
+            let plan = Plan { order, ..Plan::of_layout(layout) };
             fullest_host(&plan, &left, 4)
         };
         assert_eq!(of(1, RankOrder::PipelineOutermost), Bytes::new(16.0));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use super::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::range;
 use crate::schedule::Schedule;
@@ -193,19 +193,9 @@ fn one_of<T: Copy>(text: &str, key: &str, known: &[(&str, T)]) -> Result<T, Stri
 /// Default plan: one GPU per degree except data parallelism; keys that a text omits have its values.
 pub fn plain_plan(problem: &Problem) -> Plan {
     Plan {
-        layout: Layout::data_parallel(problem.cluster().gpus),
-        sequence_parallel: false,
-        cp_kind: CpKind::Ring,
-        schedule: Schedule::OneFOneB,
         split: problem.stack().split.clone(),
-        zero: ZeroStage::One,
-        shard_group: None,
-        reshard_after_forward: true,
-        micro_batch: 1,
-        recompute: Recompute::None,
-        offload: Offload::NONE,
         dispatcher: problem.stack().dispatcher,
-        order: RankOrder::default(),
+        ..Plan::of_layout(Layout::data_parallel(problem.cluster().gpus))
     }
 }
 

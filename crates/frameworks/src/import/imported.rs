@@ -8,8 +8,7 @@ use super::finding::{Finding, Place};
 use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
-use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
-use meshwright_engine::schedule::Schedule;
+use meshwright_engine::plan::{Layout, Plan, ZeroStage};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::{Dispatcher, Family};
 use meshwright_engine::suggest::is_slip;
@@ -172,19 +171,10 @@ impl Imported {
             accumulation: 1,
             shard_groups: None,
             plan: Plan {
-                layout: Layout::data_parallel(1),
-                sequence_parallel: false,
-                cp_kind: CpKind::Ring,
-                schedule: Schedule::OneFOneB,
                 split: own.as_ref().map_or(LayerSplit::Even, |own| own.split.clone()),
                 zero: ZeroStage::Zero,
-                shard_group: None,
-                reshard_after_forward: true,
-                micro_batch: 1,
-                recompute: Recompute::None,
-                offload: Offload::NONE,
                 dispatcher: own.map_or(Dispatcher::AllToAll, |own| own.dispatcher),
-                order: RankOrder::default(),
+                ..Plan::of_layout(Layout::data_parallel(1))
             },
             exchange: None,
             unknown: Vec::new(),
