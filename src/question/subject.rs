@@ -173,7 +173,7 @@ impl QuestionOptions {
             format: self.precision.into(),
             half: self.precision.into(),
             recipe: recipe(optimizer)?,
-            optimizer: if optimizer == "muon" { Optimizer::Muon } else { Optimizer::Elementwise },
+            optimizer: Optimizer::of_recipe(optimizer),
             adaptation: if self.lora { Adaptation::Lora } else { Adaptation::Full },
             imbalance: self.imbalance,
             drops_tokens: false,

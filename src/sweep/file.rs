@@ -262,7 +262,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         format: precision,
         half: Half::default(),
         recipe: workload::RECIPES[0].1, // the stack's own is set with the machine
-        optimizer: if optimizer.as_deref() == Some("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
+        optimizer: optimizer.as_deref().map_or(Optimizer::Elementwise, Optimizer::of_recipe),
         adaptation: if lora { Adaptation::Lora } else { Adaptation::Full },
         imbalance,
         drops_tokens: false,

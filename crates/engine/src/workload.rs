@@ -63,6 +63,13 @@ pub enum Optimizer {
     Muon,
 }
 
+impl Optimizer {
+    /// Update rule of a recipe by its name in [`RECIPES`].
+    pub fn of_recipe(name: &str) -> Self {
+        if name == "muon" { Self::Muon } else { Self::Elementwise }
+    }
+}
+
 /// Set of trained weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
