@@ -1,5 +1,6 @@
 //! Samples to curves and back: published tables, nccl-tests, traces, and files that are made again byte for byte.
 
+use crate::random::workload;
 use meshwright::catalog;
 use meshwright::cluster::Cluster;
 use meshwright::gpu::{Figure, Format, Gpu};
@@ -221,19 +222,8 @@ fn a_measured_device_is_a_known_one() {
     use meshwright::confidence::{class, table};
     use meshwright::cost::Footprint;
     use meshwright::problem::{HbmProfile, Problem};
-    use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
     let none = catalog::Overrides::default();
-    let workload = Workload {
-        global_batch: 64,
-        seq_len: 4096,
-        format: Format::Bf16,
-        half: Half::default(),
-        recipe: recipe("megatron").unwrap(),
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    };
+    let workload = workload(64, 4096, Format::Bf16);
     let known = |calibrated: &[Figure]| {
         let mut cluster = Cluster::of_one_domain(catalog::gpu("h20-sxm").unwrap());
         cluster.gpu.calibrated = calibrated.iter().map(|figure| (*figure, Basis::Measured)).collect();

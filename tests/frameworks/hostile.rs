@@ -15,7 +15,7 @@ use meshwright::space::parse_plan;
 use proptest::prelude::*;
 use saphyr_parser::Parser;
 
-use crate::random::spec;
+use crate::random::{seeded, spec};
 
 /// Every framework, with a model and a plan that it runs.
 fn cases() -> [(&'static Framework, &'static str, &'static str); 14] {
@@ -133,7 +133,7 @@ fn assert_same(one: &EmittedFile, other: &EmittedFile) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(48))]
 
     #[test]
     fn any_text_leaves_the_code_as_it_is(text in hostile()) {

@@ -7,6 +7,7 @@ mod details;
 mod emit;
 mod emit_framework;
 mod emit_import;
+mod emit_precision;
 mod hostile;
 mod import;
 mod import_axolotl;

@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use crate::random::{Spec, spec};
 use itertools::Itertools as _;
 use meshwright::catalog;
 use meshwright::gpu::Format;
-
 use meshwright::probe::cuda::Cuda;
 use meshwright::probe::verify::{MOST_MEMORY_ERROR, memory};
 use meshwright::probe::{Effort, Machine, Probe, ProbeError, Sample, Samples, roofline};
-use meshwright::problem::{HbmProfile, Problem};
+use meshwright::problem::Problem;
 use meshwright::sources::Basis;
 use meshwright::space::parse_plan;
-use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// A folder with a stub `libcuda.so` of these definitions.
 fn stub(name: &str, definitions: &[&str]) -> PathBuf {
@@ -383,20 +382,6 @@ fn inside_memory() {
     }
 }
 
-fn problem(model: &str, format: Format) -> Problem {
-    let none = catalog::Overrides::default();
-    let workload = Workload {
-        global_batch: 64,
-        seq_len: 8192,
-        format,
-        half: Half::default(),
-        recipe: recipe("megatron").unwrap(),
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    };
-    let cluster = catalog::cluster("dgx-h100-64", &none).unwrap();
-    let stack = catalog::stack("nemo-25", &none).unwrap();
-    Problem::new(catalog::model(model, &none).unwrap(), cluster, workload, stack, HbmProfile::Normal).unwrap()
+fn problem(model: &'static str, format: Format) -> Problem {
+    Spec { format, ..spec(model, "dgx-h100-64", "nemo-25", 64, 8192) }.problem()
 }

@@ -8,7 +8,7 @@ use meshwright::money::{self, Market};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::parse_plan;
 use meshwright::units::{Seconds, Tokens};
-use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
+use meshwright::workload::{Workload, recipe};
 
 /// Random time until the next failure, where the mean is `mean`.
 fn failure(numbers: &mut SplitMix, mean: f64) -> f64 {
@@ -124,17 +124,7 @@ fn problem(model: &str, cluster: &str, stack: &str, gpus: u32, workload: Workloa
 }
 
 fn workload(batch: u32, seq_len: u32, format: meshwright::gpu::Format, bytes: &str) -> Workload {
-    Workload {
-        global_batch: batch,
-        seq_len,
-        format,
-        half: Half::default(),
-        recipe: recipe(bytes).unwrap(),
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    }
+    Workload { recipe: recipe(bytes).unwrap(), ..crate::random::workload(batch, seq_len, format) }
 }
 
 /// Meta's own plan and stack, 15.6 T tokens. Published: 30.84 M GPU-hours ([llama3-model-card]) and more than 90 % of the time

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::random::{Spec, for_wide_plans, plans, spec, specs};
+use crate::random::{Spec, for_wide_plans, plans, seeded, spec, specs};
 use meshwright::cost::incremental::{
     least_host_update_of_layers, least_memory_of_layers, least_parameters, most_optimizer_on_host,
 };
@@ -17,7 +17,6 @@ use meshwright::search::{SearchOptions, search};
 use meshwright::space::{Restrictions, Space, least_memory, least_states, plain_plan};
 use meshwright::units::Bytes;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 /// Room for rounding: sums of some hundred terms in another order.
 const ROUNDING: f64 = 1e-9;
@@ -207,7 +206,7 @@ fn rules_on_the_optimizer_on_the_host_read_no_more_than_they_say() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(seeded(200))]
 
     #[test]
     fn a_better_machine_is_never_slower(pick in 0..specs().len(), seed: u64, network in 1.0_f64..4.0, inside in 1.0_f64..4.0) {

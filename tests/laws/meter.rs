@@ -2,14 +2,13 @@
 
 use std::sync::Mutex;
 
-use meshwright::catalog::{self, Overrides};
+use crate::random::{Spec, spec};
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
 use meshwright::kernel::{Call, Meter};
 use meshwright::plan::text::parse_plan;
-use meshwright::problem::{HbmProfile, Problem};
+use meshwright::problem::Problem;
 use meshwright::units::Seconds;
-use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// Notes what it sees.
 #[derive(Debug, Default)]
@@ -32,22 +31,8 @@ impl Meter for Twice {
     }
 }
 
-fn problem(model: &str, format: Format) -> Problem {
-    let none = Overrides::default();
-    let workload = Workload {
-        global_batch: 64,
-        seq_len: 4096,
-        format,
-        half: Half::default(),
-        recipe: recipe("megatron").unwrap(),
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    };
-    let cluster = catalog::cluster("dgx-h100-64", &none).unwrap();
-    let stack = catalog::stack("nemo-25", &none).unwrap();
-    Problem::new(catalog::model(model, &none).unwrap(), cluster, workload, stack, HbmProfile::Normal).unwrap()
+fn problem(model: &'static str, format: Format) -> Problem {
+    Spec { format, ..spec(model, "dgx-h100-64", "nemo-25", 64, 4096) }.problem()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A plan written as text reads back as itself; what is no plan is named, and nothing panics.
 
-use crate::random::{SplitMix, listed_split, plans, spec, specs, split_with_ends};
+use crate::random::{SplitMix, listed_split, plans, seeded, spec, specs, split_with_ends};
 use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::plan::text::KEYS;
@@ -8,7 +8,6 @@ use meshwright::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use meshwright::space::{Restrictions, check, parse_plan, plain_plan};
 use meshwright::split::LayerSplit;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 #[test]
 fn plans_of_the_space_read_back() {
@@ -121,7 +120,7 @@ fn what_is_wrong_is_named() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(seeded(3000))]
 
     #[test]
     fn any_text_is_a_plan_or_an_error(text in any::<String>()) {

@@ -10,8 +10,31 @@ use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::{self, Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
+use proptest::test_runner::{Config, RngSeed};
 
 pub use meshwright_planner::split_mix::SplitMix;
+
+/// Settings of a property test: the same cases in every run, unless `PROPTEST_RNG_SEED` names others; a failure prints its case.
+pub fn seeded(cases: u32) -> Config {
+    let told = Config::default();
+    let rng_seed = if told.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { told.rng_seed };
+    Config { cases, failure_persistence: None, rng_seed, ..told }
+}
+
+/// Full training of balanced experts with Megatron's bytes per parameter.
+pub fn workload(global_batch: u32, seq_len: u32, format: Format) -> Workload {
+    Workload {
+        global_batch,
+        seq_len,
+        format,
+        half: Half::default(),
+        recipe: recipe("megatron").unwrap(),
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    }
+}
 
 /// Where a problem comes from: names of the catalogue, and what is set.
 #[derive(Clone, Debug)]
@@ -52,21 +75,11 @@ impl Spec {
 
     pub fn problem(&self) -> Problem {
         let sets = Overrides::parse(&self.sets).unwrap();
-        let workload = Workload {
-            global_batch: self.global_batch,
-            seq_len: self.seq_len,
-            format: self.format,
-            half: Half::default(),
-            recipe: recipe("megatron").unwrap(),
-            optimizer: Optimizer::Elementwise,
-            adaptation: self.adaptation,
-            imbalance: 1.0,
-            drops_tokens: false,
-        };
+        let full = workload(self.global_batch, self.seq_len, self.format);
         Problem::new(
             catalog::model(self.model, &sets).unwrap(),
             catalog::cluster(self.cluster, &sets).unwrap(),
-            workload,
+            Workload { adaptation: self.adaptation, ..full },
             catalog::stack(self.stack, &sets).unwrap(),
             HbmProfile::Normal,
         )

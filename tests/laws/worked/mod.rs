@@ -11,6 +11,7 @@ mod memory;
 mod model;
 mod pipeline;
 
+use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::{Cluster, Host};
 use meshwright::gpu::{Format, Gpu};
@@ -18,7 +19,6 @@ use meshwright::kernel::Device;
 use meshwright::model::Model;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::stack::Stack;
-use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// Asserts that `ours` is within the share `tolerance` of what the specification prints.
 #[track_caller]
@@ -105,18 +105,7 @@ fn in_format(
     (global_batch, seq_len): (u32, u32),
     format: Format,
 ) -> Problem {
-    let workload = Workload {
-        global_batch,
-        seq_len,
-        format,
-        half: Half::default(),
-        recipe: recipe("megatron").unwrap(),
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    };
-    Problem::new(model, cluster, workload, stack, HbmProfile::Tight).unwrap()
+    Problem::new(model, cluster, workload(global_batch, seq_len, format), stack, HbmProfile::Tight).unwrap()
 }
 
 /// A GPT of the SC'21 and sequence-parallelism papers, with their padded vocabulary.
