@@ -7,7 +7,7 @@ use crate::report::{Sheet, bill};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::{Evaluation, StepTime};
 use meshwright_engine::goodput::{Goodput, Mode};
-use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
+use meshwright_engine::money::{self, Bill, Market, Prices, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::range;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
@@ -188,8 +188,9 @@ impl Economy {
     /// Goodput and bill of an evaluated plan.
     pub fn bill(&self, problem: &Problem, evaluation: &Evaluation) -> (Goodput, Bill) {
         let goodput = self.market.conditions(&self.terms).goodput(problem);
-        let step = (&evaluation.step, &goodput);
-        (goodput, money::bill(problem, (&self.market, &self.terms), self.rate, step, self.tokens))
+        let prices = Prices { market: &self.market, terms: &self.terms, rate: self.rate };
+        let bill = money::bill(problem, prices, &evaluation.step, &goodput, self.tokens);
+        (goodput, bill)
     }
 
     /// Bills of a ranking as a sheet, with a sentence about interruptions.

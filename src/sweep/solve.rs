@@ -11,7 +11,7 @@ use super::record::{Job, OptionStatus, Record, SCHEMA, Totals};
 use super::task::{Task, mode, terms};
 use crate::sweep::machine;
 use meshwright_engine::cost::{Evaluation, Figures};
-use meshwright_engine::money::{self, Market, PurchaseKind, Rate, Terms};
+use meshwright_engine::money::{self, Market, Prices, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
@@ -154,6 +154,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let Some(first) = solved.first() else { return Err("there is no workload".into()) };
     let cluster = first.problem.cluster();
     let rate = rate(&market, &terms, choice, &first.problem)?;
+    let prices = Prices { market: &market, terms: &terms, rate };
     let conditions = market.conditions(&terms);
     let mut jobs = Vec::new();
     let mut time = Seconds::ZERO;
@@ -165,7 +166,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
         if goodput.effective <= 0.0 {
             return Err(format!("{} makes no progress: interrupted every {}", task.name, goodput.between_failures));
         }
-        let bill = money::bill(problem, (&market, &terms), rate, (&evaluation.step, &goodput), task.tokens);
+        let bill = money::bill(problem, prices, &evaluation.step, &goodput, task.tokens);
         let figures = Figures::new(problem, evaluation);
         time += bill.time * task.runs;
         let (fast, slow) = Confidence::new(problem, evaluation).step;

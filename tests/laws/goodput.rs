@@ -4,7 +4,7 @@ use crate::random::SplitMix;
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::goodput::{checkpoint, spares, useful};
-use meshwright::money::{self, Market};
+use meshwright::money::{self, Market, Prices};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::parse_plan;
 use meshwright::units::{Seconds, Tokens};
@@ -170,7 +170,7 @@ fn deepseek_v3_takes_about_2_66_million_gpu_hours() {
     let goodput = market.conditions.goodput(&problem);
     let terms = &market.terms["contract"];
     let rate = money::rate(&market, terms, problem.cluster(), None).unwrap();
-    let bill = money::bill(&problem, (&market, terms), rate, (&step, &goodput), Tokens::new(14.8e12));
+    let bill = money::bill(&problem, Prices { market: &market, terms, rate }, &step, &goodput, Tokens::new(14.8e12));
     eprintln!(
         "DeepSeek-V3: {:.3} M GPU-hours, {}, {:.1} % effective, {:.0} MWh",
         bill.gpu_hours / 1e6,

@@ -69,7 +69,7 @@ fn a_gather_and_a_scatter_together_take_what_each_takes_alone() {
                 let (gathered, scattered) = (Bytes::new(gathered), Bytes::new(scattered));
                 let time = |op, payload| fabric.time(op, payload, group, buckets);
                 let alone = (time(AllGather, gathered), time(ReduceScatter, scattered));
-                assert_eq!(fabric.gather_and_scatter((gathered, scattered), group, buckets), alone, "{name} {group:?}");
+                assert_eq!(fabric.gather_and_scatter(gathered, scattered, group, buckets), alone, "{name} {group:?}");
             }
         }
     }

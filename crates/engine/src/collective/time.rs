@@ -62,7 +62,8 @@ impl Fabric<'_> {
     /// are alone in their domains both take as long for the same bytes, as no curve of a domain is read.
     pub fn gather_and_scatter(
         &self,
-        (gathered, scattered): (Bytes, Bytes),
+        gathered: Bytes,
+        scattered: Bytes,
         group: Group,
         buckets: f64,
     ) -> (Seconds, Seconds) {

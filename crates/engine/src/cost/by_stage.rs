@@ -198,8 +198,7 @@ impl<'a> Stager<'a> {
 
     /// Bytes of weights, gradients and optimizer states of these parameters under an offload.
     pub fn state_bytes(&self, resident: &RankParameters, offload: Offload) -> Bytes {
-        let (weights, gradients, optimizer) = self.costs.states(resident, &self.plan.offloading(offload));
-        weights + gradients + optimizer
+        self.costs.states(resident, &self.plan.offloading(offload)).total()
     }
 
     /// Memory of a rank that does not depend on its layers: working set and caches, and under ZeRO 2 the gradients of one
@@ -222,7 +221,7 @@ impl<'a> Stager<'a> {
         let (counts, ranks) = self.ranks(staged);
         let offload = |rank: usize| staged.offload[rank];
         let simulate = |times: &[StageTime]| self.simulator().map(|simulator| simulator.makespan(times));
-        let step = self.costs.step(&self.plan, &self.shape, (&counts, &ranks), offload, simulate);
+        let step = self.costs.step(&self.plan, &self.shape, &counts, &ranks, offload, simulate);
         let footprint = super::footprint::fullest(&ranks.footprints);
         StagedEvaluation {
             evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
@@ -236,7 +235,7 @@ impl<'a> Stager<'a> {
         let counts = self.costs.staged_counts(staged);
         let offload = |rank: usize| staged.offload[rank];
         let classes = each_rank(self.plan.layout.pp);
-        let ranks = self.costs.ranks(&self.plan, &self.shape, (&counts, classes), Method::Simulated, offload);
+        let ranks = self.costs.ranks(&self.plan, &self.shape, &counts, classes, Method::Simulated, offload);
         (counts, ranks)
     }
 

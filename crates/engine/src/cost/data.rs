@@ -361,7 +361,7 @@ impl Costs<'_> {
         if stack.quirks.zero_all_reduce {
             return (all_reduce(1.0), gathered(1.0) + self.tensor_copies(plan, shards));
         }
-        let (gather, mut reduce) = self.fabric.gather_and_scatter((weights, gradients), group, buckets);
+        let (gather, mut reduce) = self.fabric.gather_and_scatter(weights, gradients, group, buckets);
         if shards < all {
             let across = Group { ranks: all / shards, stride: group.stride * shards };
             reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);

@@ -15,6 +15,24 @@ pub(super) struct Reserve {
     pub context: Bytes,
 }
 
+/// Model states of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct States {
+    /// Weights that the GEMMs read.
+    pub weights: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Master weights and moments.
+    pub optimizer: Bytes,
+}
+
+impl States {
+    /// Bytes of all states.
+    pub fn total(self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
 /// Memory of one rank at its peak, by tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Footprint {
@@ -43,12 +61,13 @@ impl Footprint {
     #[inline]
     pub(super) fn of_rank(
         rank: u32,
-        (reserve, timing): (Reserve, Timing),
-        (weights, gradients, optimizer): (Bytes, Bytes, Bytes),
+        reserve: Reserve,
+        timing: Timing,
+        states: States,
         needs: &Needs,
         caches: Bytes,
     ) -> Self {
-        let all = gradients;
+        let States { weights, gradients: all, optimizer } = states;
         let Fullest { gradients, activations, transient } = timing.fullest(all, needs);
         let tensors = weights + gradients + optimizer + activations + transient + caches;
         Self {

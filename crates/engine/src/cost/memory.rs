@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
-use super::footprint::{Footprint, Reserve, fullest};
+use super::footprint::{Footprint, Reserve, States, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
 use super::runs::{PerKind, Runs};
 use crate::gpu::Format;
@@ -86,7 +86,7 @@ impl Costs<'_> {
         let classes = each_rank(plan.layout.pp);
         let parameters = self.parameters_of(plan, &counts, &classes);
         let bytes = self.layer_bytes(plan, &counts.choices);
-        self.footprints_of(plan, &counts, (&classes, &parameters), &bytes, |_| plan.offload)
+        self.footprints_of(plan, &counts, &classes, &parameters, &bytes, |_| plan.offload)
     }
 
     /// Memory of the rank of each class that needs the most, where their layers are counted; `bytes` = of one layer of each
@@ -99,7 +99,8 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         counts: &StageCounts,
-        (classes, parameters): (&[Range<u32>], &[RankParameters]),
+        classes: &[Range<u32>],
+        parameters: &[RankParameters],
         bytes: &LayerBytes,
         offload: impl Fn(usize) -> Offload,
     ) -> Vec<Footprint> {
@@ -118,7 +119,7 @@ impl Costs<'_> {
             let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
             let layer = largest(rank, &bytes.kept);
             let needs = Needs { activations, layer, temporary: own.plus(unsharded) };
-            Footprint::of_rank(rank, (reserve, timing), states, &needs, caches)
+            Footprint::of_rank(rank, reserve, timing, states, &needs, caches)
         };
         parameters.iter().zip(activations).map(of_rank).collect()
     }
@@ -212,10 +213,9 @@ impl Costs<'_> {
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward
     /// with nothing recomputed but what `Recompute::Selective` recomputes.
     pub fn layer_memory(&self, kind: usize, plan: &Plan) -> Bytes {
-        let (weights, gradients, optimizer) =
-            self.states(&RankParameters::of_layer(self.layer_parameters(kind), &plan.layout), plan);
+        let states = self.states(&RankParameters::of_layer(self.layer_parameters(kind), &plan.layout), plan);
         let recomputed = if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() };
-        weights + gradients + optimizer + self.all_activations(kind, plan, recomputed)
+        states.total() + self.all_activations(kind, plan, recomputed)
     }
 
     /// Weights, gradients, and optimizer states of a rank.
@@ -226,7 +226,7 @@ impl Costs<'_> {
     ///
     /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held. The weights of embedding and head may
     /// have other bytes than those of the layers.
-    pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
+    pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> States {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
@@ -243,7 +243,11 @@ impl Costs<'_> {
             Bytes::new(bytes * (held.dense / over(dense) + held.experts / over(experts)))
         };
         let weights = sharded(weight, ZeroStage::Three) + Bytes::new((table - weight) * held.tables);
-        (weights * copies, sharded(gradient, ZeroStage::Two) * copies, sharded(states, ZeroStage::One) * on_device)
+        States {
+            weights: weights * copies,
+            gradients: sharded(gradient, ZeroStage::Two) * copies,
+            optimizer: sharded(states, ZeroStage::One) * on_device,
+        }
     }
 
     /// Bytes of one weight of a layer and of one of the embedding or the head.

@@ -11,6 +11,18 @@ use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span}
 use crate::plan::{CpKind, Plan};
 use crate::units::{Bytes, Seconds};
 
+/// Heads of the attention of a whole layer, and the dimensions of each.
+struct Heads {
+    /// Heads of queries.
+    queries: f64,
+    /// Heads of keys and values.
+    keys: f64,
+    /// Dimension of a head of queries and keys.
+    qk_dim: f64,
+    /// Dimension of a head of values.
+    v_dim: f64,
+}
+
 impl Costs<'_> {
     /// Adds the norms and residuals of a layer to its cost, for the tokens that this rank holds.
     pub(super) fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
@@ -96,8 +108,9 @@ impl Costs<'_> {
         } else {
             self.device.stack.attention
         };
-        let heads = (f64::from(attention.heads), f64::from(attention.kv_heads));
-        self.core(heads, (dim, dim), attention.span, kernel, plan, cost);
+        let heads =
+            Heads { queries: f64::from(attention.heads), keys: f64::from(attention.kv_heads), qk_dim: dim, v_dim: dim };
+        self.core(&heads, attention.span, kernel, plan, cost);
     }
 
     /// Split of the fused projection and rotation of queries and keys, forward and backward.
@@ -141,30 +154,23 @@ impl Costs<'_> {
         let bytes = tokens * (latent::NORM_BYTES * ranks + latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()));
         cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.0);
         cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.1);
-        let dims = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
         let heads = f64::from(mla.heads);
-        self.core((heads, heads), dims, Span::Full, self.device.stack.attention, plan, cost);
+        let (qk_dim, v_dim) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
+        let heads = Heads { queries: heads, keys: heads, qk_dim, v_dim };
+        self.core(&heads, Span::Full, self.device.stack.attention, plan, cost);
     }
 
     /// Adds scores, softmax and context of one rank to a layer's cost; a head of keys is copied, not split.
-    fn core(
-        &self,
-        (heads, kv_heads): (f64, f64),
-        (qk_dim, v_dim): (f64, f64),
-        span: Span,
-        kernel: AttentionKernel,
-        plan: &Plan,
-        cost: &mut LayerCost,
-    ) {
+    fn core(&self, heads: &Heads, span: Span, kernel: AttentionKernel, plan: &Plan, cost: &mut LayerCost) {
         let seq_len = f64::from(self.problem.workload().seq_len);
         let core = Core {
             sequences: f64::from(plan.micro_batch),
-            heads: heads / f64::from(plan.layout.tp),
-            kv_heads: (kv_heads / f64::from(plan.layout.tp)).max(1.0),
+            heads: heads.queries / f64::from(plan.layout.tp),
+            kv_heads: (heads.keys / f64::from(plan.layout.tp)).max(1.0),
             seq_len,
             seen: span.mean_keys(seq_len) / seq_len,
-            qk_dim,
-            v_dim,
+            qk_dim: heads.qk_dim,
+            v_dim: heads.v_dim,
             dropout: self.problem.model().dropout,
             cut: self.cut(plan),
         };

@@ -147,7 +147,8 @@ impl Costs<'_> {
         plan: &Plan,
         zero: ZeroStage,
         flow: &Flow,
-        (sends, edges): (Seconds, &Edges),
+        sends: Seconds,
+        edges: &Edges,
     ) -> StepTime {
         let Flow { busy, windows, micro_batches, slow_down } = flow;
         let Edges { exchange, tied, update, host } = *edges;

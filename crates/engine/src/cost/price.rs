@@ -69,12 +69,12 @@ impl Costs<'_> {
         // The two stages of a rank in a bidirectional pipeline are those of two ranks.
         let is_apart = self.splits_unknown || plan.schedule.is_bidirectional();
         let classes = if is_apart { each_rank(plan.layout.pp) } else { counts.classes(plan) };
-        let ranks = self.ranks(plan, shape, (&counts, classes), method, offload);
+        let ranks = self.ranks(plan, shape, &counts, classes, method, offload);
         let simulate = |times: &[StageTime]| match method {
             Method::ClosedForm => None,
             Method::Simulated => self.simulated_flow(plan, times),
         };
-        let step = self.step(plan, shape, (&counts, &ranks), offload, simulate);
+        let step = self.step(plan, shape, &counts, &ranks, offload, simulate);
         Evaluation { plan: plan.clone(), step, footprint: fullest(&ranks.footprints) }
     }
 
@@ -83,14 +83,15 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        (counts, classes): (&StageCounts, Classes),
+        counts: &StageCounts,
+        classes: Classes,
         method: Method,
         offload: impl Fn(usize) -> Offload,
     ) -> Ranks {
         let (mut works, mut chunks) = (Vec::new(), Vec::new());
         if plan.zero != ZeroStage::Three {
             let of_choice = self.works(plan, shape, &counts.choices);
-            works = self.works_of_ranks(plan, shape, (counts, &of_choice), &classes);
+            works = self.works_of_ranks(plan, shape, counts, &of_choice, &classes);
             self.expose_by_rank(&mut works);
             if method == Method::Simulated {
                 chunks = self.works_of_chunks(plan, shape, counts, &of_choice);
@@ -105,7 +106,7 @@ impl Costs<'_> {
         };
         let parameters = self.parameters_of(plan, resident, &classes);
         let bytes = self.bytes(plan, shape, &counts.choices);
-        let footprints = self.footprints_of(plan, resident, (&classes, &parameters), &bytes, offload);
+        let footprints = self.footprints_of(plan, resident, &classes, &parameters, &bytes, offload);
         Ranks { classes, works, chunks, parameters, footprints }
     }
 
@@ -114,7 +115,8 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        (counts, ranks): (&StageCounts, &Ranks),
+        counts: &StageCounts,
+        ranks: &Ranks,
         offload: impl Fn(usize) -> Offload,
         simulate: impl FnOnce(&[StageTime]) -> Option<Seconds>,
     ) -> StepTime {
@@ -139,7 +141,7 @@ impl Costs<'_> {
         let numbers = ranks.classes.iter().map(|class| class.len() as f64);
         let closed = self.flow(plan, ranks.works.iter().zip(numbers));
         let flow = self.simulated(plan, ranks, closed, simulate).unwrap_or(closed);
-        self.flow_step(plan, plan.zero, &flow, (sends, &self.edges(plan, &heaviest, update)))
+        self.flow_step(plan, plan.zero, &flow, sends, &self.edges(plan, &heaviest, update))
     }
 
     /// Parts of a step outside the pipeline under ZeRO 0 to 2: the exposed exchange between replicas of these ranks, and the

@@ -162,7 +162,7 @@ impl Costs<'_> {
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), false);
         let works = self.works(plan, shape, &counts.choices);
-        self.works_of_ranks(plan, shape, (&counts, &works), &each_rank(plan.layout.pp))
+        self.works_of_ranks(plan, shape, &counts, &works, &each_rank(plan.layout.pp))
     }
 
     /// Work of each virtual stage, where its layers are counted and `works` are those of one layer of each choice.
@@ -174,7 +174,7 @@ impl Costs<'_> {
         works: &[Work],
     ) -> Vec<Work> {
         let places = (counts.chunks.each().map(|layers| &layers[..]), 1.0);
-        self.works_at(plan, shape, (counts, works), places, |chunk| chunk as usize)
+        self.works_at(plan, shape, counts, works, places, |chunk| chunk as usize)
     }
 
     /// Time of each virtual stage of a schedule of one direction: that of [`Self::works_of_chunks`], computed once for
@@ -221,12 +221,13 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        (counts, works): (&StageCounts, &[Work]),
+        counts: &StageCounts,
+        works: &[Work],
         classes: &[Range<u32>],
     ) -> Vec<Work> {
         let places = (counts.of_classes(classes), f64::from(plan.schedule.virtual_stages()));
         let place = |chunk| class_of(classes, plan.schedule.rank_of(chunk, plan.layout.pp));
-        self.works_at(plan, shape, (counts, works), places, place)
+        self.works_at(plan, shape, counts, works, places, place)
     }
 
     /// Work at each of `places`, by the layers of each choice there, and with so many virtual stages each; `place` = where a
@@ -235,7 +236,8 @@ impl Costs<'_> {
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        (counts, works): (&StageCounts, &[Work]),
+        counts: &StageCounts,
+        works: &[Work],
         (places, chunks_each): (impl Iterator<Item = &'c [f64]>, f64),
         place: impl Fn(u32) -> usize,
     ) -> Vec<Work> {

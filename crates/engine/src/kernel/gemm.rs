@@ -162,14 +162,15 @@ impl Device<'_> {
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
     /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
-        self.linear_with_casts(tokens, (input, output), batch, format, self.stack.casts)
+        self.linear_with_casts(tokens, input, output, batch, format, self.stack.casts)
     }
 
     /// [`Self::linear`] of experts, whose casts no producer fuses where the stack says so.
     pub fn expert_linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
         self.linear_with_casts(
             tokens,
-            (input, output),
+            input,
+            output,
             batch,
             format,
             self.stack.expert_casts.unwrap_or(self.stack.casts),
@@ -180,7 +181,8 @@ impl Device<'_> {
     fn linear_with_casts(
         &self,
         tokens: f64,
-        (input, output): (f64, f64),
+        input: f64,
+        output: f64,
         batch: f64,
         format: Format,
         casts: f64,

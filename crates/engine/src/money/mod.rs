@@ -235,14 +235,20 @@ pub fn time_to_train(problem: &Problem, step: Seconds, goodput: &Goodput, tokens
 /// Days of one month of storage.
 const MONTH: f64 = 30.0;
 
+/// Prices that a job is billed at.
+#[derive(Clone, Copy, Debug)]
+pub struct Prices<'a> {
+    /// Market, of which energy has its price and emissions.
+    pub market: &'a Market,
+    /// Terms of purchase.
+    pub terms: &'a Terms,
+    /// Price of a GPU-hour under these terms.
+    pub rate: Rate,
+}
+
 /// Bill of a job that trains `tokens`; commitments are added where the jobs of an option are summed.
-pub fn bill(
-    problem: &Problem,
-    (market, terms): (&Market, &Terms),
-    rate: Rate,
-    (step, goodput): (&StepTime, &Goodput),
-    tokens: Tokens,
-) -> Bill {
+pub fn bill(problem: &Problem, prices: Prices, step: &StepTime, goodput: &Goodput, tokens: Tokens) -> Bill {
+    let Prices { market, terms, rate } = prices;
     let cluster = problem.cluster();
     let time = time_to_train(problem, step.total(), goodput, tokens);
     let spare_gpus = match terms.kind {

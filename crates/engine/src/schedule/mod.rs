@@ -47,6 +47,16 @@ pub enum Schedule {
     },
 }
 
+/// Evenly spaced chunks of one rank.
+struct ChunkSpacing {
+    /// First chunk.
+    first: u32,
+    /// Distance from one chunk to the next.
+    step: u32,
+    /// Number of chunks.
+    number: u32,
+}
+
 impl Schedule {
     /// Number of chunks per rank (v).
     pub const fn virtual_stages(self) -> u32 {
@@ -141,29 +151,30 @@ impl Schedule {
 
     /// Chunks of a rank, in model order.
     pub fn held(self, rank: u32, pp: u32) -> impl Iterator<Item = u32> {
-        let (first, step, number) = self.spacing(rank, pp);
+        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
         (0..number).map(move |place| first + place * step)
     }
 
     /// The middle one of the chunks of a rank, in model order.
     pub(crate) fn middle_held(self, rank: u32, pp: u32) -> u32 {
-        let (first, step, number) = self.spacing(rank, pp);
+        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
         first + number / 2 * step
     }
 
     /// Function that counts the chunks of a rank before a chunk.
     pub(crate) fn held_before(self, rank: u32, pp: u32) -> impl Fn(u32) -> u32 + Copy {
-        let (first, step, number) = self.spacing(rank, pp);
+        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
         move |chunk| chunk.saturating_sub(first).div_ceil(step.max(1)).min(number)
     }
 
-    /// First chunk of a rank, the distance from one of its chunks to the next, and their number.
-    fn spacing(self, rank: u32, pp: u32) -> (u32, u32, u32) {
-        match self {
+    /// Chunks of a rank.
+    fn spacing(self, rank: u32, pp: u32) -> ChunkSpacing {
+        let (first, step, number) = match self {
             Self::ZbV | Self::DualPipeV => (rank, 2 * (pp - rank) - 1, self.virtual_stages()),
             Self::DualPipe if pp > 1 => (rank.min(pp - 1 - rank), rank.abs_diff(pp - 1 - rank), 2),
             _ => (rank, pp, self.virtual_stages()),
-        }
+        };
+        ChunkSpacing { first, step, number }
     }
 
     /// Whether the first and the last virtual stage are on one of several ranks.

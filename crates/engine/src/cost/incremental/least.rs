@@ -102,10 +102,7 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
 /// `parameters` = parameters of ranks of which one in the plan's pipeline has no fewer: [`least_parameters`].
 pub fn least_memory_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Bytes {
     let plan = &Plan { shard_group: None, schedule: Schedule::OneFOneB, ..plan.clone() };
-    let all = |held: &RankParameters| {
-        let (weights, gradients, optimizer) = costs.states(held, plan);
-        weights + gradients + optimizer
-    };
+    let all = |held: &RankParameters| costs.states(held, plan).total();
     let (states, reserve) = (parameters.iter().map(all).fold(Bytes::ZERO, Bytes::max), costs.reserve(plan));
     let lost = if costs.has_moments() { 0.0 } else { reserve.fragmentation };
     (states * (1.0 + lost) + reserve.context) * ROUNDING
@@ -129,7 +126,7 @@ pub fn least_host_update_of_layers(costs: &Costs, plan: &Plan, parameters: &[Ran
 pub fn most_optimizer_on_host(costs: &Costs, plan: &Plan, mean: &RankParameters) -> f64 {
     let cluster = costs.problem.cluster();
     let Some(of_host) = cluster.host_memory else { return f64::INFINITY };
-    let (_, _, optimizer) = costs.states(mean, &Plan { offload: Offload::NONE, ..plan.clone() });
+    let optimizer = costs.states(mean, &Plan { offload: Offload::NONE, ..plan.clone() }).optimizer;
     let ranks = plan.layout.world_size();
     let hosts = ranks.div_ceil(cluster.gpus_per_node.max(1));
     let needed = optimizer * (f64::from(ranks) * ROUNDING);

@@ -194,7 +194,7 @@ impl<'l> Loaded<'l> {
                 if let Some(bubble) = bubble {
                     flow.busy.pipeline_bubble = bubble;
                 }
-                costs.flow_step(plan, sharding.zero, &flow, (sends, edges))
+                costs.flow_step(plan, sharding.zero, &flow, sends, edges)
             }
             Engine::Sharded(sharded) => {
                 let (plan, layers) = (sharding.of(plan), self.pipeline.gathered(costs));

@@ -8,7 +8,7 @@ use super::block::{Layers, ROUNDING};
 use super::sharding::{LeastStates, Sharding, StateBytes};
 use super::stages::{Hold, Moment, Moments, Stages};
 use crate::cost::costs::Costs;
-use crate::cost::footprint::{Footprint, Reserve};
+use crate::cost::footprint::{Footprint, Reserve, States};
 use crate::cost::moments::{Needs, Temporary, Timing};
 use crate::plan::{Plan, Recompute, ZeroStage};
 use crate::units::Bytes;
@@ -99,8 +99,8 @@ impl RankMemory {
     fn needed(&self, held: &Held, is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
         let timing = if is_by_moment { self.timing } else { Timing::Together };
         let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
-        let states = (states.resident, states.gradients, Bytes::ZERO);
-        let footprint = Footprint::of_rank(held.rank, (self.reserve, timing), states, &needs, self.caches);
+        let states = States { weights: states.resident, gradients: states.gradients, optimizer: Bytes::ZERO };
+        let footprint = Footprint::of_rank(held.rank, self.reserve, timing, states, &needs, self.caches);
         (footprint.device(), held.rank)
     }
 

@@ -186,7 +186,7 @@ impl Parameters {
     /// Model states of each class of ranks under a plan's sharding.
     fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
         let all = self.held.iter().map(|held| costs.states(held, plan));
-        all.map(|(weights, gradients, optimizer)| StateBytes { resident: weights + optimizer, gradients }).collect()
+        all.map(|of| StateBytes { resident: of.weights + of.optimizer, gradients: of.gradients }).collect()
     }
 }
 
