@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::refine::ranking::{RefinedEntry, refine_ranking};
+use meshwright_planner::refine::ranking::{RefinedEntry, RefinedPlans, refine_ranking};
 use meshwright_planner::refine::{Freedom, Options};
 use meshwright_planner::search::Ranking;
 use meshwright_planner::space::Restrictions;
@@ -48,7 +48,7 @@ impl RefineOptions {
         let freedom = Freedom { recompute, ..Freedom::default() };
         // Whoever asks for refined stages also asks how good they are.
         let options = Options { freedom, prove: self.refine.is_some(), ..Options::default() };
-        let most = (most as usize, self.refine.is_some());
-        refine_ranking(&Costs::new(problem), ranking, restrictions, most, (&options, is_over))
+        let plans = RefinedPlans { most: most as usize, coupled: self.refine.is_some() };
+        refine_ranking(&Costs::new(problem), ranking, restrictions, plans, &options, is_over)
     }
 }

@@ -5,6 +5,27 @@ use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::data::RankParameters;
 use meshwright_engine::units::Seconds;
 
+/// Lower bound of a step as a linear function of the time of its pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepLine {
+    /// Step in seconds where the pipeline takes none.
+    pub base: f64,
+    /// Seconds of the step for each of the pipeline.
+    pub slope: f64,
+}
+
+impl StepLine {
+    /// Lower bound of a step whose pipeline takes so many seconds.
+    pub fn step(self, pipeline: f64) -> f64 {
+        self.base + self.slope * pipeline
+    }
+
+    /// Time of the pipeline at which the bound is a step of so many seconds.
+    pub fn pipeline(self, step: f64) -> f64 {
+        (step - self.base) / self.slope
+    }
+}
+
 /// Bounds on the inputs of the parts of a step outside its pipeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edges {
@@ -19,11 +40,10 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Lower bound of the step time as a linear function of the pipeline's time without sends, which take `sends` seconds: its value at
-    /// zero, and its slope.
-    pub fn line(&self, program: &StageProgram, sends: f64) -> (f64, f64) {
+    /// Lower bound of the step as a function of the pipeline's time without sends, which take `sends` seconds.
+    pub fn line(&self, program: &StageProgram, sends: f64) -> StepLine {
         let base = self.lift(program, sends);
-        (base, self.lift(program, sends + 1.0) - base)
+        StepLine { base, slope: self.lift(program, sends + 1.0) - base }
     }
 
     /// Lower bound on a step whose pipeline takes at least `pipeline` seconds: the least over the kinds of device.

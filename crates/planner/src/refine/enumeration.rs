@@ -33,7 +33,7 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
     let edges = Edges::least(program);
     let line = edges.line(program, program.sends);
     let longest = |loads: &[StageLoad]| family.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
-    let floor = |loads: &[StageLoad]| line.0 + line.1 * longest(loads);
+    let floor = |loads: &[StageLoad]| line.step(longest(loads));
     let mut mixes = FittingMixes::new();
     let mut proved = f64::INFINITY;
     let single = program.chunks == program.ranks;

@@ -40,7 +40,7 @@ pub(crate) fn refine_over(
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     // No dependency path contains late sends, so the program may miss the best split: more splits are enumerated.
     let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
-    let answer = solve(&program, (options, PROGRAMS), most, step);
+    let answer = solve(&program, options, PROGRAMS, most, step);
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
         return Err(Infeasible::Unsupported("no layers and recomputation of its stages fit every rank"));

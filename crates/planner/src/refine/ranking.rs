@@ -22,16 +22,25 @@ pub struct RefinedEntry {
     pub outcome: Result<Refined, Infeasible>,
 }
 
-/// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
-/// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
-/// several stages, which take longer to refine. Stages may offload any share that the search considers; where a framework's files
+/// Plans of a ranking that are refined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefinedPlans {
+    /// Number of plans, from the first.
+    pub most: usize,
+    /// Whether plans whose ranks own several stages, which take longer to refine, are among them.
+    pub coupled: bool,
+}
+
+/// The first plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
+/// the least, each with its stages; the fastest first, those without stages last. Stages may offload any share that the search considers; where a framework's files
 /// must express it, the plan's own share. Once `is_over` is true, the plans and offloads that remain are left out.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,
     restrictions: &Restrictions,
-    (most, coupled): (usize, bool),
-    (options, is_over): (&Options, &(dyn Fn() -> bool + Sync)),
+    RefinedPlans { most, coupled }: RefinedPlans,
+    options: &Options,
+    is_over: &(dyn Fn() -> bool + Sync),
 ) -> Vec<RefinedEntry> {
     let space = Space::new(costs, restrictions);
     let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan.clone()));

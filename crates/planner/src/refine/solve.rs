@@ -34,13 +34,14 @@ pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Opti
         }
     }
     let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
-    solve(program, (options, programs), enumeration::MOST_ENUMERATED, step)
+    solve(program, options, programs, enumeration::MOST_ENUMERATED, step)
 }
 
 /// Solution of one program, where `step` is the step time of a split; all splits are enumerated if there are at most `most`.
 pub(super) fn solve(
     program: &StageProgram,
-    (options, programs): (&Options, usize),
+    options: &Options,
+    programs: usize,
     most: f64,
     mut step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
@@ -48,7 +49,7 @@ pub(super) fn solve(
     let mut answer = if single && options.uses(Technique::ShortestPaths) {
         single::solve(program, paths::dependency_paths(program), options, &mut step)
     } else {
-        multi::solve(program, (options, programs), &mut step)
+        multi::solve(program, options, programs, &mut step)
     };
     if options.enumerate && options.uses(Technique::Enumeration) && enumeration::splits(program) <= most {
         enumeration::enumerate(program, &mut step, &mut answer);

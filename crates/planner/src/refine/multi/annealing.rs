@@ -28,7 +28,8 @@ pub fn anneal(
     paths: &[Path],
     start: Vec<usize>,
     mixes: &mut FittingMixes,
-    (longer, programs): (usize, usize),
+    longer: usize,
+    programs: usize,
 ) -> Option<Vec<usize>> {
     if program.chunks < 3 {
         return None;

@@ -5,12 +5,23 @@ use super::branch::Budget;
 use super::columns::Columns;
 use super::coverage::covers_layers;
 use super::shapes::StageShapes;
+use crate::refine::edges::StepLine;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
+/// Step that a lower bound is raised towards.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundTarget {
+    /// Best step so far, in seconds.
+    pub incumbent: f64,
+    /// Step of a pipeline, a lower bound.
+    pub line: StepLine,
+    /// Gap to the incumbent, as a share, that does not matter.
+    pub tolerance: f64,
+}
+
 /// Lower bound on a step, and a search for better splits by the dual.
 ///
-/// `incumbent` is the best step so far and `line` the step that a pipeline's time gives: its value at zero and its slope.
 /// Splits found are passed to `simulate`, which returns the updated incumbent. The result is at most the incumbent.
 ///
 /// The bound is the largest of three, each valid for every split that is faster than the incumbent:
@@ -21,17 +32,17 @@ use meshwright_engine::schedule::paths::Path;
 pub fn lower_bound(
     program: &StageProgram,
     paths: Vec<Path>,
-    (incumbent, line): (f64, (f64, f64)),
-    tolerance: f64,
+    target: &BoundTarget,
     budget: &mut Budget,
     simulate: &mut dyn FnMut(Vec<usize>) -> f64,
 ) -> f64 {
+    let BoundTarget { incumbent, line, tolerance } = *target;
     let m = program.stager.micro_batches();
     let least = busiest(program);
-    let lift = |line: (f64, f64), pipeline: f64| (line.0 + line.1 * pipeline).min(incumbent);
-    let target = (incumbent - line.0) / line.1;
+    let lift = |line: StepLine, pipeline: f64| line.step(pipeline).min(incumbent);
+    let target = line.pipeline(incumbent);
     if !target.is_finite() {
-        return line.0 + line.1 * m * least;
+        return line.base + line.slope * m * least;
     }
     let ceiling = target / m * (1.0 + 1e-9);
     if least >= ceiling {
@@ -43,9 +54,9 @@ pub fn lower_bound(
     }
     let Some(columns) = Columns::new(program, &shapes, ceiling) else { return lift(line, m * least) };
     let narrow = columns.line(program, &shapes, ceiling, program.sends);
-    let line = if narrow.0 > line.0 { narrow } else { line };
+    let line = if narrow.base > line.base { narrow } else { line };
     let enough = tolerance.max(ENOUGH);
-    let cutoff = |incumbent: f64| (incumbent * (1.0 - enough) - line.0) / line.1;
+    let cutoff = |incumbent: f64| line.pipeline(incumbent * (1.0 - enough));
     let mut simulate = |cuts: Vec<usize>| cutoff(simulate(cuts));
     let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut simulate));
     let pipeline = dual.max(m * least).max(m * columns.busiest(program, &shapes));

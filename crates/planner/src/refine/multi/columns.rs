@@ -3,7 +3,7 @@
 use super::coverage::covers_layers;
 use super::recomputation::{ExtraTime, MixStairs, recomputations};
 use super::shapes::StageShapes;
-use crate::refine::edges::Edges;
+use crate::refine::edges::{Edges, StepLine};
 use crate::refine::program::StageProgram;
 
 /// Most columns of all ranks together.
@@ -184,9 +184,9 @@ impl Columns {
         times.get(at).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Step time over the pipeline's time, as the value at zero and the slope of a line, a lower bound: some rank holds at least the
+    /// Lower bound of the step as a function of the pipeline's time: some rank holds at least the
     /// mean parameters, as one of these columns does, and nothing hides behind more than a rank takes.
-    pub fn line(&self, program: &StageProgram, stages: &StageShapes, ceiling: f64, sends: f64) -> (f64, f64) {
+    pub fn line(&self, program: &StageProgram, stages: &StageShapes, ceiling: f64, sends: f64) -> StepLine {
         let times = |chunk: usize, shape: usize| {
             let (a, b) = stages.shapes()[shape].items;
             (program.times(chunk, a, b), program.parameters(chunk, a, b))
@@ -214,7 +214,7 @@ impl Columns {
             let [forward, backward] = longest.map(|time| time / program.share);
             Edges { dense, experts, forward, backward }.line(program, sends)
         });
-        lines.reduce(|a, b| if b.0 < a.0 { b } else { a }).unwrap_or((f64::INFINITY, 1.0))
+        lines.reduce(|a, b| if b.base < a.base { b } else { a }).unwrap_or(StepLine { base: f64::INFINITY, slope: 1.0 })
     }
 }
 

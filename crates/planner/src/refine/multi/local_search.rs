@@ -96,7 +96,7 @@ impl<'a> LocalSearch<'a> {
         }
         let Some((_, split)) = &self.best else { return };
         let start = split.cuts.clone();
-        if let Some(cuts) = annealing::anneal(self.program, &self.paths, start, &mut self.mixes, (longer, programs)) {
+        if let Some(cuts) = annealing::anneal(self.program, &self.paths, start, &mut self.mixes, longer, programs) {
             self.descend(cuts);
         }
     }

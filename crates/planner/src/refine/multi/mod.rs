@@ -22,6 +22,7 @@ use super::edges::Edges;
 use super::options::{Options, Technique};
 use super::program::StageProgram;
 use super::split::{Solution, StagedSplit};
+use bound::BoundTarget;
 use branch::Budget;
 use local_search::LocalSearch;
 
@@ -37,7 +38,8 @@ const LONGER: usize = 9;
 /// the step time of a split.
 pub fn solve(
     program: &StageProgram,
-    (options, programs): (&Options, usize),
+    options: &Options,
+    programs: usize,
     step: &mut dyn FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let mut search = LocalSearch::new(program, options, step);
@@ -49,17 +51,17 @@ pub fn solve(
     }
     let line = Edges::least(program).line(program, program.sends);
     if options.rough {
-        let bound = line.0 + line.1 * program.stager.micro_batches() * bound::busiest(program);
+        let bound = line.base + line.slope * program.stager.micro_batches() * bound::busiest(program);
         return Solution { cut_short: true, ..search.into_solution(bound) };
     }
     search.anneal(1, programs);
     let mut bound = 0.0;
     if options.uses(Technique::BranchAndBound) {
         let mut budget = Budget { left: bound::MOST_WORK / programs };
-        let (incumbent, paths) = (search.incumbent(), mem::take(&mut search.paths));
+        let target = BoundTarget { incumbent: search.incumbent(), line, tolerance: options.tolerance };
+        let paths = mem::take(&mut search.paths);
         search.paths.clone_from(&paths);
-        let simulate = &mut |cuts: Vec<usize>| search.offer(cuts);
-        bound = bound::lower_bound(program, paths, (incumbent, line), options.tolerance, &mut budget, simulate);
+        bound = bound::lower_bound(program, paths, &target, &mut budget, &mut |cuts| search.offer(cuts));
         search.cut_short |= budget.left == 0;
     }
     if bound < search.incumbent() * (1.0 - LOOSE_GAP) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::table::{Arcs, FirstItems, StageTable};
 use crate::refine::cuts::neighbours;
-use crate::refine::edges::Edges;
+use crate::refine::edges::{Edges, StepLine};
 use crate::refine::options::{Options, Technique};
 use crate::refine::paths::{PathTable, PathWeights, length, project};
 use crate::refine::program::StageProgram;
@@ -118,10 +118,10 @@ pub fn solve(
             let arcs = table.usable(high, &windows);
             Rc::new(Under { edges: table.edges(program, &arcs), arcs })
         });
-        let (base_here, slope_here) = under.edges.line(program, sends);
-        let cutoff = (time * (1.0 - tolerance) - base_here) / slope_here;
-        let (least, candidates) =
-            interval_bound(program, (&table, &under.arcs), (&search.paths, &search.visits), (low, cutoff), &mut work);
+        let cutoff = under.edges.line(program, sends).pipeline(time * (1.0 - tolerance));
+        let relaxation =
+            Relaxation { program, table: &table, arcs: &under.arcs, paths: &search.paths, visits: &search.visits };
+        let (least, candidates) = relaxation.bound(low, cutoff, &mut work);
         let branch = widest(&candidates);
         for cuts in candidates {
             search.offer(cuts);
@@ -173,8 +173,8 @@ struct Search<'a, F> {
     visits: PathTable,
     /// The path on which cuts were last found to be slow.
     slow: usize,
-    /// Step time over a path's length: the value at zero, and the slope.
-    line: (f64, f64),
+    /// Step of a path, a lower bound.
+    line: StepLine,
     step: F,
     most_replays: usize,
     best: Option<(f64, StagedSplit)>,
@@ -197,9 +197,9 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
         }
         let Some(loads) = self.table.loads(&cuts) else { return false };
         let known = self.least();
-        let is_slow = |path: &Path| self.line.0 + self.line.1 * length(path, &loads) >= known;
+        let is_slow = |path: &Path| self.line.step(length(path, &loads)) >= known;
         // Neighbouring cuts are slow on the same path.
-        if self.line.0 >= known || self.paths.get(self.slow).is_some_and(is_slow) {
+        if self.line.base >= known || self.paths.get(self.slow).is_some_and(is_slow) {
             return false;
         }
         if let Some(slow) = self.paths.iter().position(is_slow) {
@@ -234,99 +234,109 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
     }
 }
 
-/// Lower bound on the longest dependency path of splits of these arcs whose slowest stage takes more than `low`, at most `cutoff`, and
-/// the splits met. Where the paths of a rank alone stay under `cutoff`, a weighted mean of all paths raises it.
-fn interval_bound(
-    program: &StageProgram,
-    (table, arcs): (&StageTable, &Arcs),
-    (paths, visits): (&[Path], &PathTable),
-    (low, cutoff): (f64, f64),
-    work: &mut usize,
-) -> (f64, Vec<Vec<usize>>) {
-    let mut least = f64::INFINITY;
-    let mut candidates: Vec<Vec<usize>> = Vec::new();
-    for rank in (0..program.ranks).filter(|&rank| table.any_slower(arcs, rank, low)) {
-        let own = |stage: usize, load: &StageLoad| stage == rank && load.busy <= low;
-        let mut of_rank: Option<(f64, usize)> = None;
-        let mut met: Vec<Vec<usize>> = Vec::new();
-        for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
-            let weighted = PathWeights::of(program.chunks, [(path, 1.0)].into_iter());
-            let price = |stage: usize, load: &StageLoad| {
-                if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
-            };
-            *work += arcs.len();
-            let Some((sum, cuts)) = table.cheapest(arcs, price) else {
-                of_rank = None;
-                break;
-            };
-            if of_rank.is_none_or(|(known, _)| sum > known) {
-                of_rank = Some((sum, at));
-            }
-            if sum >= cutoff {
-                met.clear(); // none of them is faster than what is known
-                break;
-            }
-            met.push(cuts);
-        }
-        candidates.extend(met);
-        if let Some((length, at)) = of_rank {
-            let (raised, met) = if length < cutoff.min(least) {
-                weighed((table, arcs), visits, (at, paths.len()), (&own, cutoff.min(least)), work)
-            } else {
-                (length, Vec::new())
-            };
-            least = least.min(raised.max(length));
-            candidates.extend(met);
-        }
-    }
-    candidates.sort();
-    candidates.dedup();
-    (least, candidates)
-}
-
 /// Rounds of the subgradient ascent.
 const ROUNDS: usize = 24;
 
-/// Lagrangian bound over splits without the stages left out, by subgradient ascent from the weights of one path alone; and the splits
-/// met.
-fn weighed(
-    (table, arcs): (&StageTable, &Arcs),
-    visits: &PathTable,
-    (first, paths): (usize, usize),
-    (left_out, cutoff): (&impl Fn(usize, &StageLoad) -> bool, f64),
-    work: &mut usize,
-) -> (f64, Vec<Vec<usize>>) {
-    let mut weights = vec![0.0; paths];
-    weights[first] = 1.0;
-    let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
-    for _ in 0..ROUNDS {
-        let weighted = visits.mean(&weights);
-        let price = |stage: usize, load: &StageLoad| {
-            if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
-        };
-        *work += arcs.len();
-        let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
-        if sum <= most {
-            pace *= 0.7;
+/// Relaxation of a program on the paths of its arcs: which splits have these stages, and how long their dependency paths are.
+#[derive(Clone, Copy)]
+struct Relaxation<'a> {
+    program: &'a StageProgram<'a>,
+    table: &'a StageTable,
+    arcs: &'a Arcs,
+    /// Dependency paths of the schedule.
+    paths: &'a [Path],
+    /// Their visits to each stage.
+    visits: &'a PathTable,
+}
+
+impl Relaxation<'_> {
+    /// Lower bound on the longest dependency path of splits whose slowest stage takes more than `low`, at most `cutoff`, and
+    /// the splits met. Where the paths of a rank alone stay under `cutoff`, a weighted mean of all paths raises it.
+    fn bound(&self, low: f64, cutoff: f64, work: &mut usize) -> (f64, Vec<Vec<usize>>) {
+        let Self { program, table, arcs, paths, .. } = *self;
+        let mut least = f64::INFINITY;
+        let mut candidates: Vec<Vec<usize>> = Vec::new();
+        for rank in (0..program.ranks).filter(|&rank| table.any_slower(arcs, rank, low)) {
+            let own = |stage: usize, load: &StageLoad| stage == rank && load.busy <= low;
+            let mut of_rank: Option<(f64, usize)> = None;
+            let mut met: Vec<Vec<usize>> = Vec::new();
+            for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
+                let weighted = PathWeights::of(program.chunks, [(path, 1.0)].into_iter());
+                let price = |stage: usize, load: &StageLoad| {
+                    if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
+                };
+                *work += arcs.len();
+                let Some((sum, cuts)) = table.cheapest(arcs, price) else {
+                    of_rank = None;
+                    break;
+                };
+                if of_rank.is_none_or(|(known, _)| sum > known) {
+                    of_rank = Some((sum, at));
+                }
+                if sum >= cutoff {
+                    met.clear(); // none of them is faster than what is known
+                    break;
+                }
+                met.push(cuts);
+            }
+            candidates.extend(met);
+            if let Some((length, at)) = of_rank {
+                let (raised, met) = if length < cutoff.min(least) {
+                    self.weighed(at, &own, cutoff.min(least), work)
+                } else {
+                    (length, Vec::new())
+                };
+                least = least.min(raised.max(length));
+                candidates.extend(met);
+            }
         }
-        most = most.max(sum);
-        let Some(loads) = table.loads(&cuts) else { break };
-        met.push(cuts);
-        if most >= cutoff || cutoff.is_infinite() {
-            break;
-        }
-        let lengths = visits.lengths(&loads);
-        let mean: f64 = lengths.iter().zip(&weights).map(|(length, weight)| length * weight).sum();
-        let slope = |length: f64, weight: f64| if weight <= 0.0 && length < mean { 0.0 } else { length - mean };
-        let norm: f64 = lengths.iter().zip(&weights).map(|(&l, &w)| slope(l, w).powi(2)).sum();
-        if norm <= 0.0 {
-            break;
-        }
-        let step = pace * (cutoff - sum) / norm;
-        for (weight, &length) in weights.iter_mut().zip(&lengths) {
-            *weight += step * slope(length, *weight);
-        }
-        project(&mut weights);
+        candidates.sort();
+        candidates.dedup();
+        (least, candidates)
     }
-    (most, met)
+
+    /// Lagrangian bound over splits without the stages left out, by subgradient ascent from the weights of one path alone; and the splits
+    /// met.
+    fn weighed(
+        &self,
+        first: usize,
+        left_out: &impl Fn(usize, &StageLoad) -> bool,
+        cutoff: f64,
+        work: &mut usize,
+    ) -> (f64, Vec<Vec<usize>>) {
+        let Self { table, arcs, visits, .. } = *self;
+        let mut weights = vec![0.0; self.paths.len()];
+        weights[first] = 1.0;
+        let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
+        for _ in 0..ROUNDS {
+            let weighted = visits.mean(&weights);
+            let price = |stage: usize, load: &StageLoad| {
+                if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
+            };
+            *work += arcs.len();
+            let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
+            if sum <= most {
+                pace *= 0.7;
+            }
+            most = most.max(sum);
+            let Some(loads) = table.loads(&cuts) else { break };
+            met.push(cuts);
+            if most >= cutoff || cutoff.is_infinite() {
+                break;
+            }
+            let lengths = visits.lengths(&loads);
+            let mean: f64 = lengths.iter().zip(&weights).map(|(length, weight)| length * weight).sum();
+            let slope = |length: f64, weight: f64| if weight <= 0.0 && length < mean { 0.0 } else { length - mean };
+            let norm: f64 = lengths.iter().zip(&weights).map(|(&l, &w)| slope(l, w).powi(2)).sum();
+            if norm <= 0.0 {
+                break;
+            }
+            let step = pace * (cutoff - sum) / norm;
+            for (weight, &length) in weights.iter_mut().zip(&lengths) {
+                *weight += step * slope(length, *weight);
+            }
+            project(&mut weights);
+        }
+        (most, met)
+    }
 }
