@@ -24,7 +24,7 @@ impl Advice {
         sort_by_numbers(&mut order, |&at| [medians[at]]);
         let median = |at: usize| Seconds::new(libm::exp(medians[at]));
         let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
-        let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), (self.given_up, self.published.as_ref()));
+        let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up, self.published.as_ref());
         let mut named: Vec<usize> = order.iter().copied().take(top).collect();
         if chosen >= top {
             *named.last_mut().expect("`top` is at least one") = order[chosen];

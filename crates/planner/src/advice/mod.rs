@@ -143,7 +143,8 @@ struct Prudent {
 fn search_prudently(
     searches: &LimitedSearches,
     problem: &Problem,
-    (options, ties): (&SearchOptions, TieLimits),
+    options: &SearchOptions,
+    ties: TieLimits,
     prudence: Prudence,
     control: &Control,
 ) -> Prudent {
@@ -178,7 +179,7 @@ fn search_prudently(
 /// The fastest plans that keep the limits of prudence, as far as any plan does.
 pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
     let costs = Costs::new(problem);
-    search_prudently(&LimitedSearches::new(&costs), problem, (options, TieLimits::NONE), prudence, control).ranking
+    search_prudently(&LimitedSearches::new(&costs), problem, options, TieLimits::NONE, prudence, control).ranking
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
@@ -216,7 +217,7 @@ fn advised(
 ) -> Advice {
     let costs = Costs::new(problem).replaying(replays);
     let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(seeds);
-    let found = search_prudently(&searches, problem, (options, RIVALS), prudence, control);
+    let found = search_prudently(&searches, problem, options, RIVALS, prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {
             ranking: found.ranking,
@@ -263,7 +264,7 @@ fn recommend(
     }
     sort_by_numbers(&mut ranking.evaluations, |evaluation| [evaluation.step.total().get()]);
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
-    let chosen = choose(problem, &timed, most, (given_up, published.as_ref()));
+    let chosen = choose(problem, &timed, most, given_up, published.as_ref());
     let plan = ranking.evaluations[chosen].clone();
     ranking.evaluations.truncate(options.top);
     if chosen >= options.top {
@@ -283,7 +284,7 @@ fn recommend(
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),
         given_runs: Vec::new(),
-        fastest: fastest.and_then(|fastest| decline((problem, published.as_ref()), &fastest, &plan, accepted)),
+        fastest: fastest.and_then(|fastest| decline(problem, published.as_ref(), &fastest, &plan, accepted)),
         published,
         ranking,
         recommended,
@@ -310,7 +311,8 @@ fn choose(
     problem: &Problem,
     ranked: &[(&Evaluation, Seconds)],
     most: Seconds,
-    (given_up, published): (Option<GivenUp>, Option<&PublishedPlan>),
+    given_up: Option<GivenUp>,
+    published: Option<&PublishedPlan>,
 ) -> usize {
     let has_run =
         |plan: &Plan| published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);
@@ -329,7 +331,8 @@ fn choose(
 
 /// The model's fastest plan with the reasons against it; none if the recommended one is as fast.
 fn decline(
-    (problem, published): (&Problem, Option<&PublishedPlan>),
+    problem: &Problem,
+    published: Option<&PublishedPlan>,
     fastest: &Evaluation,
     recommended: &Evaluation,
     accepted: f64,
