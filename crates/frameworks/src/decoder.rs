@@ -7,7 +7,7 @@ use meshwright_planner::limits::Obstacle;
 
 use crate::details::{Sayable, unsayable};
 use crate::rules::{lacking, no_float16};
-use crate::sizes::{SharedMixer, Sizes};
+use crate::sizes::{Biases, SharedMixer, Sizes};
 
 /// Decoders that a framework writes: Llama's, with what each field adds to it.
 pub(crate) struct LlamaDecoder {
@@ -26,7 +26,7 @@ impl LlamaDecoder {
     /// format of GEMMs are the framework's own to judge.
     pub fn obstacles(&self, problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         let model = problem.model();
-        let (qkv_bias, out_bias, mlp_bias) = sizes.biases();
+        let Biases { qkv: qkv_bias, out: out_bias, mlp: mlp_bias } = sizes.biases();
         let biases = if self.qkv_bias {
             (
                 out_bias || mlp_bias,

@@ -30,6 +30,17 @@ pub struct Sizes {
     pub rope: Vec<bool>,
 }
 
+/// Parts of a layer that have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Biases {
+    /// Projections of queries, keys and values.
+    pub qkv: bool,
+    /// Projection of attention's output.
+    pub out: bool,
+    /// MLPs, dense or of experts.
+    pub mlp: bool,
+}
+
 impl Sizes {
     /// Obstacles of a problem by its model's sizes, or what keeps those from being one set.
     pub fn judged(problem: &Problem, of: impl FnOnce(&Problem, &Self) -> Vec<Obstacle>) -> Vec<Obstacle> {
@@ -44,14 +55,14 @@ impl Sizes {
         }
     }
 
-    /// Biases of the query, key and value projections, of the output projection, and of the MLPs.
-    pub fn biases(&self) -> (bool, bool, bool) {
+    /// Parts of a layer that have biases.
+    pub fn biases(&self) -> Biases {
         let (qkv, out) = match &self.mixer {
             SharedMixer::Attention(a) => (a.qkv_bias, a.out_bias),
             SharedMixer::Mla(_) => (false, false),
         };
         let dense = self.dense.as_ref().is_some_and(|mlp| mlp.bias);
-        (qkv, out, dense || self.moe.as_ref().is_some_and(|moe| moe.bias))
+        Biases { qkv, out, mlp: dense || self.moe.as_ref().is_some_and(|moe| moe.bias) }
     }
 
     /// Whether the feed-forward parts are gated.

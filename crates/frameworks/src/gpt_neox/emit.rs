@@ -96,9 +96,9 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     {
         text.line(snippet!("num_kv_heads: {}", attention.kv_heads));
     }
-    let (of_attention, _, of_mlp) = sizes.biases();
+    let biases = sizes.biases();
     feed_forward(model, sizes, text);
-    text.line(snippet!("use_bias_in_attn_linear: {}\nuse_bias_in_mlp: {}", of_attention, of_mlp));
+    text.line(snippet!("use_bias_in_attn_linear: {}\nuse_bias_in_mlp: {}", biases.qkv, biases.mlp));
     text.line(snippet!("no_weight_tying: {}", !model.tied_embeddings));
     let parallel = model.details.others.iter().any(|(name, _)| name == PARALLEL);
     text.line(snippet!("gpt_j_residual: {}\ngpt_j_tied: false", parallel));

@@ -79,11 +79,11 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
-        .filter(|(_, _, other)| other != plan && imported.family.runs(other.schedule))
-        .filter(|(_, _, other)| newly_refused(problem, imported, plan, other).is_none())
-        .filter(|(_, _, other)| is_as_proven(problem, plan, other))
-        .filter(|(_, _, other)| space::check(&costs, other).is_empty())
-        .map(|(key, words, other)| {
+        .filter(|other| other.plan != *plan && imported.family.runs(other.plan.schedule))
+        .filter(|other| newly_refused(problem, imported, plan, &other.plan).is_none())
+        .filter(|other| is_as_proven(problem, plan, &other.plan))
+        .filter(|other| space::check(&costs, &other.plan).is_empty())
+        .map(|Neighbour { key, words, plan: other }| {
             let evaluation = costs.evaluate_simulated(&other);
             suggestion(Change::Plan(other.to_string()), words, key, now, &evaluation, !fits_now)
         })
@@ -141,11 +141,20 @@ fn with_room(problem: &Problem) -> Problem {
     Problem::new(model, problem.cluster().clone(), workload, stack, profile).unwrap_or_else(|_| problem.clone())
 }
 
-/// Plans that differ in one setting: its key, what changes, the plan.
-fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan)> {
+/// Plan that differs from another in one setting.
+struct Neighbour {
+    /// Key of the setting.
+    key: &'static str,
+    /// The change in words.
+    words: String,
+    plan: Plan,
+}
+
+/// Plans that differ in one setting.
+fn neighbours(problem: &Problem, plan: &Plan) -> Vec<Neighbour> {
     let mut list = Vec::new();
     let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
-    let mut add = |key, words: String, plan: Plan| list.push((key, words, plan));
+    let mut add = |key, words: String, plan: Plan| list.push(Neighbour { key, words, plan });
     let laid = |layout: Layout| Plan {
         layout,
         sequence_parallel: plan.sequence_parallel || (layout.tp > 1 && tp == 1),
@@ -222,7 +231,7 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
             add("cp-kind", format!("cp-kind {cp_kind}"), Plan { cp_kind, ..plan.clone() });
         }
     }
-    for (key, words, plan) in sharded(plan) {
+    for Neighbour { key, words, plan } in sharded(plan) {
         add(key, words, plan);
     }
     let none = Modules::default();
@@ -241,17 +250,18 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
 }
 
 /// Plans that differ in what is sharded, or in when it is gathered.
-fn sharded(plan: &Plan) -> Vec<(&'static str, String, Plan)> {
+fn sharded(plan: &Plan) -> Vec<Neighbour> {
     let mut list = Vec::new();
+    let mut add = |key, words: String, plan: Plan| list.push(Neighbour { key, words, plan });
     for zero in [ZeroStage::One, ZeroStage::Two, ZeroStage::Three] {
         if plan.layout.pp == 1 || zero == ZeroStage::One || plan.zero == ZeroStage::Three {
-            list.push(("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..plan.clone() }));
+            add("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..plan.clone() });
         }
     }
     if plan.zero == ZeroStage::Three {
         let reshard_after_forward = !plan.reshard_after_forward;
         let words = if reshard_after_forward { "weights freed after" } else { "weights kept from" };
-        list.push(("reshard", format!("{words} the forward pass"), Plan { reshard_after_forward, ..plan.clone() }));
+        add("reshard", format!("{words} the forward pass"), Plan { reshard_after_forward, ..plan.clone() });
     }
     list
 }

@@ -96,8 +96,8 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     text.line(snippet!("  d_model: {}\n  n_heads: {}\n  n_layers: {}", model.hidden, sizes.heads(), model.layers()));
     text.line(snippet!("  max_seq_len: {}", seq_len.max(model.learned_positions)));
     text.line(snippet!("  vocab_size: {}\n  tie_word_embeddings: {}", model.vocab, model.tied_embeddings));
-    let (of_qkv, _, of_mlp) = sizes.biases();
-    text.line(snippet!("  no_bias: {}\n  attention_bias: {}", !of_mlp, of_qkv));
+    let biases = sizes.biases();
+    text.line(snippet!("  no_bias: {}\n  attention_bias: {}", !biases.mlp, biases.qkv));
     norm("  ", model, text);
     let dropout = if model.dropout { 0.1 } else { 0.0 };
     text.line(snippet!("  resid_pdrop: {}\n  emb_pdrop: {}", dropout, dropout));

@@ -5,7 +5,7 @@
 
 use crate::details::{Sayable, unsayable};
 use crate::rules::{self, bytes_are, lacking, lacks};
-use crate::sizes::{SharedMixer, Sizes};
+use crate::sizes::{Biases, SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -139,7 +139,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
 
 /// Obstacles of biases, norms, and what stands around the layers: `no_bias` is for all but the queries, keys and values.
 fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
-    let (_, of_out, of_mlp) = sizes.biases();
+    let Biases { out: of_out, mlp: of_mlp, .. } = sizes.biases();
     let theta = model.details.rope_theta.unwrap_or_default();
     let rows: [(bool, String, &str); _] = [
         (model.embedding_norm, "a norm on the embedding".into(), "it has none"),

@@ -7,7 +7,7 @@ use super::release;
 use crate::details::{self, Sayable, unsayable};
 use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
-use crate::sizes::{SharedMixer, Sizes};
+use crate::sizes::{Biases, SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Attention, Mixer, Norm, QkNorm, RopeScaling, Span};
@@ -49,7 +49,7 @@ pub(crate) fn of_container(problem: &Problem, sayable: &Sayable) -> Vec<Obstacle
         Ok(sizes) => sizes,
         Err(found) => return found,
     };
-    let (qkv_bias, out_bias, mlp_bias) = sizes.biases();
+    let Biases { qkv: qkv_bias, out: out_bias, mlp: mlp_bias } = sizes.biases();
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {

@@ -77,10 +77,10 @@ pub(super) fn architecture(
         group.set("norm-epsilon", epsilon);
     }
     group.set("normalization", if model.norm == Norm::Rms { "RMSNorm" } else { "LayerNorm" });
-    let (qkv_bias, out_bias, _) = sizes.biases();
-    if !out_bias {
+    let biases = sizes.biases();
+    if !biases.out {
         group.on("disable-bias-linear");
-        group.on_if(qkv_bias, "add-qkv-bias");
+        group.on_if(biases.qkv, "add-qkv-bias");
     }
     if hybrid.is_some_and(Hybrid::positionless) && model.learned_positions == 0 {
         group.set("position-embedding-type", "none");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::grammar::{Command, CommandPipeline, Join, List, Script, SyntaxError};
 use super::hidden::Hidden;
-use super::slurm::slurm_variables;
+use super::slurm::{SlurmVariable, slurm_variables};
 use super::syntax;
 use super::text::{Text, readable};
 use crate::import::finding::{Finding, Place};
@@ -129,9 +129,9 @@ pub struct Shell<'a> {
 /// Names the line of a quote, bracket or block that is not closed.
 pub fn run(text: &str, inputs: &Inputs) -> Result<Ran, SyntaxError> {
     let mut shell = Shell::new(inputs);
-    for (name, value, line) in slurm_variables(text) {
-        if !shell.is_set(&name) {
-            shell.set(&name, Variable::One(Text::on(&value, line)));
+    for SlurmVariable { name, value, line } in slurm_variables(text) {
+        if !shell.is_set(name) {
+            shell.set(name, Variable::One(Text::on(&value, line)));
         }
     }
     if let Some(line) = text.split('\n').zip(1_u32..).find_map(|(text, line)| text.ends_with('\r').then_some(line)) {
