@@ -121,13 +121,22 @@ struct Sample<T> {
     seconds: f64,
 }
 
-/// Fitted parameters, median error with the start, and median error with each fold's own parameters.
+/// Parameters fitted to samples, and how well they predict.
+struct FittedParameters {
+    values: Vec<f64>,
+    /// Median error of the start.
+    before: f64,
+    /// Median error of each fold's samples with parameters fitted without them.
+    crossed: f64,
+}
+
+/// Fits parameters to samples, from a start.
 fn fitted<T: Sync>(
     samples: &[Sample<T>],
     start: &[f64],
     bounds: &[Bounds],
     predict: &(dyn Fn(&[f64], &T) -> f64 + Sync),
-) -> (Vec<f64>, f64, f64) {
+) -> FittedParameters {
     let error = |x: &[f64], sample: &Sample<T>| (predict(x, &sample.input) / sample.seconds).ln();
     let best = |without: Option<usize>| {
         let used: Vec<&Sample<T>> = samples.iter().filter(|sample| without != Some(sample.fold)).collect();
@@ -138,7 +147,7 @@ fn fitted<T: Sync>(
     let before = median(samples.iter().map(|sample| error(start, sample).abs()).collect());
     let folds: Vec<Vec<f64>> = (0..FOLDS).map(|fold| best(Some(fold))).collect();
     let crossed = median(samples.iter().map(|sample| error(&folds[sample.fold], sample).abs()).collect());
-    (best(None), before, crossed)
+    FittedParameters { values: best(None), before, crossed }
 }
 
 /// Fits the GEMM curve of every device and format with enough shapes in the table.
@@ -197,7 +206,7 @@ fn gemm_curve(
     let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), TABLE_TIME].map(Bounds::from);
     let table_time = best_table_time(samples, &known, &predict);
     let start = [known[0], known[1], known[2], known[3], table_time];
-    let (best, before, crossed) = fitted(samples, &start, &bounds, &predict);
+    let FittedParameters { values: best, before, crossed } = fitted(samples, &start, &bounds, &predict);
     let names = ["efficiency", "half_depth", "intensity_exponent", "wave_exponent"];
     Curve {
         key: format!("gpu.{name}.gemm.{format}"),
@@ -296,7 +305,7 @@ fn collective_curve(
         known.exponent,
     ];
     let bounds = [(0.0, 5.0), (1.0, 8.0), (-6.0, 6.0), (0.1, 1.5)].map(Bounds::from);
-    let (best, before, crossed) = fitted(samples, &start, &bounds, &predict);
+    let FittedParameters { values: best, before, crossed } = fitted(samples, &start, &bounds, &predict);
     let text = |number: f64, unit: &str| Value::String(format!("{} {unit}", rounded(number)));
     let op_name =
         serde_json::to_value(op).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default();
