@@ -64,13 +64,23 @@ fn candidates(winners: &[String], problem: &Problem) -> Vec<Plan> {
     winners.iter().filter_map(without_replicas).collect()
 }
 
-/// Document of the plans of a question, its notes, and where no plan runs a rejected plan of each rule, in words. Stages are not refined, hosts keep their order, and the model's own first
+/// Answer while a control moves.
+pub struct LiveAnswer {
+    /// Document of the plans.
+    pub document: Value,
+    /// Notes on the question.
+    pub notes: Vec<String>,
+    /// Where no plan runs, a rejected plan of each rule, in words.
+    pub examples: Vec<String>,
+}
+
+/// Plans of a question. Stages are not refined, hosts keep their order, and the model's own first
 /// choice beyond the limits of prudence is left out; the counts of the certificate depend on the earlier questions.
 ///
 /// # Errors
 ///
 /// As [`PlanQuestion::answer`].
-pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(Value, Vec<String>, Vec<String>), QuestionError> {
+pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<LiveAnswer, QuestionError> {
     let plans = &question.plans;
     let bare = PlanQuestion {
         plans: PlanOptions {
@@ -83,11 +93,11 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(Value, Vec
     };
     let by_time = !plans.pareto && matches!(plans.economy.objective, Minimised::StepTime | Minimised::TimeToTrain);
     let (unlimited, risk) = bare.problem.split_risk()?;
-    let (Subject::Cluster(problem), notes, true) =
-        split(unlimited.subject(None)?, by_time && plans.framework.is_none())
-    else {
+    let searched_here = by_time && plans.framework.is_none();
+    let Noted { value: subject, notes } = unlimited.subject(None)?;
+    let (Subject::Cluster(problem), true) = (subject, searched_here) else {
         let Noted { value: document, notes } = bare.document(&|_, _| ControlFlow::Continue(()))?;
-        return Ok((document.into_value(), notes, Vec::new()));
+        return Ok(LiveAnswer { document: document.into_value(), notes, examples: Vec::new() });
     };
     let problem = *problem;
     let (launcher, note) = plans.default_launcher(&problem);
@@ -106,11 +116,8 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<(Value, Vec
     if answer.found.ranking.evaluations.is_empty() {
         examples.extend(answer.found.ranking.rejections.iter().map(|rule| [rule.rule, &rule.example].join(": ")));
     }
-    Ok((answer.document(&bare)?.into_value(), notes.into_iter().chain(note).collect(), examples))
-}
-
-fn split(noted: Noted<Subject>, searched_here: bool) -> (Subject, Vec<String>, bool) {
-    (noted.value, noted.notes, searched_here)
+    let document = answer.document(&bare)?.into_value();
+    Ok(LiveAnswer { document, notes: notes.into_iter().chain(note).collect(), examples })
 }
 
 #[cfg(test)]
@@ -122,7 +129,7 @@ mod tests {
         let mut winners: Vec<String> = Vec::new();
         let mut documents = Vec::new();
         for question in questions {
-            let (mut document, ..) = answer(question, &winners).unwrap();
+            let mut document = answer(question, &winners).unwrap().document;
             let plans = document["plans"].as_array().unwrap().iter();
             winners.extend(plans.map(|plan| plan["plan"].as_str().unwrap().to_owned()));
             for counts in ["evaluated", "rejected", "certificate"] {

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::live::LiveAnswer;
 use crate::own_runs::{self, LogsQuestion, TimedQuestion};
 use crate::{catalogue, launch, live, network, picture, roofline};
 use meshwright::plan::Plan;
@@ -99,7 +100,7 @@ impl PageRequest {
                 Ok(noted(answer.value.into(), answer.notes, Vec::new()))
             }
             Self::Live { question, winners } => {
-                let (document, notes, examples) = live::answer(question, winners)?;
+                let LiveAnswer { document, notes, examples } = live::answer(question, winners)?;
                 Ok(noted(document, notes, examples))
             }
             Self::Picture { problem, plan } => {
