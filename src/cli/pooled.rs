@@ -54,7 +54,7 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
         let release = question::release(framework, args.release.as_deref())?;
-        let Some(files) = files(framework, pooled, &answer.mixtures, (&recipe, release)) else {
+        let Some(files) = files(framework, pooled, &answer.mixtures, &recipe, release) else {
             return Ok(Outcome::NoPlan);
         };
         launch_files::written(folder, &files, Existing::from_force(args.force))?;
@@ -67,9 +67,10 @@ pub fn files(
     framework: &'static Framework,
     pooled: &Pooled,
     mixtures: &[Mixture],
-    named: (&str, Option<&'static str>),
+    recipe: &str,
+    release: Option<&'static str>,
 ) -> Option<Vec<EmittedFile>> {
-    match question::files(framework, pooled, mixtures, named) {
+    match question::files(framework, pooled, mixtures, recipe, release) {
         Ok((files, note)) => {
             if let Some(note) = &note {
                 output::talk(note);

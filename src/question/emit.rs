@@ -235,7 +235,7 @@ impl EmitQuestion {
                 let value = pooled::mixtures(&pooled, self.plan.as_deref(), &|_, _| ControlFlow::Continue(()))?
                     .and_then(|answer| {
                         let (files, note) =
-                            pooled::files(framework, &pooled, &answer.mixtures, (&recipe, options.release))
+                            pooled::files(framework, &pooled, &answer.mixtures, &recipe, options.release)
                                 .map_err(|why| vec![why])?;
                         notes.extend(note);
                         Ok(files)

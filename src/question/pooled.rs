@@ -68,11 +68,12 @@ pub fn files(
     framework: &'static Framework,
     pooled: &Pooled,
     mixtures: &[Mixture],
-    (recipe, release): (&str, Option<&'static str>),
+    recipe: &str,
+    release: Option<&'static str>,
 ) -> Result<(Vec<EmittedFile>, Option<String>), String> {
     let mut refusals = Vec::new();
     for mixture in mixtures {
-        match of_mixture(framework, pooled, mixture, (recipe, release)) {
+        match of_mixture(framework, pooled, mixture, recipe, release) {
             Ok(files) => {
                 let slower = (!refusals.is_empty()).then(|| {
                     format!("the files are for `{}`: {framework} cannot express the faster plans", mixture.plan)
@@ -89,7 +90,8 @@ fn of_mixture(
     framework: &'static Framework,
     pooled: &Pooled,
     mixture: &Mixture,
-    (recipe, release): (&str, Option<&'static str>),
+    recipe: &str,
+    release: Option<&'static str>,
 ) -> Result<Vec<EmittedFile>, String> {
     if !mixture.distribution.runs(framework.family()) {
         return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));

@@ -38,14 +38,14 @@ impl Question {
         let mut notes = Notes::default();
         let subject = match catalog::machine(&self.cluster, &sets)? {
             ClusterOrPools::Cluster(cluster) => {
-                Subject::Cluster(Box::new(self.options.on((model, *cluster), framework, &sets, &mut notes)?))
+                Subject::Cluster(Box::new(self.options.on(model, *cluster, framework, &sets, &mut notes)?))
             }
             ClusterOrPools::Pools(pools) => {
                 self.options.refuse_pools(&self.cluster)?;
                 let gpus = pools.gpus();
                 let pooled = Pooled::new(pools, |cluster| {
                     notes = Notes::default();
-                    self.options.on_part((model.clone(), cluster), gpus, framework, &sets, &mut notes)
+                    self.options.on_part(model.clone(), cluster, gpus, framework, &sets, &mut notes)
                 })?;
                 Subject::Pools(Box::new(pooled))
             }
@@ -63,7 +63,7 @@ impl Question {
         let sets = self.options.overrides()?;
         let (model, cluster) = (catalog::model(&self.model, &sets)?, catalog::cluster(&self.cluster, &sets)?);
         let mut notes = Notes::default();
-        let problem = self.options.on((model, cluster), framework, &sets, &mut notes)?;
+        let problem = self.options.on(model, cluster, framework, &sets, &mut notes)?;
         Ok(Noted { value: problem, notes: notes.lines() })
     }
 
@@ -99,7 +99,8 @@ impl QuestionOptions {
     /// Problem of a model on a whole cluster, resized to the number of GPUs that the user names.
     fn on(
         &self,
-        (model, mut cluster): (Model, Cluster),
+        model: Model,
+        mut cluster: Cluster,
         framework: Option<&'static Framework>,
         sets: &Overrides,
         notes: &mut Notes,
@@ -113,7 +114,7 @@ impl QuestionOptions {
             cluster = cluster.resized(gpus);
         }
         let gpus = cluster.gpus;
-        self.on_part((model, cluster), gpus, framework, sets, notes)
+        self.on_part(model, cluster, gpus, framework, sets, notes)
     }
 
     /// Refuses options that need a single kind of GPU.
@@ -135,7 +136,8 @@ impl QuestionOptions {
     /// Problem of a model on a cluster, which may be part of `gpus` GPUs.
     fn on_part(
         &self,
-        (model, mut cluster): (Model, Cluster),
+        model: Model,
+        mut cluster: Cluster,
         gpus: u32,
         framework: Option<&'static Framework>,
         sets: &Overrides,

@@ -8,11 +8,21 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 
-/// Basis of each term of a step, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms); a term of
-/// zero length has none.
-pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(Term, Seconds, Option<Basis>)> {
+/// Term of a step with its basis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TermBasis {
+    /// The term.
+    pub term: Term,
+    /// Its time.
+    pub time: Seconds,
+    /// Its basis; none for a term of zero length.
+    pub basis: Option<Basis>,
+}
+
+/// Basis of each term of a step, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms).
+pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<TermBasis> {
     let known = |term, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, term));
-    evaluation.step.terms().into_iter().map(|(term, time)| (term, time, known(term, time))).collect()
+    evaluation.step.terms().into_iter().map(|(term, time)| TermBasis { term, time, basis: known(term, time) }).collect()
 }
 
 /// Basis of one term.
@@ -73,6 +83,6 @@ fn curve_of(gpu: &Gpu, op: Collective, ranks: u32) -> u32 {
 
 /// Basis of the whole step: that of its least reliable term of non-zero length.
 pub fn of_step(problem: &Problem, evaluation: &Evaluation) -> Basis {
-    let known = of_terms(problem, evaluation).into_iter().filter_map(|(.., basis)| basis);
+    let known = of_terms(problem, evaluation).into_iter().filter_map(|of| of.basis);
     known.reduce(Basis::combine).unwrap_or(problem.cluster().gpu.basis)
 }

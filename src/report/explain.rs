@@ -1,7 +1,8 @@
 //! One plan in detail: its step time as a waterfall of terms, its memory rank by rank.
 
+use super::Sheet;
 use super::answer::describe;
-use super::{Sheet, basis};
+use super::basis::{self, TermBasis};
 use meshwright_engine::cost::{Evaluation, Figures, Footprint, Tenant, Term};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, percent, significant, thousands, whole_percent};
@@ -16,8 +17,8 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let total = evaluation.step.total();
     let mut sheet = Sheet::new(format!("Step time {total}"), &["term", "time", "share", "basis", "from start to end"]);
     let mut start = Seconds::ZERO;
-    let terms = basis::of_terms(problem, evaluation).into_iter().filter(|(_, time, _)| time.get() > 0.0);
-    for (term, time, known) in terms {
+    let terms = basis::of_terms(problem, evaluation).into_iter().filter(|of| of.time.get() > 0.0);
+    for TermBasis { term, time, basis: known } in terms {
         let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
         let bar = format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize));
         let known = known.map_or_else(|| "-".into(), |basis| basis.to_string());

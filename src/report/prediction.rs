@@ -131,7 +131,7 @@ fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value>
     let known = |basis: Option<Basis>| basis.map_or_else(|| "none".to_owned(), |basis| basis.to_string());
     basis::of_terms(problem, evaluation)
         .into_iter()
-        .map(|(term, _, basis)| (term.key().to_owned(), known(basis).into()))
+        .map(|of| (of.term.key().to_owned(), known(of.basis).into()))
         .collect()
 }
 

@@ -82,7 +82,8 @@ pub struct AppliedTrial {
 /// Launch files of a plan with their notes; the reasons among the notes where there are none.
 fn emitted(
     posterior: &Posterior,
-    (problem, plan): (&Problem, &Plan),
+    problem: &Problem,
+    plan: &Plan,
     steps: Option<u32>,
 ) -> Result<Noted<Option<Vec<EmittedFile>>>, TuneError> {
     let Some(name) = posterior.study().framework.as_deref() else {
@@ -129,7 +130,7 @@ pub fn next(folder: &Folder, asked: &NextTrials) -> Result<Noted<TrialLaunch>, T
         let trial = &mut trials.0[at];
         trial.status = TrialStatus::Waiting;
         let plan = posterior.trial_plan(at);
-        let files = emitted(&posterior, (posterior.trial_problem(), plan), Some(asked.steps))?;
+        let files = emitted(&posterior, posterior.trial_problem(), plan, Some(asked.steps))?;
         notes.extend(files.notes);
         let paths = match files.value {
             Some(files) => {
@@ -188,7 +189,7 @@ pub fn apply(
         )));
     };
     let plan = posterior.plan(leader);
-    let files = emitted(&posterior, (posterior.problem(), plan), None)?;
+    let files = emitted(&posterior, posterior.problem(), plan, None)?;
     notes.extend(files.notes);
     let into = out.map_or_else(|| folder.path().join("best"), Path::to_owned);
     let paths = match files.value {

@@ -3,7 +3,7 @@
 use crate::cli::refined;
 use crate::question::{PlanAnswer, counts};
 use crate::report::answer::{TERMS_SHOWN, describe, sentences, shared, table as rows};
-use crate::report::html::{HtmlReport, code, figures, list, paragraph, plan_sections, table};
+use crate::report::html::{HtmlReport, LargeFigure, code, figures, list, paragraph, plan_sections, table};
 use crate::report::{compare, placed, plans, refined as refinement, why};
 use meshwright_engine::cost::{Costs, Evaluation, Figures};
 use meshwright_engine::problem::Problem;
@@ -62,20 +62,21 @@ fn recommended(report: &mut HtmlReport, problem: &Problem, advice: &Advice) {
     let mut large = large_figures(problem, plan);
     if let (Some(chance), true) = (advice.chances.get(advice.recommended), advice.ranking.evaluations.len() > 1) {
         let note = format!("of {} plans", advice.ranking.evaluations.len());
-        large.push(("Fastest with", whole_percent(*chance), note));
+        large.push(LargeFigure { name: "Fastest with", value: whole_percent(*chance), note });
     }
     let line = code(&format!("--plan \"{}\"", plan.plan));
     report.answer("Recommended", [paragraph(&describe(&plan.plan)).with("class", "lead"), figures(&large), line]);
 }
 
 /// Step, MFU, memory and throughput with their intervals.
-pub fn large_figures(problem: &Problem, evaluation: &Evaluation) -> Vec<(&'static str, String, String)> {
+pub fn large_figures(problem: &Problem, evaluation: &Evaluation) -> Vec<LargeFigure> {
     let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
     let tokens = thousands(figures.tokens_per_second.round() as u64);
+    let large = |name, value: String, note: String| LargeFigure { name, value, note };
     vec![
-        ("Step", figures.step.to_string(), format!("{} to {}", sure.step.0, sure.step.1)),
-        ("MFU", format!("{:.1} %", figures.mfu * 100.0), format!("{} a GPU", figures.rate)),
-        (
+        large("Step", figures.step.to_string(), format!("{} to {}", sure.step.0, sure.step.1)),
+        large("MFU", format!("{:.1} %", figures.mfu * 100.0), format!("{} a GPU", figures.rate)),
+        large(
             "Memory",
             format!("{} GiB", significant(figures.peak.as_gib())),
             format!(
@@ -84,6 +85,6 @@ pub fn large_figures(problem: &Problem, evaluation: &Evaluation) -> Vec<(&'stati
                 whole_percent(sure.oom_probability)
             ),
         ),
-        ("Throughput", format!("{tokens} tokens/s"), "a GPU".to_owned()),
+        large("Throughput", format!("{tokens} tokens/s"), "a GPU".to_owned()),
     ]
 }

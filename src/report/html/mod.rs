@@ -17,7 +17,7 @@ mod validation;
 
 pub use detail::plan_sections;
 pub use element::{HtmlElement, element};
-pub use page::{HtmlReport, code, figures, list, paragraph, table};
+pub use page::{HtmlReport, LargeFigure, code, figures, list, paragraph, table};
 pub use step::step_drawing;
 pub use sweep::{SweepResults, sweep_report};
 pub use validation::{errors_figure, points_drawing, points_figure};

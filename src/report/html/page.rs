@@ -107,9 +107,20 @@ pub fn folded(summary: &str, content: HtmlElement) -> HtmlElement {
     element("details").child(worded("summary", summary)).child(content)
 }
 
-/// Large figures: each its name, its value and a note.
-pub fn figures(shown: &[(&str, String, String)]) -> HtmlElement {
-    let entries = shown.iter().map(|(name, value, note)| {
+/// Figure of an answer, in large letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeFigure {
+    /// Name.
+    pub name: &'static str,
+    /// Value with its unit.
+    pub value: String,
+    /// Note below it.
+    pub note: String,
+}
+
+/// Large figures beside each other.
+pub fn figures(shown: &[LargeFigure]) -> HtmlElement {
+    let entries = shown.iter().map(|LargeFigure { name, value, note }| {
         let value = worded("dd", value.clone()).child(worded("small", note.clone()));
         element("div").child(worded("dt", *name)).child(value)
     });

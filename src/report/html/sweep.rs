@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::bars::{CostSpread, StepBar, steps, tornado};
 use super::colour;
 use super::element::HtmlElement;
-use super::page::{HtmlReport, figure, figures, folded, paragraph, table};
+use super::page::{HtmlReport, LargeFigure, figure, figures, folded, paragraph, table};
 use super::scatter::{Dot, ScatterFrame, scatter};
 use crate::report::sweep as sheets;
 use crate::sweep::Sweep;
@@ -131,7 +131,7 @@ fn lead(sweep: &Sweep, results: &SweepResults) -> String {
 fn best(records: &[Record], feasible: &[(usize, &Totals)]) -> Option<HtmlElement> {
     let by = |value: fn(&Totals) -> f64| feasible.iter().min_by(|a, b| value(a.1).total_cmp(&value(b.1)));
     let shown = |name, value: fn(&Totals) -> f64, text: fn(&Totals) -> String| {
-        by(value).map(|(at, totals)| (name, text(totals), records[*at].label.clone()))
+        by(value).map(|(at, totals)| LargeFigure { name, value: text(totals), note: records[*at].label.clone() })
     };
     let both = |totals: &Totals| format!("{}, {}", usd(totals.cost_usd), days(totals.days));
     let entries = [

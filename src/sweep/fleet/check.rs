@@ -2,7 +2,7 @@
 
 use super::answer::{Fleet, FleetProof, Line};
 use super::column::{Candidate, Column, offers_of};
-use super::request::{FleetGoal, PurchaseRequest};
+use super::request::{FleetGoal, PeriodBudget, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;
@@ -174,12 +174,12 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
     {
         return Err(format!("it costs ${:.0}, over `budget`", fleet.cost_usd));
     }
-    for (start, end, most) in wanted.period_budgets() {
+    for PeriodBudget { start, end, usd } in wanted.period_budgets() {
         let mut spent = 0.0;
         for line in &fleet.lines {
             spent += line.cost_usd * candidate_of(line)?.paid_within((start, end), (line.from_day, line.to_day));
         }
-        if spent > most * TOLERANCE {
+        if spent > usd * TOLERANCE {
             return Err(format!("${spent:.0} from day {start:.0} to {end:.0}, over the period's `budget`"));
         }
     }

@@ -174,8 +174,8 @@ pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32],
                     FleetGoal::Tokens => {
                         // Working days are free within a column if it lies within one period that has a budget.
                         let budgets = wanted.period_budgets();
-                        let end = budgets.iter().find(|(start, end, _)| *start <= from && from < *end);
-                        let last = end.map_or(last, |(_, end, _)| last.min(*end));
+                        let end = budgets.iter().find(|period| period.start <= from && from < period.end);
+                        let last = end.map_or(last, |period| last.min(period.end));
                         for &to in days.iter().filter(|day| **day > from && **day <= last) {
                             columns.push(Column { candidate: at, offer, from, to, runs: Vec::new() });
                         }

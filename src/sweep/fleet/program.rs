@@ -9,7 +9,7 @@ use itertools::Itertools;
 use super::answer::{Fleet, FleetProof, NoFleet};
 use super::check;
 use super::column::{self, Candidate, Column};
-use super::request::{FleetGoal, Period, PurchaseRequest};
+use super::request::{FleetGoal, Period, PeriodBudget, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Seconds;
@@ -119,14 +119,14 @@ impl Program<'_> {
         if let Some(budget) = self.wanted.budget {
             program.add_constraint(constraint!(cost <= budget.get() / DOLLARS));
         }
-        for (start, end, most) in self.wanted.period_budgets() {
+        for PeriodBudget { start, end, usd } in self.wanted.period_budgets() {
             let within = |(k, column): (usize, &Column)| -> Expression {
                 let candidate = &self.candidates[column.candidate];
                 let share = candidate.paid_within((start, end), (column.from, column.to));
                 cost_of(k) * share
             };
             let spent: Expression = self.columns.iter().enumerate().map(within).sum();
-            program.add_constraint(constraint!(spent <= most / DOLLARS));
+            program.add_constraint(constraint!(spent <= usd / DOLLARS));
         }
         for pair in self.boundaries.windows(2) {
             let inside = |column: &Column| column.from < pair[1] - 1e-9 && column.to > pair[0] + 1e-9;

@@ -75,14 +75,28 @@ pub struct PurchaseRequest {
     pub time_limit: Option<Seconds>,
 }
 
+/// Most that may be spent within a period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PeriodBudget {
+    /// Start in days.
+    pub start: f64,
+    /// End in days.
+    pub end: f64,
+    /// Dollars.
+    pub usd: f64,
+}
+
 impl PurchaseRequest {
-    /// Budgets of periods: start and end in days, dollars.
-    pub(super) fn period_budgets(&self) -> Vec<(f64, f64, f64)> {
+    /// Budgets of the periods that have one.
+    pub(super) fn period_budgets(&self) -> Vec<PeriodBudget> {
         let starts = std::iter::once(0.0).chain(self.period.iter().map(|period| period.until.as_days()));
         self.period
             .iter()
             .zip(starts)
-            .filter_map(|(period, from)| Some((from, period.until.as_days(), period.budget?.get())))
+            .filter_map(|(period, start)| {
+                let (end, usd) = (period.until.as_days(), period.budget?.get());
+                Some(PeriodBudget { start, end, usd })
+            })
             .collect()
     }
 
