@@ -141,13 +141,18 @@ mod shares {
 pub(crate) const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
-    /// Bandwidth of copies while all GPUs of a node copy: measured, or the link's bandwidth times what eight GPUs on PCIe 5 reach
-    /// of theirs.
-    pub(crate) fn host_copies(&self, both_ways: bool) -> Copies {
-        if let Some(measured) = &self.copies {
-            return if both_ways { measured.both_ways } else { measured.one_way };
-        }
-        let (out, back) = if both_ways { shares::BOTH_WAYS } else { shares::ONE_WAY };
+    /// Bandwidth of copies in one direction at a time while all GPUs of a node copy: measured, or the link's bandwidth times what
+    /// eight GPUs on PCIe 5 reach of theirs.
+    pub(crate) fn copies_one_way(&self) -> Copies {
+        self.copies.as_ref().map_or_else(|| self.share_of_link(shares::ONE_WAY), |measured| measured.one_way)
+    }
+
+    /// [`Self::copies_one_way`] in both directions at once.
+    pub(crate) fn copies_both_ways(&self) -> Copies {
+        self.copies.as_ref().map_or_else(|| self.share_of_link(shares::BOTH_WAYS), |measured| measured.both_ways)
+    }
+
+    fn share_of_link(&self, (out, back): (f64, f64)) -> Copies {
         let share = |of_link: f64| self.host_link.value * (of_link / shares::LINK);
         Copies { out: share(out), back: share(back) }
     }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts, each_rank};
+use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::Footprint;
 use super::incremental::Pairs;
@@ -204,7 +204,7 @@ impl<'a> Stager<'a> {
     /// Memory of a rank that does not depend on its layers: working set and caches, and under ZeRO 2 the gradients of one
     /// virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
-        let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), false);
+        let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), Counted::Ranks);
         self.costs.working_set(self.is_last(rank), &self.plan)
             + self.costs.caches(&self.plan)
             + self.costs.unsharded(&self.plan, &counts).loss

@@ -35,6 +35,15 @@ pub(super) fn class_of(classes: &[Range<u32>], rank: u32) -> usize {
     classes.partition_point(|class| class.end <= rank)
 }
 
+/// Parts of a pipeline whose layers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// Ranks; virtual stages only where their memory needs them.
+    Ranks,
+    /// Ranks and virtual stages.
+    Chunks,
+}
+
 /// Layers of each choice on each virtual stage and on each rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StageCounts {

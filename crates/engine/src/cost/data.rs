@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{StageCounts, by_layers, class_of, each_rank};
+use super::counts::{Counted, StageCounts, by_layers, class_of, each_rank};
 use super::groups;
 use super::work::Work;
 use crate::collective::Group;
@@ -135,7 +135,7 @@ const PARTS: f64 = 3.0;
 impl Costs<'_> {
     /// Parameters of each pipeline rank of a plan.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
-        self.parameters_of(plan, &self.stage_counts(plan, None, false), &each_rank(plan.layout.pp))
+        self.parameters_of(plan, &self.stage_counts(plan, None, Counted::Ranks), &each_rank(plan.layout.pp))
     }
 
     /// Parameters of a rank of each class where its layers are counted: those layers, the embedding on the first, the head on the

@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts, each_rank};
+use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, States, fullest};
 use super::moments::{LOGITS, Needs, Temporary, Timing};
@@ -82,7 +82,8 @@ impl Costs<'_> {
 
     /// Memory of every pipeline rank, by tenant, in the order of ranks.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
-        let counts = if self.splits_unknown { self.even_counts(plan) } else { self.stage_counts(plan, None, false) };
+        let counts =
+            if self.splits_unknown { self.even_counts(plan) } else { self.stage_counts(plan, None, Counted::Ranks) };
         let classes = each_rank(plan.layout.pp);
         let parameters = self.parameters_of(plan, &counts, &classes);
         let bytes = self.layer_bytes(plan, &counts.choices);

@@ -19,7 +19,8 @@ impl Costs<'_> {
     /// Bandwidth of copies of one GPU while all GPUs of its node copy: one way at a time without a pipeline, where forward and
     /// backward passes alternate with one, both ways at once.
     pub(super) fn copies(&self, plan: &Plan) -> Copies {
-        self.device.gpu.host_copies(plan.layout.pp > 1)
+        let gpu = self.device.gpu;
+        if plan.layout.pp > 1 { gpu.copies_both_ways() } else { gpu.copies_one_way() }
     }
 
     /// Adds what a layer waits for its activations on their way to the host and back.
@@ -69,7 +70,7 @@ impl Costs<'_> {
         };
         let recipe = &self.problem.workload().recipe;
         let moved = Bytes::new(shard * (recipe.gradient + recipe.weight));
-        let copied = moved / self.device.gpu.host_copies(false).out;
+        let copied = moved / self.device.gpu.copies_one_way().out;
         (self.device.stack.host_update * (shard / speed)).max(copied)
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::counts::{Classes, StageCounts, each_rank};
+use super::counts::{Classes, Counted, StageCounts, each_rank};
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
 use super::fsdp::{Around, GatheredLayers};
@@ -64,7 +64,11 @@ impl Costs<'_> {
 
     /// Evaluation of a legal plan by one method.
     pub fn price(&self, plan: &Plan, shape: &ShapeCost, method: Method) -> Evaluation {
-        let counts = self.stage_counts(plan, Some(shape), method == Method::Simulated);
+        let counted = match method {
+            Method::ClosedForm => Counted::Ranks,
+            Method::Simulated => Counted::Chunks,
+        };
+        let counts = self.stage_counts(plan, Some(shape), counted);
         let offload = |_| plan.offload;
         // The two stages of a rank in a bidirectional pipeline are those of two ranks.
         let is_apart = self.splits_unknown || plan.schedule.is_bidirectional();

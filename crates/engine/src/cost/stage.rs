@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts, by_layers, class_of, each_rank};
+use super::counts::{Counted, LayerChoice, StageCounts, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, MOE_LAUNCHES, Pair};
@@ -154,13 +154,13 @@ impl Costs<'_> {
 
     /// Work of each virtual stage, in model order: its layers, and the ends of the model where they are.
     pub(crate) fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        let counts = self.stage_counts(plan, Some(shape), true);
+        let counts = self.stage_counts(plan, Some(shape), Counted::Chunks);
         self.works_of_chunks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
     }
 
     /// Work of each pipeline rank: that of its virtual stages.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        let counts = self.stage_counts(plan, Some(shape), false);
+        let counts = self.stage_counts(plan, Some(shape), Counted::Ranks);
         let works = self.works(plan, shape, &counts.choices);
         self.works_of_ranks(plan, shape, &counts, &works, &each_rank(plan.layout.pp))
     }

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::costs::Costs;
-use super::counts::{Choices, LayerChoice, StageCounts};
+use super::counts::{Choices, Counted, LayerChoice, StageCounts};
 use super::runs::{PerKind, Runs};
 use super::shape::ShapeCost;
 use crate::plan::{Plan, Recompute};
@@ -24,10 +24,10 @@ impl Costs<'_> {
         }
     }
 
-    /// Stages of a plan; `with_chunks` counts each virtual stage too.
-    pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
+    /// Layers of the stages of a plan.
+    pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, counted: Counted) -> StageCounts {
         let pp = plan.layout.pp;
-        let by_chunk = with_chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
+        let by_chunk = counted == Counted::Chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
         if self.parameters.len() == 1 && plan.split == LayerSplit::Even {
             let chunks = if by_chunk { self.even_chunks(plan) } else { Runs::default() };
             return self.with_layers(plan, self.even_ranks(plan), chunks);

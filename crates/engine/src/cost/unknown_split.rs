@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::counts::StageCounts;
+use super::counts::{Counted, StageCounts};
 use super::data::RankParameters;
 use super::runs::{PerKind, Runs};
 use super::work::Work;
@@ -25,7 +25,7 @@ impl Costs<'_> {
 
     /// Layers of ranks that all hold an even share.
     pub(super) fn even_counts(&self, plan: &Plan) -> StageCounts {
-        self.stage_counts(&Plan { split: LayerSplit::Even, ..plan.clone() }, None, false)
+        self.stage_counts(&Plan { split: LayerSplit::Even, ..plan.clone() }, None, Counted::Ranks)
     }
 
     /// Layers by which a rank is below the mean L/p, where splits are not known; 0 otherwise.
