@@ -3,7 +3,7 @@
 //! Source: [axolotl] `utils/schemas/`, `utils/distributed.py` (`_get_parallel_config_kwargs`), `utils/config/__init__.py`,
 //! `utils/trainer.py`, release 0.19.0. It ignores keys that it does not know.
 
-use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
 use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
@@ -20,18 +20,18 @@ pub(crate) const KIND: &str = "axolotl";
 
 /// Files of its folder `deepspeed_configs`.
 const SHIPPED: &[Shipped] = &[
-    shipped("zero1.json", 1, false, false),
-    shipped("zero1_torch_compile.json", 1, false, false),
-    shipped("zero2.json", 2, false, false),
-    shipped("zero2_torch_compile.json", 2, false, false),
-    shipped("zero3.json", 3, false, false),
-    shipped("zero3_bf16.json", 3, false, false),
-    shipped("zero3_bf16_cpuoffload_all.json", 3, true, true),
-    shipped("zero3_bf16_cpuoffload_params.json", 3, false, true),
+    shipped("zero1.json", 1, OnHost::Nothing),
+    shipped("zero1_torch_compile.json", 1, OnHost::Nothing),
+    shipped("zero2.json", 2, OnHost::Nothing),
+    shipped("zero2_torch_compile.json", 2, OnHost::Nothing),
+    shipped("zero3.json", 3, OnHost::Nothing),
+    shipped("zero3_bf16.json", 3, OnHost::Nothing),
+    shipped("zero3_bf16_cpuoffload_all.json", 3, OnHost::OptimizerAndWeights),
+    shipped("zero3_bf16_cpuoffload_params.json", 3, OnHost::Weights),
 ];
 
-const fn shipped(name: &'static str, stage: u8, optimizer_on_host: bool, weights_on_host: bool) -> Shipped {
-    Shipped { name, stage, overlaps: true, optimizer_on_host, weights_on_host }
+const fn shipped(name: &'static str, stage: u8, on_host: OnHost) -> Shipped {
+    Shipped { overlaps: true, ..Shipped::new(name, stage, on_host) }
 }
 
 /// Keys that decide the step; a misspelling of one is a finding.

@@ -22,14 +22,32 @@ pub(crate) struct Trainer {
     pub half: Option<Half>,
 }
 
-/// A JSON that a framework ships, by the name of its file: its stage, what it overlaps, and what it puts on the host.
+/// States that a JSON puts on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnHost {
+    Nothing,
+    Optimizer,
+    Weights,
+    OptimizerAndWeights,
+}
+
+/// A JSON of DeepSpeed's that a framework ships.
 pub(crate) struct Shipped {
+    /// Name of its file.
     pub name: &'static str,
+    /// Its ZeRO stage.
     pub stage: u8,
     /// Its `overlap_comm`, the same in all files of a framework.
     pub overlaps: bool,
-    pub optimizer_on_host: bool,
-    pub weights_on_host: bool,
+    /// States that it puts on the host.
+    pub on_host: OnHost,
+}
+
+impl Shipped {
+    /// A JSON that overlaps nothing.
+    pub const fn new(name: &'static str, stage: u8, on_host: OnHost) -> Self {
+        Self { name, stage, overlaps: false, on_host }
+    }
 }
 
 impl Trainer {
@@ -113,10 +131,14 @@ pub(crate) fn json_of(
     let mut json = Document::new(empty, name);
     json.put("zero_optimization.stage", &known.stage.to_string(), 1);
     json.put("zero_optimization.overlap_comm", if known.overlaps { "true" } else { "false" }, 1);
-    for (part, on_host) in [("offload_optimizer", known.optimizer_on_host), ("offload_param", known.weights_on_host)] {
-        if on_host {
-            json.put(&format!("zero_optimization.{part}.device"), "cpu", 1);
-        }
+    let parts: &[&str] = match known.on_host {
+        OnHost::Nothing => &[],
+        OnHost::Optimizer => &["offload_optimizer"],
+        OnHost::Weights => &["offload_param"],
+        OnHost::OptimizerAndWeights => &["offload_optimizer", "offload_param"],
+    };
+    for part in parts {
+        json.put(&format!("zero_optimization.{part}.device"), "cpu", 1);
     }
     let message = format!("`{name}` was not found, and is read as the file of that name that comes with the framework");
     json.note(Finding::note("assumed", message).at_maybe(place).expected("the file beside this one"));

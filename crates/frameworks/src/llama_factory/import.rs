@@ -2,7 +2,7 @@
 //!
 //! Source: [llama-factory] `hparams/`, `model/adapter.py`, `model/model_utils/checkpointing.py`, release 0.9.5: names and defaults.
 
-use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
 use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
@@ -18,16 +18,12 @@ pub(crate) const KIND: &str = "llama-factory";
 
 /// Files of its folder `examples/deepspeed`.
 const SHIPPED: &[Shipped] = &[
-    shipped("ds_z0_config.json", 0, false),
-    shipped("ds_z2_config.json", 2, false),
-    shipped("ds_z2_offload_config.json", 2, true),
-    shipped("ds_z3_config.json", 3, false),
-    shipped("ds_z3_offload_config.json", 3, true),
+    Shipped::new("ds_z0_config.json", 0, OnHost::Nothing),
+    Shipped::new("ds_z2_config.json", 2, OnHost::Nothing),
+    Shipped::new("ds_z2_offload_config.json", 2, OnHost::Optimizer),
+    Shipped::new("ds_z3_config.json", 3, OnHost::Nothing),
+    Shipped::new("ds_z3_offload_config.json", 3, OnHost::OptimizerAndWeights),
 ];
-
-const fn shipped(name: &'static str, stage: u8, on_host: bool) -> Shipped {
-    Shipped { name, stage, overlaps: false, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
-}
 
 /// Keys that decide the step; a misspelling of one is a finding.
 const DECISIVE: &str = "per_device_train_batch_size gradient_accumulation_steps cutoff_len deepspeed finetuning_type bf16 fp16 \

@@ -4,7 +4,7 @@
 //! Source: [ms-swift] `swift/megatron/arguments/megatron_args.py`, `swift/arguments/sft_args.py`, `swift/trainers/arguments.py`,
 //! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names, and what is on where nothing is said.
 
-use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
 use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
@@ -41,17 +41,13 @@ const MEGATRONS: &str = "tensor_model_parallel_size pipeline_model_parallel_size
 
 /// Files of its folder `swift/config`, by the names that its command line takes.
 const SHIPPED: &[Shipped] = &[
-    shipped("zero0", 0, false),
-    shipped("zero1", 1, false),
-    shipped("zero2", 2, false),
-    shipped("zero2_offload", 2, true),
-    shipped("zero3", 3, false),
-    shipped("zero3_offload", 3, true),
+    Shipped::new("zero0", 0, OnHost::Nothing),
+    Shipped::new("zero1", 1, OnHost::Nothing),
+    Shipped::new("zero2", 2, OnHost::Nothing),
+    Shipped::new("zero2_offload", 2, OnHost::Optimizer),
+    Shipped::new("zero3", 3, OnHost::Nothing),
+    Shipped::new("zero3_offload", 3, OnHost::OptimizerAndWeights),
 ];
-
-const fn shipped(name: &'static str, stage: u8, on_host: bool) -> Shipped {
-    Shipped { name, stage, overlaps: false, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
-}
 
 /// GPUs in all and of a node, as variables of the environment say.
 fn counted(variable: impl Fn(&str) -> Option<String>) -> (Option<u32>, Option<u32>) {

@@ -5,12 +5,20 @@ use super::syntax::{Parsed, Parser, is_name};
 use super::text::{Glyph, Text};
 
 impl Parser<'_> {
-    /// Skips blanks, continuations and comments; line ends too where they mean nothing.
-    pub(super) fn blank(&mut self, lines: bool) {
+    /// Skips blanks, continuations, comments and line ends.
+    pub(super) fn blank_lines(&mut self) {
+        self.blank();
+        while self.peek() == Some('\n') {
+            self.line_end();
+            self.blank();
+        }
+    }
+
+    /// Skips blanks, continuations and comments.
+    pub(super) fn blank(&mut self) {
         loop {
             match self.peek() {
                 Some(' ' | '\t') => self.at += 1,
-                Some('\n') if lines => self.line_end(),
                 Some('\\') if self.text.get(self.at + 1).is_some_and(|g| g.char == '\n') => self.at += 2,
                 Some('#') => {
                     while self.peek().is_some_and(|c| c != '\n') {
@@ -48,7 +56,7 @@ impl Parser<'_> {
 
     /// Takes one redirection or here-document; whether there was one.
     pub(super) fn redirects(&mut self, redirects: &mut Vec<Redirect>, heredoc: &mut Option<usize>) -> Parsed<bool> {
-        self.blank(false);
+        self.blank();
         let start = self.at;
         while self.peek().is_some_and(|c| c.is_ascii_digit()) {
             self.at += 1;
@@ -64,7 +72,7 @@ impl Parser<'_> {
             return Ok(true);
         }
         self.at += operator.len();
-        self.blank(false);
+        self.blank();
         if self.starts("<(") || self.starts(">(") {
             self.at += 1;
             let _ = self.matched('(', ')')?;
@@ -150,7 +158,7 @@ impl Parser<'_> {
                     continue;
                 }
                 '#' if comments && (before.is_whitespace() || before == '(') => {
-                    self.blank(false);
+                    self.blank();
                     continue;
                 }
                 c if c == open => depth += 1,

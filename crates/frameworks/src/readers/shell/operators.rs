@@ -1,7 +1,7 @@
 //! Operators of `${NAME…}`: defaults, alternatives, errors, cuts and replacements.
 
 use super::expand::EMPTY;
-use super::pattern;
+use super::pattern::{self, CutLength, Replaced};
 use super::run::{Shell, Variable};
 use super::text::Text;
 
@@ -55,17 +55,18 @@ impl Shell<'_> {
         let text = rest.plain();
         let mut pattern = |skipped: usize| self.expand_unsplit(&Text(rest.0[skipped..].to_vec())).plain();
         Some(match text.chars().next()? {
-            '%' if text.starts_with("%%") => pattern::cut_end(value, &pattern(2), true),
-            '%' => pattern::cut_end(value, &pattern(1), false),
-            '#' if text.starts_with("##") => pattern::cut_start(value, &pattern(2), true),
-            '#' => pattern::cut_start(value, &pattern(1), false),
+            '%' if text.starts_with("%%") => pattern::cut_end(value, &pattern(2), CutLength::Longest),
+            '%' => pattern::cut_end(value, &pattern(1), CutLength::Shortest),
+            '#' if text.starts_with("##") => pattern::cut_start(value, &pattern(2), CutLength::Longest),
+            '#' => pattern::cut_start(value, &pattern(1), CutLength::Shortest),
             ',' => value.to_lowercase(),
             '^' if text.starts_with("^^") => value.to_uppercase(),
             '/' => {
-                let every = text.starts_with("//");
-                let replacement = pattern(1 + usize::from(every));
+                let (replaced, slashes) =
+                    if text.starts_with("//") { (Replaced::All, 2) } else { (Replaced::First, 1) };
+                let replacement = pattern(slashes);
                 let (from, to) = replacement.split_once('/').unwrap_or((&replacement, ""));
-                pattern::replace(value, from, to, every)
+                pattern::replace(value, from, to, replaced)
             }
             ':' => {
                 let range = self.double(&Text(rest.0[1..].to_vec())).plain();

@@ -48,24 +48,38 @@ fn one(c: char, pattern: &[char]) -> Option<usize> {
     }
 }
 
+/// Length of the text that a pattern cuts off, of those that it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutLength {
+    Shortest,
+    Longest,
+}
+
+/// Matches that are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    First,
+    All,
+}
+
 /// `${text%pattern}`, or `%%` for the longest.
-pub fn cut_end(text: &str, pattern: &str, longest: bool) -> String {
+pub fn cut_end(text: &str, pattern: &str, cut: CutLength) -> String {
     let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let mut found = starts.iter().filter(|at| matches(&text[**at..], pattern));
-    let at = if longest { found.next() } else { found.next_back() };
+    let at = if cut == CutLength::Longest { found.next() } else { found.next_back() };
     at.map_or(text, |at| &text[..*at]).to_owned()
 }
 
 /// `${text#pattern}`, or `##` for the longest.
-pub fn cut_start(text: &str, pattern: &str, longest: bool) -> String {
+pub fn cut_start(text: &str, pattern: &str, cut: CutLength) -> String {
     let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let mut found = ends.iter().filter(|at| matches(&text[..**at], pattern));
-    let at = if longest { found.next_back() } else { found.next() };
+    let at = if cut == CutLength::Longest { found.next_back() } else { found.next() };
     at.map_or(text, |at| &text[*at..]).to_owned()
 }
 
-/// `${text/from/to}`, or `//` for every one. A pattern in `from` matches its shortest text.
-pub fn replace(text: &str, from: &str, to: &str, every: bool) -> String {
+/// `${text/from/to}`, or `//` for all. A pattern in `from` matches its shortest text.
+pub fn replace(text: &str, from: &str, to: &str, replaced: Replaced) -> String {
     let mut out = String::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -74,7 +88,7 @@ pub fn replace(text: &str, from: &str, to: &str, every: bool) -> String {
         if let Some(end) = found {
             out.push_str(to);
             rest = &rest[end..];
-            if !every {
+            if replaced == Replaced::First {
                 break;
             }
         } else {
@@ -94,11 +108,11 @@ mod tests {
     fn patterns_match_cut_and_replace() {
         assert!(matches("H100-80GB", "H100*") && matches("7B", "[0-9]B") && !matches("70B", "?B"));
         assert!(matches("", "*") && matches("ab", "a*b") && !matches("abc", "a*b") && matches("aXbXb", "a*b"));
-        assert_eq!(cut_end("run.tar.gz", ".*", false), "run.tar");
-        assert_eq!(cut_end("run.tar.gz", ".*", true), "run");
-        assert_eq!(cut_start("a/b/c", "*/", true), "c");
-        assert_eq!(cut_start("a/b/c", "*/", false), "b/c");
-        assert_eq!(replace("a-b-c", "-", "_", true), "a_b_c");
-        assert_eq!(replace("a-b-c", "-", "", false), "ab-c");
+        assert_eq!(cut_end("run.tar.gz", ".*", CutLength::Shortest), "run.tar");
+        assert_eq!(cut_end("run.tar.gz", ".*", CutLength::Longest), "run");
+        assert_eq!(cut_start("a/b/c", "*/", CutLength::Longest), "c");
+        assert_eq!(cut_start("a/b/c", "*/", CutLength::Shortest), "b/c");
+        assert_eq!(replace("a-b-c", "-", "_", Replaced::All), "a_b_c");
+        assert_eq!(replace("a-b-c", "-", "", Replaced::First), "ab-c");
     }
 }

@@ -25,7 +25,7 @@ pub fn words(text: &Text) -> Result<Vec<Text>, SyntaxError> {
     let mut parser = Parser::new(text, 0);
     let mut words = Vec::new();
     loop {
-        parser.blank(true);
+        parser.blank_lines();
         if parser.at >= parser.text.len() {
             return Ok(words);
         }
@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, word: &str, opened: u32) -> Parsed<()> {
-        self.blank(true);
+        self.blank_lines();
         if self.keyword(word) {
             return Ok(());
         }
@@ -118,11 +118,11 @@ impl<'a> Parser<'a> {
         let mut list = List::new();
         let mut join = Join::Then;
         loop {
-            self.blank(true);
+            self.blank_lines();
             while self.starts(";") && !self.starts(";;") || self.starts("&") && !self.starts("&&") && !self.starts("&>")
             {
                 self.at += 1;
-                self.blank(true);
+                self.blank_lines();
             }
             let at = self.at;
             if self.peek().is_none() || self.starts(";;") || closers.iter().any(|word| self.keyword(word)) {
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
                 return Ok(list);
             }
             list.push((join, self.pipeline()?));
-            self.blank(false);
+            self.blank();
             join = if self.starts("&&") {
                 self.at += 2;
                 Join::And
@@ -150,19 +150,19 @@ impl<'a> Parser<'a> {
 
     fn pipeline(&mut self) -> Parsed<CommandPipeline> {
         let mut negated = false;
-        self.blank(false);
+        self.blank();
         while self.keyword("!") {
             negated = !negated;
-            self.blank(false);
+            self.blank();
         }
         let mut commands = vec![self.command()?];
         loop {
-            self.blank(false);
+            self.blank();
             if !self.starts("|") || self.starts("||") {
                 return Ok(CommandPipeline { negated, commands });
             }
             self.at += if self.starts("|&") { 2 } else { 1 };
-            self.blank(true);
+            self.blank_lines();
             commands.push(self.command()?);
         }
     }
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
             let condition = self.list(&["then"])?;
             self.expect("then", line)?;
             arms.push((condition, self.list(&["elif", "else", "fi"])?));
-            self.blank(true);
+            self.blank_lines();
             if self.keyword("elif") {
                 continue;
             }
@@ -231,12 +231,12 @@ impl<'a> Parser<'a> {
     }
 
     fn case(&mut self, line: u32) -> Parsed<Command> {
-        self.blank(false);
+        self.blank();
         let word = self.word()?;
         self.expect("in", line)?;
         let mut arms = Vec::new();
         loop {
-            self.blank(true);
+            self.blank_lines();
             if self.keyword("esac") {
                 return Ok(Command::Case { word, arms });
             }
@@ -245,10 +245,10 @@ impl<'a> Parser<'a> {
             }
             let mut patterns = Vec::new();
             loop {
-                self.blank(true);
+                self.blank_lines();
                 let before = self.at;
                 patterns.push(self.word()?);
-                self.blank(true);
+                self.blank_lines();
                 if self.starts("|") {
                     self.at += 1;
                 } else if self.starts(")") {
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
                 }
             }
             let body = self.list(&["esac"])?;
-            self.blank(true);
+            self.blank_lines();
             if self.starts(";;") {
                 self.at += 2;
                 if self.starts("&") {
@@ -274,7 +274,7 @@ impl<'a> Parser<'a> {
     }
 
     fn for_loop(&mut self, line: u32) -> Parsed<Command> {
-        self.blank(false);
+        self.blank();
         let mut words = Vec::new();
         let name = if self.starts("((") {
             let header = self.matched('(', ')')?;
@@ -282,7 +282,7 @@ impl<'a> Parser<'a> {
             String::new()
         } else {
             let name = self.word()?.plain();
-            self.blank(false);
+            self.blank();
             if self.keyword("in") {
                 words = self.words_of_line()?;
             } else {
@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
             }
             name
         };
-        self.blank(true);
+        self.blank_lines();
         if self.starts(";") {
             self.at += 1;
         }
@@ -305,7 +305,7 @@ impl<'a> Parser<'a> {
     fn words_of_line(&mut self) -> Parsed<Vec<Text>> {
         let mut words = Vec::new();
         loop {
-            self.blank(false);
+            self.blank();
             let before = self.at;
             let word = self.word()?;
             if self.at == before {
@@ -318,7 +318,7 @@ impl<'a> Parser<'a> {
     fn test(&mut self, line: u32) -> Parsed<Command> {
         let mut words = Vec::new();
         loop {
-            self.blank(true);
+            self.blank_lines();
             if self.keyword("]]") {
                 return Ok(Command::Test(words));
             }
@@ -348,7 +348,7 @@ impl<'a> Parser<'a> {
     fn simple(&mut self, line: u32) -> Parsed<Command> {
         let (mut words, mut redirects, mut heredoc) = (Vec::new(), Vec::new(), None);
         loop {
-            self.blank(false);
+            self.blank();
             if self.redirects(&mut redirects, &mut heredoc)? {
                 continue;
             }
@@ -360,15 +360,15 @@ impl<'a> Parser<'a> {
             }
             if self.starts("(") && words.len() == 1 {
                 self.at += 1;
-                self.blank(false);
+                self.blank();
                 if self.starts(")") {
                     self.at += 1;
-                    self.blank(true);
+                    self.blank_lines();
                     return self.function(words[0].plain());
                 }
             }
             if words.len() == 2 && words[0].plain() == "function" {
-                self.blank(true);
+                self.blank_lines();
                 if self.starts("{") {
                     return self.function(words[1].plain());
                 }
