@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("no plan runs: `meshwright plan` says why");
         return Ok(Outcome::NoPlan);
     };
-    let explanation = Explanation::new(&problem, plan, asked.place);
+    let explanation = asked.explanation(&problem, plan);
     let Explanation { costs, plan, rejections, evaluation, footprints, placed } = &explanation;
     let is_compared = args.format != OutputFormat::Json || args.html.is_some();
     let compared: Vec<Sheet> = match (&args.why_not, evaluation) {

@@ -58,7 +58,7 @@ pub struct Explanation<'p> {
 
 impl<'p> Explanation<'p> {
     /// Cost and memory of a plan, and the reasons why it does not run.
-    pub fn new(problem: &'p Problem, plan: Plan, place: bool) -> Self {
+    pub fn new(problem: &'p Problem, plan: Plan) -> Self {
         let costs = Costs::new(problem);
         let rejections = check(&costs, &plan);
         // A plan that is too large has a cost, one whose degrees do not divide has none.
@@ -66,8 +66,14 @@ impl<'p> Explanation<'p> {
         let evaluation = priced.then(|| costs.evaluate_simulated(&plan));
         let footprints =
             if evaluation.is_some() || can_be_sized(&plan, problem) { costs.footprints(&plan) } else { Vec::new() };
-        let placed = evaluation.iter().filter(|_| place).map(|_| entry(&costs, 1, &plan)).collect();
-        Self { costs, plan, rejections, evaluation, footprints, placed }
+        Self { costs, plan, rejections, evaluation, footprints, placed: Vec::new() }
+    }
+
+    /// The explanation with the best order of hosts, where the plan has a cost.
+    #[must_use]
+    pub fn with_order_of_hosts(mut self) -> Self {
+        self.placed = self.evaluation.iter().map(|_| entry(&self.costs, 1, &self.plan)).collect();
+        self
     }
 
     /// JSON document of the answer to a question.
@@ -93,6 +99,12 @@ impl<'p> Explanation<'p> {
 }
 
 impl ExplainQuestion {
+    /// Cost and memory of a plan, with the best order of hosts where it was asked for.
+    pub fn explanation<'p>(&self, problem: &'p Problem, plan: Plan) -> Explanation<'p> {
+        let explanation = Explanation::new(problem, plan);
+        if self.place { explanation.with_order_of_hosts() } else { explanation }
+    }
+
     /// The named plan, or the recommended one; none if no plan runs.
     ///
     /// # Errors
@@ -120,7 +132,7 @@ impl ExplainQuestion {
             Subject::Cluster(problem) => {
                 let plan = self.plan_on(&problem, control)?;
                 let plan = plan.ok_or_else(|| QuestionError::refused("no plan runs: `plan` says why"))?;
-                Explanation::new(&problem, plan, self.place).document(self)?
+                self.explanation(&problem, plan).document(self)?
             }
             Subject::Pools(_) if self.place => {
                 return Err(QuestionError::refused("--place does not apply to pools of heterogeneous GPUs"));

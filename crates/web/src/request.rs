@@ -105,7 +105,7 @@ impl PageRequest {
             }
             Self::Picture { problem, plan } => {
                 let (problem, plan) = subject(problem, plan)?;
-                let explanation = Explanation::new(&problem, plan, false);
+                let explanation = Explanation::new(&problem, plan);
                 let mut picture = picture::picture(&explanation)?;
                 picture.insert("groups".into(), network::groups(&explanation.costs, &explanation.plan));
                 picture.insert("kernels".into(), roofline::kernels(&problem, &explanation.plan)?);
@@ -113,7 +113,7 @@ impl PageRequest {
             }
             Self::Explain { problem, plan } => {
                 let (problem, plan) = subject(problem, plan)?;
-                Ok(picture::document(&Explanation::new(&problem, plan, false))?.into())
+                Ok(picture::document(&Explanation::new(&problem, plan))?.into())
             }
             Self::Emit { question } => launch::files(question),
             Self::Lint { question } => Ok(question.answer()?.into()),
