@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{all_sources, cycles, files, is_comment, public};
+use crate::{all_sources, cycles, files, is_comment, public, root};
 
 /// Modules of all crates from the bottom up; each may use only itself and those before it. Between crates cargo holds the
 /// order; within a crate this list does. The frameworks crate and the module for the browser are one entry each: their files are ordered by having no
@@ -111,6 +111,24 @@ fn modules_use_only_lower_layers() {
                 panic!("{path}: `crate::{used}` is no module of LAYERS");
             }
         }
+    }
+}
+
+/// The table of crates in ARCHITECTURE.md lists the modules of each crate from the bottom up.
+#[test]
+fn the_map_lists_every_module() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (name, sources) in [
+        ("crates/engine", "crates/engine/src"),
+        ("crates/planner", "crates/planner/src"),
+        ("crates/lab", "crates/lab/src"),
+        ("src/", "src"),
+    ] {
+        let files = files(sources, "rs");
+        let own: BTreeSet<&str> = files.iter().map(|(path, _)| module_of(path)).collect();
+        let modules: Vec<&str> = LAYERS.iter().copied().filter(|module| own.contains(module)).collect();
+        let row = map.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+        assert_eq!(row.split(" | ").nth(1), Some(modules.join(", ").as_str()), "{name}");
     }
 }
 
