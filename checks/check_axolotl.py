@@ -8,7 +8,7 @@ Levels: schema  AxolotlInputConfig, and AxolotlConfigWCapabilities for that many
         mesh    _get_parallel_config_kwargs(), prepare_optim_env()'s variables, and Accelerate's ParallelismConfig with its device mesh on a
                 torch "fake" process group of that many ranks; with DeepSpeed, the JSON through deepspeed's own DeepSpeedConfig
 """
-import argparse, json, os, sys, traceback, types, warnings
+import argparse, json, os, sys, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 import yaml
@@ -23,10 +23,7 @@ os.environ.update(AXOLOTL_DO_NOT_TRACK="1", HF_HUB_OFFLINE="1", DS_ACCELERATOR="
 
 
 def fail(level, e):
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 def stand_in(name):

@@ -8,7 +8,7 @@ Levels: parse   NeoXArgs.from_ymls(): the data class, which refuses unknown keys
         stages  DeepSpeed's partition_balanced() over the model's layers, as PipelineModule calls it
         hand    the arguments as its own launcher would hand them to train.py, read again by NeoXArgs.from_dict()
 """
-import argparse, base64, io, json, os, sys, traceback, types, warnings
+import argparse, base64, io, json, os, sys, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 warnings.filterwarnings("ignore")
@@ -24,10 +24,7 @@ FILLED = {"data_path": "data/text_document", "vocab_file": "data/tokenizer.json"
 
 def fail(level, e):
     sys.stdout = stdout
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 def stand_ins():

@@ -7,7 +7,7 @@ Levels: parse   get_train_args(): its parser, which refuses unknown keys, and it
         engine  DeepSpeed: the JSON through the Trainer's own trainer_config_process(), which refuses a batch that is not that of all ranks, and
                 through DeepSpeedConfig; FSDP: accelerate.yaml through Accelerate's loader, validation and plugin
 """
-import argparse, json, os, sys, traceback, warnings
+import argparse, json, os, sys, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 import yaml
@@ -24,10 +24,7 @@ os.environ.update(DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1", DS_ACCELERATOR=
 
 
 def fail(level, e):
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 said = yaml.safe_load(open(o.file))

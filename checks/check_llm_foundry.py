@@ -10,7 +10,7 @@ Levels: parse   make_dataclass_and_log_config() with the transform that counts t
         model   MPTConfig, and the number of parameters; of experts MegaBlocks' Arguments, and llm-foundry's mesh for them
 No package is installed (they ask for MLflow, streaming, their own torch and compiled kernels): modules are taken from their source without the rest.
 """
-import argparse, ast, io, json, logging, os, subprocess, sys, tempfile, traceback, types, warnings
+import argparse, ast, io, json, logging, os, subprocess, sys, tempfile, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 warnings.filterwarnings("ignore")
@@ -26,10 +26,7 @@ FILLED = {"name: TO_BE_SET": "name: EleutherAI/gpt-neox-20b", "local: TO_BE_SET"
 
 def fail(level, e):
     sys.stdout = stdout
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 def package(name, path=None, **names):

@@ -10,7 +10,7 @@ Levels: parse   the declarations of its arguments for Megatron core, by the pars
         the mesh of sequences; transformers' check of DeepSpeed's batch, DeepSpeed's reader, Accelerate's plugin of FSDP
 Its package is not installed (it asks for ModelScope, Megatron core, apex): the classes are taken from its source without what runs after parsing.
 """
-import argparse, ast, dataclasses, enum, json, math, os, stat, subprocess, sys, tempfile, traceback, types, typing
+import argparse, ast, dataclasses, enum, json, math, os, stat, subprocess, sys, tempfile, types, typing
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 ap = argparse.ArgumentParser()
@@ -23,10 +23,7 @@ SET = {"LORA_RANK": "16", "LORA_TARGETS": "all-linear", "MODEL": "Qwen/Qwen3-8B"
 
 
 def fail(level, e):
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 def launched():

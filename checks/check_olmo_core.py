@@ -12,7 +12,7 @@ Levels: parse   its build_config(), merged with an override, as its main() does
 The package is not installed (it asks for Beaker's and others): its source runs with dataclass-extensions from --needs, beside stand-ins
 for what is compiled for GPUs. Weights are not made, and no optimizer is.
 """
-import argparse, importlib.util, io, json, logging, os, subprocess, sys, tempfile, traceback, types, warnings
+import argparse, importlib.util, io, logging, os, sys, tempfile, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc, olmo_core_stubs
 warnings.filterwarnings("ignore")
@@ -30,10 +30,7 @@ os.environ.update(RANK=str(o.rank), WORLD_SIZE=str(world), LOCAL_RANK=str(o.rank
 
 def fail(level, e):
     sys.stdout = stdout
-    out["levels"][level] = "REJECTED"
-    out["error"] = {"level": level, "type": type(e).__name__, "message": str(e)[:2000]}
-    if o.verbose: traceback.print_exc()
-    fc.report(False, out)
+    fc.reject(out, level, e, o.verbose)
 
 
 def stand_ins():

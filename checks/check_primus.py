@@ -9,7 +9,7 @@ Levels: launch    primus.sh: what it hands to `primus-cli direct`, and the ranks
         validate  Primus' MegatronArgBuilder with its patches of arguments, Megatron's validate_args() and Primus' own for ROCm
         config    core_transformer_config_from_args() -> TransformerConfig.__post_init__, optimizer's configuration
 """
-import argparse, contextlib, io, json, os, stat, subprocess, sys, tempfile, traceback, types, warnings
+import argparse, io, json, os, stat, subprocess, sys, tempfile, traceback, types, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fmt_common as fc
 warnings.filterwarnings("ignore")
