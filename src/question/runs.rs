@@ -33,7 +33,7 @@ impl RunConstants {
     /// The fit does not exist, a `set` is no `key=value`, or one is about the model or the cluster, which the rows give.
     pub fn overrides(&self) -> Result<Overrides, QuestionError> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        match [EntryKind::Model, EntryKind::Cluster].into_iter().find_map(|kind| sets.of(kind).next()) {
+        match [EntryKind::Model, EntryKind::Cluster].into_iter().find_map(|kind| sets.of_kind(kind).next()) {
             Some(setting) => Err(QuestionError::refused(format!(
                 "--set {}: the rows give model and cluster; only gpu.… and stack.… can be set",
                 setting.item

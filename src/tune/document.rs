@@ -48,7 +48,7 @@ pub fn document(posterior: &Posterior) -> serde_json::Result<String> {
     let outlook = &posterior.outlook;
     let number = |at: usize| posterior.trials()[at].trial;
     let plan = |at: usize| {
-        let (trial, believed) = (&posterior.trials()[at], posterior.of(at));
+        let (trial, believed) = (&posterior.trials()[at], posterior.outlook(at));
         PlanDocument {
             trial: trial.trial,
             id: trial.id.as_deref(),

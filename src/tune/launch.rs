@@ -141,7 +141,7 @@ pub fn next(folder: &Folder, asked: &NextTrials) -> Result<Noted<TrialLaunch>, T
             }
             None => Vec::new(),
         };
-        let believed = posterior.of(at);
+        let believed = posterior.outlook(at);
         launched.push(LaunchedTrial {
             trial: trial.trial,
             plan: plan.to_string(),

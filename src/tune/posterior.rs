@@ -199,7 +199,7 @@ impl Posterior {
     }
 
     /// Prediction and posterior of one plan.
-    pub fn of(&self, at: usize) -> TrialOutlook {
+    pub fn outlook(&self, at: usize) -> TrialOutlook {
         let (low, high) = self.belief.interval(at);
         let evaluation = &self.evaluations[at];
         TrialOutlook {

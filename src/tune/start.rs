@@ -116,7 +116,7 @@ fn with_whole_paths(question: &Question) -> Question {
 type NamedPlans = Noted<Vec<(Option<String>, Plan)>>;
 
 /// Plans of a file of runs.
-fn given(file: &NamedText, problem: &Problem, question: &Question) -> Result<NamedPlans, TuneError> {
+fn plans_of(file: &NamedText, problem: &Problem, question: &Question) -> Result<NamedPlans, TuneError> {
     let origin = &file.origin;
     let rows = runs::read(file.text.as_bytes()).map_err(|why| TuneError::Refused(format!("{origin}: {why}")))?;
     let sets = question.options.overrides()?;
@@ -187,7 +187,7 @@ impl StudyQuestion {
         let study = Study::new(question.resolved(&problem, framework), written, tolerance, budget, trial_gpus);
         study.check().map_err(TuneError::Refused)?;
         let named = match &self.candidates {
-            Some(file) => given(file, &problem, &question)?,
+            Some(file) => plans_of(file, &problem, &question)?,
             None => self.fastest(&problem, framework, risk, control)?,
         };
         notes.extend(named.notes);

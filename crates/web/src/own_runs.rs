@@ -134,7 +134,7 @@ pub fn timed(question: &TimedQuestion) -> Result<Value, Box<dyn Error>> {
     }
     let posterior = Posterior::new(study, trials, path)?.value;
     let plans = posterior.ranked().into_iter().map(|at| {
-        let (trial, of) = (&posterior.trials()[at], posterior.of(at));
+        let (trial, of) = (&posterior.trials()[at], posterior.outlook(at));
         json!({
             "plan": trial.plan,
             "status": trial.status,

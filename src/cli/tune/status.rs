@@ -44,7 +44,7 @@ fn sheet(posterior: &Posterior, top: usize) -> Sheet {
     let title = if shared.is_empty() { String::new() } else { format!("all: {shared}") };
     let mut sheet = Sheet::new(&title, &columns);
     for at in posterior.ranked().into_iter().take(top) {
-        let (trial, believed) = (&posterior.trials()[at], posterior.of(at));
+        let (trial, believed) = (&posterior.trials()[at], posterior.outlook(at));
         let (low, high) = believed.interval_s;
         sheet.push([
             trial.trial.to_string(),
@@ -98,7 +98,7 @@ fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
             writeln!(text, "The budget is spent.\n\nmeshwright tune apply --dir {dir}")?;
         }
         Some(next) => {
-            let prospect = posterior.of(next).prospect;
+            let prospect = posterior.outlook(next).prospect;
             let worth = match outlook.leader {
                 Some(_) => format!("timing it gains {} in the mean", percent(prospect.gain)),
                 None => format!("in the mean it reaches {} of the fastest's speed", percent(prospect.gain)),

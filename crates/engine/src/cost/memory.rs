@@ -173,7 +173,7 @@ impl Costs<'_> {
         for (chunks, layers) in counts.all_on_chunks().iter() {
             runs.push((chunks, of(layers) - freed(layers, 1.0)));
         }
-        let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
+        let peaks = self.peaks.of_pipeline(plan.schedule, pp, micro_batches);
         classes.iter().map(|class| fullest_of(&peaks[class.start as usize..class.end as usize], &runs)).collect()
     }
 

@@ -136,7 +136,7 @@ type Known = BTreeMap<(Schedule, u32, u64), Arc<[Peak]>>;
 
 impl Peaks {
     /// Peaks of the ranks of a pipeline.
-    pub fn of(&self, schedule: Schedule, pp: u32, micro_batches: f64) -> Arc<[Peak]> {
+    pub fn of_pipeline(&self, schedule: Schedule, pp: u32, micro_batches: f64) -> Arc<[Peak]> {
         let micro_batches = saturated(schedule, pp, micro_batches);
         let key = (schedule, pp, micro_batches.to_bits());
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {

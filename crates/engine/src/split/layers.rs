@@ -67,7 +67,13 @@ pub(crate) fn last_of_cost_balanced(layers: u32, chunks: u32, head_in_layers: f6
 /// rank's chunks share its own. What a legal plan would not leave over goes to the first of those that share.
 ///
 /// Source: [megatron-lm] `megatron/core/transformer/transformer_block.py`, `get_num_layers_to_build`.
-pub fn ends(first: Option<NonZeroU32>, last: Option<NonZeroU32>, layers: u32, pp: u32, chunks: u32) -> Vec<u32> {
+pub(crate) fn between_ends(
+    first: Option<NonZeroU32>,
+    last: Option<NonZeroU32>,
+    layers: u32,
+    pp: u32,
+    chunks: u32,
+) -> Vec<u32> {
     let own = |rank: u32| match rank {
         0 if first.is_some() => first,
         _ if rank + 1 == pp => last,
@@ -93,7 +99,7 @@ pub fn layers_of_chunks(split: &LayerSplit, layers: u32, pp: u32, chunks: u32, h
     match *split {
         LayerSplit::Even => even(layers, chunks),
         LayerSplit::CostBalanced => cost_balanced(layers, chunks, head_in_layers),
-        LayerSplit::Ends { first, last } => summing_up(ends(first, last, layers, pp, chunks), layers, chunks),
+        LayerSplit::Ends { first, last } => summing_up(between_ends(first, last, layers, pp, chunks), layers, chunks),
         LayerSplit::Stages(ref list) => summing_up(list.layers().to_vec(), layers, chunks),
     }
 }
@@ -123,7 +129,9 @@ pub fn plainest(counts: &[u32], pp: u32, mtp: u32, mtp_stage: usize) -> LayerSpl
         let of_rank = |rank: u32| counts.iter().skip(rank as usize).step_by(pp as usize).sum::<u32>();
         let (first, last) = (NonZeroU32::new(of_rank(0)), NonZeroU32::new(of_rank(pp - 1)));
         for (first, last) in [(first, None), (None, last), (first, last)] {
-            if fits_ends(first, last, layers, pp, chunks).is_ok() && ends(first, last, layers, pp, chunks) == counts {
+            if fits_ends(first, last, layers, pp, chunks).is_ok()
+                && between_ends(first, last, layers, pp, chunks) == counts
+            {
                 return LayerSplit::Ends { first, last };
             }
         }
@@ -144,7 +152,7 @@ pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> 
     let of = |first: u32| {
         let ends = [NonZeroU32::new(first), NonZeroU32::new(both - first)];
         let fits = both - first <= most && fits_ends(ends[0], ends[1], layers, pp, chunks).is_ok();
-        let split = fits.then(|| plainest(&self::ends(ends[0], ends[1], layers, pp, chunks), pp, 0, 0))?;
+        let split = fits.then(|| plainest(&self::between_ends(ends[0], ends[1], layers, pp, chunks), pp, 0, 0))?;
         (split != LayerSplit::Even).then_some(split)
     };
     firsts.filter_map(of).collect()
@@ -228,10 +236,10 @@ mod tests {
     #[test]
     fn ends_are_as_megatron_builds_them() {
         let some = NonZeroU32::new;
-        assert_eq!(ends(some(3), some(2), 61, 16, 16)[..3], [3, 4, 4]);
-        assert_eq!(ends(some(3), some(2), 61, 16, 16)[15], 2);
-        assert_eq!(ends(some(4), None, 28, 4, 8), [2, 4, 4, 4, 2, 4, 4, 4]);
-        assert_eq!(ends(some(3), some(5), 8, 2, 2), [3, 5]);
+        assert_eq!(between_ends(some(3), some(2), 61, 16, 16)[..3], [3, 4, 4]);
+        assert_eq!(between_ends(some(3), some(2), 61, 16, 16)[15], 2);
+        assert_eq!(between_ends(some(4), None, 28, 4, 8), [2, 4, 4, 4, 2, 4, 4, 4]);
+        assert_eq!(between_ends(some(3), some(5), 8, 2, 2), [3, 5]);
         assert!(fits_ends(some(3), some(2), 61, 16, 16).is_ok());
         assert!(fits_ends(some(4), None, 28, 4, 8).is_ok());
         for (first, last, why) in

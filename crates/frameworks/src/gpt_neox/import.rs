@@ -186,7 +186,7 @@ fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Import
         let place = document.place("moe_num_experts").unwrap_or_else(|| document.start());
         imported.findings.push(Finding::warning("not-modelled", message).at(&place));
     }
-    imported.model = imported.model.map(|model| extras.of(model));
+    imported.model = imported.model.map(|model| extras.added_to(model));
     let own = imported.model.as_ref().filter(|_| pp > 1 && own_method).and_then(|model| own_split(model, pp));
     imported.plan.split = own.unwrap_or(imported.plan.split);
     if on_host {
@@ -344,8 +344,8 @@ struct Extras {
 const EXPERT_MULTIPLE: u32 = 256;
 
 impl Extras {
-    /// The model with them.
-    fn of(self, mut model: Model) -> Model {
+    /// A model with these extras.
+    fn added_to(self, mut model: Model) -> Model {
         let (of_attention, of_mlp) = self.biases;
         for kind in &mut model.kinds {
             if let Mixer::Attention(attention) = &mut kind.mixer {

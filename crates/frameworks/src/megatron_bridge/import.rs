@@ -194,7 +194,7 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
     for key in document.keys("MODEL_ARGS") {
         let path = format!("MODEL_ARGS.{key}");
         let words = document.words(&path).join(" ");
-        given(&mut list, document, &path, &key, &words);
+        add_flag(&mut list, document, &path, &key, &words);
     }
     for section in sections(document) {
         for key in document.keys(&section) {
@@ -349,14 +349,14 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
     } else if joined {
         list.add(&flag, vec![Text::on(&word, place.line)], place);
     } else if flags().contains_key(flag.as_str()) {
-        given(list, document, path, &flag, &word);
+        add_flag(list, document, path, &flag, &word);
     } else {
         list.without_effect.push(path.to_owned());
     }
 }
 
 /// Adds `flag` with the words of its value: `true` is the flag alone, `false` none.
-fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
+fn add_flag(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
     let place = document.place(path).unwrap_or_default_place();
     let arity = flags().get(flag).map(|flag| flag.arity);
     let inner = words.strip_prefix('[').and_then(|words| words.strip_suffix(']'));

@@ -43,7 +43,7 @@ struct Known<'a>(&'a Measured<'a>);
 
 impl Meter for Known<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
-        if self.0.of(call).is_some() { predicted } else { Seconds::ZERO }
+        if self.0.time(call).is_some() { predicted } else { Seconds::ZERO }
     }
 }
 

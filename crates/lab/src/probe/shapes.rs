@@ -263,7 +263,7 @@ impl<'a> Measured<'a> {
     }
 
     /// Measured time of a call in a training step.
-    pub fn of(&self, call: &Call) -> Option<Seconds> {
+    pub fn time(&self, call: &Call) -> Option<Seconds> {
         let (kernel, count) = kernel_of(call)?;
         Some(self.samples.time(&kernel)? * count / self.clocks(call))
     }
@@ -292,12 +292,12 @@ pub struct Slowest<'a>(pub &'a Measured<'a>);
 impl Meter for Slowest<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
         let Self(measured) = self;
-        measured.of(call).or_else(|| measured.bound(call)).unwrap_or(predicted)
+        measured.time(call).or_else(|| measured.bound(call)).unwrap_or(predicted)
     }
 }
 
 impl Meter for Measured<'_> {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
-        self.of(call).unwrap_or_else(|| self.bound(call).map_or(predicted, |bound| bound.min(predicted)))
+        self.time(call).unwrap_or_else(|| self.bound(call).map_or(predicted, |bound| bound.min(predicted)))
     }
 }

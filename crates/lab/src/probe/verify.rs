@@ -176,7 +176,7 @@ fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec
     for ((call, predicted), (_, calibrated)) in calls(before, plan).into_iter().zip(calibrated) {
         let sum = sums.entry(term_of(&call)).or_default();
         sum.all += predicted;
-        if let Some(time) = measured.of(&call) {
+        if let Some(time) = measured.time(&call) {
             sum.predicted += predicted;
             sum.calibrated += calibrated;
             sum.measured += time;

@@ -34,7 +34,7 @@ struct Explained {
 impl FittedStalls {
     fn explain(&self, plan: &TimedPlan, measured: f64) -> Explained {
         let (time, mean) = (measured.ln(), plan.predicted.ln() + self.mean);
-        let of = self.law.of(&plan.traits);
+        let of = self.law.of_plan(&plan.traits);
         let quiet = (-of.expected).exp();
         let without = quiet * normal_density(time, mean, self.spread);
         let run = of.stalled(time, mean, self.spread);

@@ -30,7 +30,7 @@ impl Advice {
             *named.last_mut().expect("`top` is at least one") = order[chosen];
         }
         self.recommended = chosen.min(top - 1);
-        let of_named = belief.of(&named);
+        let of_named = belief.marginal(&named);
         let outlook = Outlook::new(&of_named, &vec![Tried::Untried; named.len()], &vec![1.0; named.len()], TIE);
         self.chances = outlook.prospects.iter().map(|prospect| prospect.best).collect();
         self.given_runs = named

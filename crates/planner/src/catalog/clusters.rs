@@ -87,7 +87,8 @@ pub(super) fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogErr
     let CatalogError::Set { item, why, nearest } = error else {
         return error;
     };
-    let key = sets.of(EntryKind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
+    let key =
+        sets.of_kind(EntryKind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))

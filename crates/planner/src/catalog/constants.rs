@@ -121,7 +121,7 @@ impl Fit {
     }
 
     /// Constants of one catalogue entry, in the order of the file.
-    pub(super) fn of<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
+    pub(super) fn of_entry<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
     }
 

@@ -30,7 +30,7 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     if config.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         let text = sets.text(name).map_or_else(|| read::read(&config), |given| Ok(given.to_owned()))?;
         let origin = config.display().to_string();
-        if let Some(setting) = sets.of(EntryKind::Model).next() {
+        if let Some(setting) = sets.of_kind(EntryKind::Model).next() {
             return Err(setting.error("a config.json takes no settings; write them into the file", None));
         }
         return Ok(hf::from_config(&text, &origin)?);
@@ -39,7 +39,7 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
         return Err(CatalogError::HubModel { id: name.to_owned(), folder: folder.to_owned() });
     }
     let text = read::find(EntryKind::Model, files::MODELS, name, None, sets.text(name))?;
-    let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
+    let file: ModelFile = read::parse(&text, sets.of_kind(EntryKind::Model))?;
     file.into_model().map_err(|why| invalid(text, EntryKind::Model, sets, &why))
 }
 
@@ -56,7 +56,7 @@ fn hub_model(name: &str) -> Option<&str> {
 
 /// Error of an entry whose values contradict a rule, with the `--set` items that may be the cause.
 fn invalid(text: read::EntryText, kind: EntryKind, sets: &Overrides, why: &dyn Display) -> CatalogError {
-    let items: Vec<&str> = sets.of(kind).map(|setting| setting.item.as_str()).collect();
+    let items: Vec<&str> = sets.of_kind(kind).map(|setting| setting.item.as_str()).collect();
     let origin =
         if items.is_empty() { text.origin } else { format!("{} with --set {}", text.origin, items.join(" --set ")) };
     CatalogError::Invalid { origin, why: why.to_string() }
@@ -84,7 +84,7 @@ pub fn stack_names() -> Vec<&'static str> {
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
     let text = read::find(EntryKind::Market, files::PRICES, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Market, files::PRICES, sets)?;
-    let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
+    let market: Market = read::parse(&text, sets.of_kind(EntryKind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
         Err(why) => Err(invalid(text, EntryKind::Market, sets, &why)),
@@ -119,7 +119,7 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
     let text = read::find(EntryKind::Gpu, files::GPUS, name, folder, sets.text(name))?;
     let text = like::joined(text, EntryKind::Gpu, files::GPUS, sets)?;
-    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
+    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of_kind(EntryKind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
         Err(why) => Err(invalid(text, EntryKind::Gpu, sets, &why)),
@@ -134,7 +134,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = read::find(EntryKind::Stack, files::STACKS, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
     let stack: Stack =
-        read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
+        read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of_kind(EntryKind::Stack))?;
     match stack.check().and_then(|()| check_release(&stack)) {
         Ok(()) => Ok(stack),
         Err(why) => Err(invalid(text, EntryKind::Stack, sets, &why)),
@@ -148,7 +148,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 pub fn transport(name: &str, sets: &Overrides) -> Result<Transport, CatalogError> {
     let text = read::find(EntryKind::Transport, files::TRANSPORTS, name, None, sets.text(name))?;
     let transport: Transport =
-        read::parse_fitted(&text, fitted(&text, EntryKind::Transport, name, sets), sets.of(EntryKind::Transport))?;
+        read::parse_fitted(&text, fitted(&text, EntryKind::Transport, name, sets), sets.of_kind(EntryKind::Transport))?;
     match transport.check() {
         Ok(()) => Ok(transport),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),

@@ -79,7 +79,7 @@ pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogErr
     };
     let text = read::find(kind, list, name, None, None)?;
     let mut table: Table = read::parse(&text, [])?;
-    for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
+    for fitted in sets.fit().into_iter().flat_map(|fit| fit.of_entry(kind, name)) {
         fitted.place(&mut table)?;
     }
     let mut at = Some(Value::Table(table));

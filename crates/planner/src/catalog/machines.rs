@@ -40,7 +40,7 @@ pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogEr
         return pools::read(&text, sets, &|name| cluster(name, sets));
     }
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
-        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
+        sets.of_kind(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
     of_file(file, &text, &whole, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
 }

@@ -90,7 +90,7 @@ impl Overrides {
     }
 
     /// Settings of one kind of entry, in the order given.
-    pub fn of(&self, kind: EntryKind) -> impl Iterator<Item = &Setting> {
+    pub fn of_kind(&self, kind: EntryKind) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(move |setting| setting.kind == kind)
     }
 }

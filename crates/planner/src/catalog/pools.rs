@@ -22,7 +22,7 @@ pub fn has_pools(text: &read::EntryText) -> bool {
 /// Names the first error and its pool.
 pub fn read(text: &read::EntryText, sets: &Overrides, named: &NamedCluster) -> Result<ClusterOrPools, CatalogError> {
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
-        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
+        sets.of_kind(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
     let PoolsFile { name, pool: pools, link: links, source } = file;
     let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };

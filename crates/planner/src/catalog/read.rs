@@ -238,5 +238,5 @@ pub fn fitted<'a>(
     sets: &'a Overrides,
 ) -> impl Iterator<Item = &'a Constant> {
     let fit = if text.is_built_in() { sets.fit() } else { None };
-    fit.into_iter().flat_map(move |fit| fit.of(kind, name))
+    fit.into_iter().flat_map(move |fit| fit.of_entry(kind, name))
 }

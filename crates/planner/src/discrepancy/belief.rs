@@ -105,14 +105,14 @@ impl Belief {
         }
     }
 
-    /// Law of some of the points, in the order given.
+    /// Marginal law of some of the points, in the order given.
     #[must_use]
-    pub fn of(&self, points: &[usize]) -> Self {
+    pub fn marginal(&self, points: &[usize]) -> Self {
         let row = |&a: &usize| points.iter().map(|&b| self.covariance[a][b]).collect();
         Self {
             mean: points.iter().map(|&at| self.mean[at]).collect(),
             covariance: points.iter().map(row).collect(),
-            stalls: self.stalls.as_ref().map(|stalls| stalls.of(points)),
+            stalls: self.stalls.as_ref().map(|stalls| stalls.marginal(points)),
         }
     }
 

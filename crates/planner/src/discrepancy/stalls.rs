@@ -42,7 +42,7 @@ impl Stalls {
     }
 
     /// Stalls of a plan.
-    pub fn of(&self, traits: &Traits) -> StallsOfPlan {
+    pub fn of_plan(&self, traits: &Traits) -> StallsOfPlan {
         let class = Self::class(traits);
         StallsOfPlan {
             expected: self.rate[class] * libm::exp2(traits.gpus),
@@ -130,13 +130,13 @@ pub(super) struct StallBelief {
 impl StallBelief {
     /// Belief before any trial.
     pub fn prior<'a>(law: &Stalls, points: impl Iterator<Item = &'a Traits>) -> Self {
-        let points: Vec<StallsOfPlan> = points.map(|of| law.of(of)).collect();
+        let points: Vec<StallsOfPlan> = points.map(|of| law.of_plan(of)).collect();
         let rates: Vec<(f64, f64)> = nodes(0.0, RATE_SPREAD).map(|(rate, weight)| (libm::exp(rate), weight)).collect();
         Self { chances: chances(&rates, &points), measured: vec![None; points.len()], rates, points }
     }
 
     /// Belief about some of the points.
-    pub fn of(&self, points: &[usize]) -> Self {
+    pub fn marginal(&self, points: &[usize]) -> Self {
         Self {
             rates: self.rates.clone(),
             points: points.iter().map(|&at| self.points[at]).collect(),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_stalled_run_says_little_of_the_time_without() {
-        let (of, mean) = (law().of(&traits(4, 9.0)), libm::log(4.0));
+        let (of, mean) = (law().of_plan(&traits(4, 9.0)), libm::log(4.0));
         // 8 micro-batches of 1 s on top of 4 s
         let run = of.stalled(libm::log(12.0), mean, 0.2).unwrap();
         assert!((run.without.0 - mean).abs() < 0.05 && (run.without.1.sqrt() - 0.2).abs() < 0.05, "{run:?}");
@@ -252,7 +252,7 @@ mod tests {
         let (chance, mean) = (belief.chances[0], libm::log(4.0));
         let median = belief.quantile(0, 0.0, mean, 0.1);
         // half of the runs are below: those that do not stall, and of the others so many
-        let below = chance * law().of(&traits(4, 9.0)).below(median, mean, 0.1);
+        let below = chance * law().of_plan(&traits(4, 9.0)).below(median, mean, 0.1);
         assert!((1.0 - chance + below - 0.5).abs() < 1e-3, "{chance} {median}");
         assert!(belief.quantile(0, -1.645, mean, 0.1) < libm::log(4.1));
     }

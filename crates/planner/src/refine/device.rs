@@ -73,7 +73,7 @@ impl DeviceLayers {
     }
 
     /// Forward, backward and weight-gradient time of a stage without its layers: maxima, embedding and loss.
-    pub fn ends(&self, first: bool, last: bool) -> [f64; 3] {
+    pub fn time_of_ends(&self, first: bool, last: bool) -> [f64; 3] {
         let mut sum = [0.0; 3];
         for (here, time) in [(true, &self.every), (first, &self.embedding), (last, &self.loss)] {
             if here {

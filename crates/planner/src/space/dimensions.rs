@@ -39,13 +39,13 @@ impl Space<'_> {
 
     /// Splits of a schedule on `pp` ranks.
     pub(crate) fn splits_of(&self, pp: u32, schedule: Schedule) -> impl Iterator<Item = LayerSplit> {
-        self.splits(pp).into_iter().chain(self.ends(pp, schedule))
+        self.splits(pp).into_iter().chain(self.light_ends(pp, schedule))
     }
 
     /// Splits with fewer layers on the first or last rank ([`split::light_ends`]), if the framework has such options.
     ///
     /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
-    pub(super) fn ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
+    pub(super) fn light_ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
         let folds = matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV);
         if folds || !matches!(self.family(), Family::Megatron | Family::Internal) {
             return Vec::new();

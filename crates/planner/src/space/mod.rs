@@ -342,7 +342,9 @@ impl<'a> Space<'a> {
             && (cp == 1 || self.cp_kinds(cp).contains(&plan.cp_kind))
             && (ep == 1 || self.dispatchers(ep).contains(&plan.dispatcher))
             && self.schedules(pp).contains(&plan.schedule)
-            && (pp == 1 || self.splits(pp).contains(&plan.split) || self.ends(pp, plan.schedule).contains(&plan.split))
+            && (pp == 1
+                || self.splits(pp).contains(&plan.split)
+                || self.light_ends(pp, plan.schedule).contains(&plan.split))
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
             && self.shardings(&plan.layout).contains(&ShardingChoice::of(plan))

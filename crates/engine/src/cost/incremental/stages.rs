@@ -139,7 +139,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
         return (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank).collect();
     }
     let on_chunks = counts.all_on_chunks();
-    let peaks = costs.peaks.of(plan.schedule, pp, m);
+    let peaks = costs.peaks.of_pipeline(plan.schedule, pp, m);
     let of_rank = |rank: u32| {
         let own = plan.schedule.held(rank, pp).map(|chunk| on_chunks.at(chunk));
         let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);

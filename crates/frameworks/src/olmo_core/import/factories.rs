@@ -99,7 +99,8 @@ impl Given {
         }
     }
 
-    fn taken(&mut self, key: &str) -> Option<Node> {
+    /// Takes an argument by its key.
+    fn take(&mut self, key: &str) -> Option<Node> {
         let at = self.arguments.iter().position(|(known, ..)| known == key)?;
         Some(self.arguments.remove(at).2)
     }
@@ -188,7 +189,7 @@ impl Given {
     /// `llama_like_moe`: its own arguments become those of `llama_like`.
     fn of_experts(&mut self) -> Option<()> {
         let line = self.line;
-        let mut switch = |key: &str| self.taken(key).map_or(Some(false), |node| holds(&node));
+        let mut switch = |key: &str| self.take(key).map_or(Some(false), |node| holds(&node));
         let (dropless, reordered, hybrid) = (switch("dropless")?, switch("reordered_norm")?, switch("hybrid")?);
         let kind = match (reordered, hybrid) {
             (true, true) => "moe_hybrid_reordered_norm",
@@ -196,9 +197,9 @@ impl Given {
             (false, true) => "moe_hybrid",
             (false, false) => "moe",
         };
-        let router = object("MoERouterConfig", [("top_k", self.taken("top_k")?)], line);
+        let router = object("MoERouterConfig", [("top_k", self.take("top_k")?)], line);
         let none = || word("None", line);
-        let shared = match self.taken("shared_expert_hidden_size") {
+        let shared = match self.take("shared_expert_hidden_size") {
             Some(width) if !is_none(&width) => {
                 object("FeedForwardConfig", [("hidden_size", width), ("bias", truth(false, line))], line)
             }
@@ -206,13 +207,13 @@ impl Given {
         };
         let fields = [
             ("name", word(if dropless { "MoEType.dropless" } else { "MoEType.default" }, line)),
-            ("num_experts", self.taken("num_experts")?),
-            ("hidden_size", self.taken("expert_hidden_size")?),
-            ("capacity_factor", self.taken("capacity_factor").unwrap_or_else(none)),
+            ("num_experts", self.take("num_experts")?),
+            ("hidden_size", self.take("expert_hidden_size")?),
+            ("capacity_factor", self.take("capacity_factor").unwrap_or_else(none)),
             ("router", router),
             ("shared_mlp", shared),
-            ("lb_loss_weight", self.taken("lb_loss_weight").unwrap_or_else(|| word("0.01", line))),
-            ("z_loss_weight", self.taken("z_loss_weight").unwrap_or_else(|| word("0.001", line))),
+            ("lb_loss_weight", self.take("lb_loss_weight").unwrap_or_else(|| word("0.01", line))),
+            ("z_loss_weight", self.take("z_loss_weight").unwrap_or_else(|| word("0.001", line))),
         ];
         self.usual("name", word("TransformerType.moe", line));
         self.usual("block_name", word(format!("TransformerBlockType.{kind}"), line));

@@ -58,7 +58,7 @@ impl<'c> Followed<'c> {
     /// Result of a function with these arguments.
     pub fn call(&mut self, name: &str, arguments: &Entries) -> Option<Node> {
         let mut lines = Vec::new();
-        let given = self.program.given(name, arguments, &self.names, Frame::of(MAIN), 1, &mut lines);
+        let given = self.program.called(name, arguments, &self.names, Frame::of(MAIN), 1, &mut lines);
         self.unread.append(&mut lines);
         given.map(|(node, _)| node)
     }

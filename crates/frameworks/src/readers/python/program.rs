@@ -157,7 +157,7 @@ impl<'c> Program<'c> {
                 own = Some(entries.clone());
                 return None;
             }
-            self.given(called, entries, names, frame, line.number, &mut lines)
+            self.called(called, entries, names, frame, line.number, &mut lines)
         };
         let mut expression = Expression { words: &line.words, names, functions: &mut functions, unread: Vec::new() };
         let _ = expression.value();
@@ -177,7 +177,7 @@ impl<'c> Program<'c> {
     }
 
     /// Result of a call of a function of the program, and whether all of it was read.
-    pub fn given(
+    pub fn called(
         &self,
         name: &str,
         arguments: &Entries,
@@ -187,7 +187,7 @@ impl<'c> Program<'c> {
         inner: &mut Unread,
     ) -> Option<(Node, bool)> {
         if let Some((name, arguments)) = partial(names.value(name).as_ref(), arguments) {
-            return self.given(&name, &arguments, &Names::default(), frame, line, inner);
+            return self.called(&name, &arguments, &Names::default(), frame, line, inner);
         }
         if let Some(method) = name.strip_prefix('.') {
             let object = arguments.iter().find(|(key, ..)| key == OBJECT).map(|(.., node)| node)?;
@@ -238,7 +238,7 @@ impl<'c> Program<'c> {
         let mut inner = Vec::new();
         let line = words.first().map_or(1, |(_, line)| *line);
         let mut functions =
-            |name: &str, arguments: &Entries| self.given(name, arguments, names, frame, line, &mut inner);
+            |name: &str, arguments: &Entries| self.called(name, arguments, names, frame, line, &mut inner);
         let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
         let mut items = Vec::new();
         let mut whole = true;
@@ -270,7 +270,7 @@ impl<'c> Program<'c> {
         let line = words.first().map_or(1, |(_, line)| *line);
         let mut inner = Vec::new();
         let mut functions =
-            |name: &str, arguments: &Entries| self.given(name, arguments, names, Frame::of(MAIN), line, &mut inner);
+            |name: &str, arguments: &Entries| self.called(name, arguments, names, Frame::of(MAIN), line, &mut inner);
         Expression { words, names, functions: &mut functions, unread: Vec::new() }.arguments()
     }
 

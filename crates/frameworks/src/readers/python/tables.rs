@@ -51,7 +51,7 @@ impl Program<'_> {
     ) -> Option<Entries> {
         let mut inner = Vec::new();
         let mut functions =
-            |name: &str, arguments: &Entries| self.given(name, arguments, names, frame, line, &mut inner);
+            |name: &str, arguments: &Entries| self.called(name, arguments, names, frame, line, &mut inner);
         let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
         let arguments = expression.arguments();
         let is_whole = expression.words.is_empty();

@@ -33,7 +33,8 @@ impl Expression<'_> {
         self.words = &self.words[words.min(self.words.len())..];
     }
 
-    fn ends(&self) -> bool {
+    /// Whether an expression ends here.
+    fn is_at_end(&self) -> bool {
         self.words.is_empty() || [",", ")", "]", "}", "=", ":"].iter().any(|sign| self.sign(sign))
     }
 
@@ -41,7 +42,7 @@ impl Expression<'_> {
     pub fn value(&mut self) -> Option<Node> {
         let line = self.line();
         let value = self.choice();
-        if self.ends() && value.is_some() {
+        if self.is_at_end() && value.is_some() {
             return value;
         }
         self.unread.push(line);

@@ -13,7 +13,7 @@ impl Shell<'_> {
         let Ok(list) = self.read(raw) else { return unresolved() };
         let Some(((_, CommandPipeline { commands, .. }), before)) = list.split_last() else { return unresolved() };
         let outer = self.variables.clone();
-        let said = if self.prepare(before) { self.said(commands, line) } else { None };
+        let said = if self.prepare(before) { self.output(commands, line) } else { None };
         self.variables = outer;
         said.unwrap_or_else(unresolved)
     }
@@ -43,7 +43,8 @@ impl Shell<'_> {
         })
     }
 
-    fn said(&mut self, commands: &[Command], line: u32) -> Option<Text> {
+    /// Text that commands print, where it is known.
+    fn output(&mut self, commands: &[Command], line: u32) -> Option<Text> {
         let Command::Simple { words, heredoc, .. } = commands.first()? else { return None };
         let words: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
         let (name, rest) = words.split_first()?;

@@ -22,7 +22,7 @@ pub(super) struct Communicators {
 
 impl Communicators {
     /// Communicator of this rank's group; all ranks request the same groups in the same order.
-    fn of(&mut self, group: Group) -> Result<ncclsys::ncclComm_t, ProbeError> {
+    fn communicator(&mut self, group: Group) -> Result<ncclsys::ncclComm_t, ProbeError> {
         if let Some(known) = self.of.get(&group) {
             return Ok(*known);
         }
@@ -58,7 +58,7 @@ impl Cuda {
         }
         let all = Group { ranks: ranks.world, stride: 1 };
         let mut communicators = Communicators { ranks, of: BTreeMap::new() };
-        communicators.of(all)?;
+        communicators.communicator(all)?;
         self.ranks = Some(communicators);
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Cuda {
         if all.place(group).is_none() {
             return Err(unsupported(format!("{} ranks were started, {} on each node", all.world, all.per_node)));
         }
-        let comm = communicators.of(group)?;
+        let comm = communicators.communicator(group)?;
         let (whole, share) = (bytes as usize, (bytes / ranks) as usize);
         let (from, to) = (self.random(whole, "fill")?, self.random(whole, "fill")?);
         self.synchronize()?;

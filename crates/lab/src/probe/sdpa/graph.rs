@@ -158,7 +158,7 @@ fn packed(dims: [u64; 4]) -> [u64; 4] {
 
 impl Graph {
     /// Tensors in the caller's memory, with their bytes.
-    pub fn given(&self) -> impl Iterator<Item = (Id, Role, u64)> + '_ {
+    pub fn caller_tensors(&self) -> impl Iterator<Item = (Id, Role, u64)> + '_ {
         self.tensors.iter().enumerate().filter_map(|(id, tensor)| match tensor.place {
             TensorPlace::Given(role) => {
                 let each = if tensor.element == Element::Bf16 { 2 } else { 4 };

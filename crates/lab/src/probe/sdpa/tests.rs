@@ -97,7 +97,7 @@ fn memory(graph: &Graph, known: &dyn Fn(Role) -> Option<Memory>) -> Vec<Memory> 
 }
 
 fn found(graph: &Graph, memory: &[Memory], role: Role) -> Memory {
-    let (id, ..) = graph.given().find(|(_, of, _)| *of == role).unwrap();
+    let (id, ..) = graph.caller_tensors().find(|(_, of, _)| *of == role).unwrap();
     memory[id].clone()
 }
 

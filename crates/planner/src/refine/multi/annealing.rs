@@ -46,7 +46,7 @@ pub fn anneal(
     let steps = longer * MOST_STEPS / programs;
     let operations = simulator.operations();
     for step in 0..steps {
-        let cuts = moved(program, &here, &mut numbers);
+        let cuts = with_moved_layer(program, &here, &mut numbers);
         let temperature = WARM * libm::pow(COLD, step as f64 / steps as f64);
         let limit = time * (1.0 - temperature * libm::log(numbers.uniform() + UNIFORM_STEP));
         if !legal(program, &cuts) || floor(&fastest(program, &cuts)) >= limit {
@@ -72,7 +72,7 @@ pub fn anneal(
 }
 
 /// Cuts with one layer moved between two random stages, neighbours more often than others.
-fn moved(program: &StageProgram, cuts: &[usize], numbers: &mut SplitMix) -> Vec<usize> {
+fn with_moved_layer(program: &StageProgram, cuts: &[usize], numbers: &mut SplitMix) -> Vec<usize> {
     let last = program.chunks - 1;
     let (first, second) = (numbers.below(last + 1), numbers.below(last + 1));
     let (low, mut high) = (first.min(second), first.max(second));

@@ -143,7 +143,7 @@ fn ascended(
             }
         }
         let lengths = paths.lengths(&mean.times, &node.multipliers);
-        let Some(next) = dual.moved(&node.multipliers, (&lengths, &mean.missing), pace * (cutoff - best)) else {
+        let Some(next) = dual.stepped(&node.multipliers, (&lengths, &mean.missing), pace * (cutoff - best)) else {
             break;
         };
         at = next;

@@ -207,10 +207,11 @@ impl<'a> Dual<'a> {
             chosen[rank] = left.column(rank, layers, &costs, list[layers])?;
             at -= layers;
         }
-        Some(Minimiser { value: sum + self.given(multipliers), chosen, weights: blend })
+        Some(Minimiser { value: sum + self.of_totals(multipliers), chosen, weights: blend })
     }
 
-    fn given(&self, multipliers: &Multipliers) -> f64 {
+    /// Part of the dual that the numbers of layers give, whatever the columns.
+    fn of_totals(&self, multipliers: &Multipliers) -> f64 {
         multipliers.kinds.iter().zip(&self.totals).map(|(multiplier, total)| multiplier * total).sum()
     }
 
@@ -219,7 +220,7 @@ impl<'a> Dual<'a> {
         let blend = self.blend(multipliers, paths);
         let costs = left.costs(|rank| self.factors(rank, &blend, &multipliers.kinds));
         let cheapest = left.cheapest(&costs);
-        let (n, ranks, given) = (self.items, cheapest.len(), self.given(multipliers));
+        let (n, ranks, given) = (self.items, cheapest.len(), self.of_totals(multipliers));
         let mut behind = vec![vec![0.0]];
         for list in cheapest.iter().rev() {
             behind.push(extended(&behind[behind.len() - 1], list, n));
@@ -288,7 +289,7 @@ impl<'a> Dual<'a> {
     /// ```text
     /// w ← project(w + s·(length − Σ w·length)),   π ← π + s·u²·missing,   s = rise / (|Δw|² + |u·missing|²)
     /// ```
-    pub fn moved(&self, from: &Multipliers, (lengths, missing): (&[f64], &[f64]), rise: f64) -> Option<Multipliers> {
+    pub fn stepped(&self, from: &Multipliers, (lengths, missing): (&[f64], &[f64]), rise: f64) -> Option<Multipliers> {
         let mean: f64 = lengths.iter().zip(&from.paths).map(|(length, (_, weight))| length * weight).sum();
         let slope = |(length, &(_, weight)): (&f64, &(usize, f64))| {
             let slope = length - mean;

@@ -68,7 +68,7 @@ impl Cuda {
                 Some(ExecutionPlan::new(&before, device).map_err(no_engine)?)
             }
         };
-        let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
+        let bytes: u64 = wanted.caller_tensors().map(|(.., bytes)| bytes).sum();
         let count = self.sets(bytes as usize).min(most_sets);
         let sets = (0..count).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
         Ok(Stage { plan: ExecutionPlan::new(&wanted, device).map_err(no_engine)?, forward, sets })
@@ -86,6 +86,6 @@ impl Cuda {
             };
             Ok((role, made))
         };
-        graph.given().map(buffer).collect()
+        graph.caller_tensors().map(buffer).collect()
     }
 }

@@ -92,7 +92,7 @@ impl ExecutionPlan {
                             engine: engine(&config)?,
                             workspace: usize::try_from(workspace).unwrap_or(0),
                             numbers: numbers(graph),
-                            given: graph.given().map(|(id, role, _)| (unique(id), role)).collect(),
+                            given: graph.caller_tensors().map(|(id, role, _)| (unique(id), role)).collect(),
                             built: plan,
                             _config: config,
                             _graph: operation_graph,
