@@ -153,6 +153,10 @@ fn an_unknown_name_suggests_the_nearest() {
     let error = catalog::cluster("dgx-h100-1024", &none()).unwrap_err().to_string();
     assert!(error.contains("did you mean `dgx-h100-") && error.contains("h100-24576, "), "{error}");
     assert!(catalog::stack("zzz", &none()).unwrap_err().to_string().starts_with("there is no stack `zzz`\n\nhint: "));
+    let error = catalog::market("market-2025", &none()).unwrap_err().to_string();
+    assert!(error.contains("`market-2025`; did you mean `market-2026`?"), "{error}");
+    let error = catalog::model("llama3-8", &none()).unwrap_err().to_string();
+    assert!(error.starts_with("there is no model `llama3-8`; did you mean `llama3-8b`?"), "{error}");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use crate::random::SplitMix;
 use meshwright::catalog::{self, Overrides};
+use meshwright::cluster::Cluster;
 use meshwright::cost::Costs;
 use meshwright::goodput::{checkpoint, spares, useful};
 use meshwright::money::{self, Market, Prices};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::parse_plan;
-use meshwright::units::{Seconds, Tokens};
+use meshwright::units::{Seconds, Tokens, UsdPerHour};
 use meshwright::workload::{Workload, recipe};
 
 /// Random time until the next failure, where the mean is `mean`.
@@ -153,6 +154,22 @@ fn llama3_405b_takes_a_little_less_than_31_million_gpu_hours() {
         gpu_hours / 1e6,
         time.as_days()
     );
+}
+
+/// A device without a price is no bill: which price is missing is said, by the terms.
+#[test]
+fn a_device_without_prices_has_no_rate() {
+    let market = market();
+    let mut cluster = catalog::cluster("dgx-h100-8", &Overrides::default()).unwrap();
+    let rate = |cluster: &Cluster, terms: &str, price: Option<UsdPerHour>| {
+        money::rate(&market, &market.terms[terms], cluster, price).map_err(|why| why.to_string())
+    };
+    assert!(rate(&cluster, "contract", None).is_ok() && rate(&cluster, "own", None).is_ok());
+    cluster.gpu.price = None;
+    assert!(rate(&cluster, "contract", None).unwrap_err().contains("has no [price]"));
+    assert!(rate(&cluster, "own", None).unwrap_err().contains("has no purchase price"));
+    let named = UsdPerHour::new(2.0);
+    assert_eq!(rate(&cluster, "contract", Some(named)).map(|rate| rate.usual), Ok(named));
 }
 
 /// DeepSeek-V3: 2.664 M GPU-hours for 14.8 T tokens, 5.3 M$ at 2 $ an hour ([deepseek-v3]).

@@ -1,9 +1,11 @@
 //! Replicas on pools against one cluster and against all shares.
 
 use super::{cluster, leaf, level, pooled, problem};
+use meshwright::cluster::Cluster;
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
 use meshwright::pools::Distribution;
+use meshwright::pools::hosts::{Unlisted, hosts};
 use meshwright::pools::replicas::Shares;
 use meshwright::search::{Goal, SearchOptions, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
@@ -55,6 +57,25 @@ fn experts_behind_a_pipeline_are_those_of_one_cluster() {
         let one = one.step.total();
         assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
     }
+}
+
+/// A launcher starts as many processes on every host: what it cannot list is named.
+#[test]
+fn hosts_that_no_launcher_lists_are_refused() {
+    let listed = |clusters: Vec<Cluster>| {
+        let gpus: u32 = clusters.iter().map(|cluster| cluster.gpus).sum();
+        let pooled = pooled("llama3-8b", clusters, "400 Gb/s", gpus);
+        let plan = parse_plan(&format!("tp=1 pp=1 dp={gpus} zero=1 recompute=full"), &pooled.joined()[0]).unwrap();
+        hosts(&pooled, &pooled.ways(&plan)[0])
+    };
+    let whole = listed(vec![leaf("dgx-h100-1k", 16), leaf("h200-1k", 8)]).unwrap();
+    assert_eq!(whole.iter().map(|of| (of.pool, of.first, of.nodes)).collect::<Vec<_>>(), [(0, 0, 2), (1, 2, 1)]);
+    let part = listed(vec![leaf("dgx-h100-1k", 16), leaf("h200-1k", 12)]).unwrap_err();
+    assert_eq!(part, Unlisted::PartOfAHost("pool-1".into(), 12, 8));
+    let mut small = leaf("dgx-h100-1k", 8);
+    (small.gpus_per_node, small.scale_up.gpus) = (4, 4);
+    let other = listed(vec![leaf("dgx-h100-1k", 16), small]).unwrap_err();
+    assert_eq!(other, Unlisted::UnlikeHosts("pool-0".into(), 8, "pool-1".into(), 4));
 }
 
 /// The best shares are those of trying every one.

@@ -279,7 +279,9 @@ mod tests {
     /// The shares of paired passes are those of the lists.
     #[test]
     fn pairs_are_as_many_as_said() {
-        for (schedule, pp, m) in cases().filter(|(schedule, ..)| schedule.is_bidirectional()) {
+        let cases: Vec<_> = cases().filter(|(schedule, ..)| schedule.is_bidirectional()).collect();
+        assert!(cases.len() > 50, "{}", cases.len());
+        for (schedule, pp, m) in cases {
             let (fewest, most) = paired(schedule, pp, m).expect("it runs");
             let stages = (pp * schedule.virtual_stages()) as usize;
             for which in [0, 1] {

@@ -341,6 +341,14 @@ pub fn check_date(text: &str) -> Result<(), SamplesError> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn dates_are_days() {
+        assert!(check_date("2026-11-21").is_ok());
+        for text in ["", "2026-13-01", "2026-11-21T10:00:00Z", "10:00:00", "21 November"] {
+            assert!(matches!(check_date(text), Err(SamplesError::Date(named)) if named == text), "{text}");
+        }
+    }
+
     fn samples() -> Samples {
         let machine = Machine { device: "NVIDIA H100".into(), date: "2026-11-21".into(), ..Machine::default() };
         let mut samples = Samples::new("h100-sxm", Basis::Measured, machine);

@@ -195,8 +195,11 @@ mod tests {
         assert!(restrictions.allows_number("ep", 64) && !restrictions.allows_number("ep", 65));
         assert!(restrictions.allows_word("schedule", "1f1b") && !restrictions.allows_word("schedule", "zb-v"));
         for slip in ["tp", "tp=0", "tp=x", "tpp=8", "ep=8..4", "schedule=dualpip", "zero=4", "recompute=some"] {
-            assert!(Restrictions::default().fix(slip).is_err(), "{slip}");
+            let mut none = Restrictions::default();
+            let (fixed, forbidden) = (none.fix(slip).unwrap_err(), none.forbid(slip).unwrap_err());
+            let key = slip.split('=').next().unwrap_or(slip);
+            assert!(fixed.contains(key) && fixed == forbidden, "{slip}: {fixed}; {forbidden}");
         }
-        assert!(restrictions.fix("ep=2").is_err(), "fixed twice");
+        assert_eq!(restrictions.fix("ep=2"), Err("`ep` is fixed twice".into()));
     }
 }
