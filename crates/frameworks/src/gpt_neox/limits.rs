@@ -108,7 +108,11 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
         (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values".into(), "it has none"),
         (
             qkv_bias != out_bias,
-            format!("biases of queries, keys and values ({qkv_bias}) and of the output ({out_bias})"),
+            if *qkv_bias {
+                "biases of queries, keys and values, and none of the output".into()
+            } else {
+                "a bias of the output, and none of queries, keys and values".into()
+            },
             "`use_bias_in_attn_linear` is for all four",
         ),
         (windows, "windows in some layers, or chunks".into(), "`sliding_window_width` is that of all layers"),

@@ -148,12 +148,20 @@ fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
         (model.norm == Norm::LayerPlain, "norms without parameters".into(), "its norms have weights"),
         (
             of_out != of_mlp,
-            format!("biases of the attention's output ({of_out}) and of the MLP ({of_mlp})"),
+            if of_out {
+                "a bias of the attention's output, and none of the MLP".into()
+            } else {
+                "biases of the MLP, and none of the attention's output".into()
+            },
             "`no_bias` is for both",
         ),
         (
             model.norm == Norm::Layer && !of_out || model.norm == Norm::LayerNoBias && of_out,
-            format!("biases of norms and of linear layers ({of_out})"),
+            if of_out {
+                "biases of linear layers, and none of norms".into()
+            } else {
+                "biases of norms, and none of linear layers".into()
+            },
             "`no_bias` is for both",
         ),
         (theta.fract() != 0.0, format!("rope_theta = {theta}"), "`rope_theta` is a whole number"),
