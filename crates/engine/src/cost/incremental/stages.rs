@@ -9,6 +9,7 @@ use crate::cost::costs::Costs;
 use crate::cost::counts::{StageCounts, each_rank};
 use crate::cost::runs::PerKind;
 use crate::plan::Plan;
+use crate::schedule::Schedule;
 use crate::schedule::closed::in_flight;
 use crate::split::layers as split;
 
@@ -97,7 +98,7 @@ impl Stages {
 
     /// Layers in flight at the moments when ranks of each class may need the most memory.
     pub(super) fn moments(&self, costs: &Costs, plan: &Plan) -> Moments {
-        let key = costs.micro_batches(plan).to_bits();
+        let key = distinct_micro_batches(plan, costs.micro_batches(plan)).to_bits();
         if let Some(known) = self.moments.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -109,6 +110,21 @@ impl Stages {
         };
         let moments: Moments = self.holds.iter().map(of_hold).collect();
         Arc::clone(self.moments.write().expect("no writer panics").entry(key).or_insert(moments))
+    }
+}
+
+/// Number of micro-batches by which the moments of a plan's pipeline are known: more than fit into its ranks change none.
+fn distinct_micro_batches(plan: &Plan, micro_batches: f64) -> f64 {
+    match plan.schedule {
+        Schedule::Naive | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => {
+            micro_batches.min(2.0 * f64::from(plan.layout.pp))
+        }
+        Schedule::GPipe
+        | Schedule::LoopedBfs { .. }
+        | Schedule::Interleaved { .. }
+        | Schedule::ZbV
+        | Schedule::DualPipe
+        | Schedule::DualPipeV => micro_batches,
     }
 }
 
