@@ -34,7 +34,9 @@ impl Explorer<'_> {
         let mut found = SearchState::new(self.known.best.clone());
         let layers = Recomputed::new(self.costs, self.tables, shape, parts);
         for bounded in &self.open_pipelines((shape, parts, &layers), ready, &mut found) {
-            if bounded.is_hopeless(&found.best) {
+            let has_example = |found: &SearchState| found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
+            let most = (has_example(self.known) || has_example(&found)).then_some(self.pipelines.budget);
+            if bounded.is_hopeless(&found.best) || self.pipelines.is_dominated(bounded, (&layers, most), &found.best) {
                 found.counts.flow += bounded.plans();
                 continue;
             }

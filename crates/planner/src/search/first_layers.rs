@@ -86,7 +86,7 @@ impl Explorer<'_> {
 }
 
 /// The recomputations of first layers that a list begins with.
-fn firsts(all: &[Recomputes]) -> &[Recomputes] {
+pub(super) fn firsts(all: &[Recomputes]) -> &[Recomputes] {
     let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
     &all[..count]
 }

@@ -15,6 +15,7 @@ mod bounded;
 mod cache;
 mod certificate;
 mod critical;
+mod dominated;
 mod driver;
 mod exchanges;
 mod explore;

@@ -16,6 +16,7 @@
 //! agree to 1e-12 (`tests/laws/staged.rs`).
 
 mod block;
+mod first_rank;
 mod least;
 mod pipeline;
 mod rank_memory;
@@ -23,6 +24,7 @@ mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
+pub use first_rank::FirstRank;
 pub use least::{
     AroundFlow, Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,
     least_time_of_flow, most_optimizer_on_host,
