@@ -156,13 +156,13 @@ mod tests {
 
     #[test]
     fn graphs_are_a_hint_where_steps_wait_for_the_host() {
-        let hint = |model: &str, tp: u32| {
+        let hint = |model: &str, tp: u32, experts: &str| {
             let problem = problem_of(model, 64, 64);
-            let plan = parse_plan(&format!("tp={tp} zero=1 mbs=1"), &problem).unwrap();
+            let plan = parse_plan(&format!("tp={tp} {experts} zero=1 mbs=1"), &problem).unwrap();
             graphs(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
         };
-        let said = hint("qwen3-30b-a3b", 8).expect("1,024 tokens a rank");
+        let said = hint("qwen3-30b-a3b", 8, "ep=8").expect("1,024 tokens a rank");
         assert!(said.contains("waits for the host") && said.contains("--set stack.cuda_graphs=true"), "{said}");
-        assert_eq!(hint("llama3-8b", 1), None);
+        assert_eq!(hint("llama3-8b", 2, ""), None);
     }
 }
