@@ -137,7 +137,9 @@ def judged(o, framework, items):
     extra += ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs] if framework == "olmo-core" else []
     listed = []
     for case, keys, world, path in items:
-        trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
+        # PyTorch splits no sequence of an attention kernel for processors
+        shards = keys["zero"] != "0" and keys["cp"] == "1"
+        trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and shards)
         counted = ["--parameters", str(parameters(o.meshwright, case))] if framework in ("llm-foundry", "olmo-core") and "model." not in case["flags"] else []
         counted += ["--heads", str(key_value_heads(o.meshwright, case))] if framework == "ms-swift" else []
         listed.append({"file": path, "world_size": None if trains else world, "ranks": TRAINED if trains else 1,
