@@ -2,7 +2,7 @@
 
 use crate::random::{SplitMix, for_wide_plans, specs};
 use meshwright::cost::incremental::{
-    AroundFlow, Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages,
+    AroundFlow, Block, Feeding, FirstRank, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages,
     fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
@@ -222,4 +222,29 @@ fn bounds_never_exceed_the_played_time() {
         );
     });
     assert!(checked >= plans_wanted());
+}
+
+/// The first rank of a pipeline alone needs no more than the plan, and what its stages know of one number of micro-batches they do not
+/// take for another.
+#[test]
+fn first_ranks_need_no_more_than_their_plans() {
+    let tried = std::cell::Cell::new(0);
+    for_wide_plans(plans_wanted(), 200, |costs, plan| {
+        if plan.zero == ZeroStage::Three || plan.schedule.is_bidirectional() {
+            return;
+        }
+        let layers = Block::of(costs, plan).layers(costs, plan);
+        let stages = stages_of(costs, plan, &layers);
+        let first = FirstRank::new(costs, plan, &stages, stages.states_of_first(costs, plan));
+        let (least, memory) = (first.least(costs, plan, &layers, &stages), costs.evaluate(plan).footprint.device());
+        assert!(least.get() <= memory.get() * (1.0 + ROUNDING), "{plan}: {least} of its first rank over {memory}");
+        let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
+        let states = least_states(costs, plan, std::iter::once(&sharding));
+        let mut more = plan.clone();
+        more.layout.dp = 1;
+        let needed = |stages: &Stages| RankMemory::new(costs, &more, &layers, stages).least(&states);
+        assert_eq!(needed(&stages), needed(&stages_of(costs, plan, &layers)), "{plan}");
+        tried.set(tried.get() + 1);
+    });
+    assert!(tried.get() > plans_wanted() / 4, "{} plans", tried.get());
 }
