@@ -2,7 +2,7 @@
 
 use super::cell::{Cells, flag, text};
 use super::refusal::Refusal;
-use super::release::{Release, is_405b};
+use super::release::{Release, fuses, is_405b};
 use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
@@ -20,6 +20,9 @@ const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 /// Hidden share of the exchange of experts behind another micro-batch where the host launches each kernel: 3.96 of 10.8 s. Source:
 /// [megatron-bridge-ep-overlap].
 const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
+/// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place, and of an element of the head's
+/// input gradient. Source: [liger-kernel].
+const CHUNK_LOGIT: f64 = 4.0;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
@@ -126,6 +129,7 @@ pub(super) fn stack(
         stack.overlap.tp = 0.0;
     }
     apply_stated_attention(row, &mut stack);
+    apply_fused_kernels(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
     plan.dispatcher = stack.dispatcher;
     Ok(stack)
@@ -184,6 +188,19 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     stack.fp8_attention |= stated.contains("fp8");
 }
 
+/// Applies the kernels that a row of plain PyTorch has beside PyTorch's own.
+fn apply_fused_kernels(row: &Row, stack: &mut Stack) {
+    if fuses(row, &["norm_fusion", "rope_fusion"]) {
+        stack.eager_operators = false;
+        stack.memory.unfused_norms = false;
+    }
+    let by_chunk = fuses(row, &["ce_liger"]);
+    stack.fused_cross_entropy |= by_chunk || fuses(row, &["ce_triton"]);
+    if let (true, Some(hidden), Some(vocab)) = (by_chunk, row.hidden, row.vocab) {
+        stack.logit_bytes = Some(CHUNK_LOGIT * hidden / vocab); // as many chunks of tokens as vocab/hidden
+    }
+}
+
 /// Whether experts take a fixed number of tokens and drop the others.
 fn drops_tokens(row: &Row) -> bool {
     match text(row.dispatcher.as_ref()) {
@@ -235,11 +252,12 @@ pub(super) fn workload(
 /// `narrow`: the weights are held in 8 bits.
 fn recipe(states: &str, gradient: f64, narrow: bool) -> Recipe {
     let in_half = |name: &str| states.contains(&format!("{name}=bf16"));
-    let moment = |name: &str| if in_half(name) || states.contains("in parameter dtype (bf16)") { 2.0 } else { 4.0 };
+    let all_in_half = states.contains("in parameter dtype (bf16)");
+    let moment = |name: &str| if in_half(name) || all_in_half { 2.0 } else { 4.0 };
     let moments = if states.starts_with("dist_muon") { moment("m") } else { moment("m") + moment("v") };
     Recipe {
         weight: if narrow { 1.0 } else { 2.0 },
-        gradient: if in_half("main_grad") { 2.0 } else { gradient },
+        gradient: if in_half("main_grad") || all_in_half { 2.0 } else { gradient },
         master: if states.contains("no master copy") { 0.0 } else { 4.0 },
         state: moments,
     }

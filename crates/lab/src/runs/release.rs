@@ -58,6 +58,9 @@ pub(super) enum Release {
 const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modellink"];
 /// Parts of the names of frameworks on JAX, in lower case.
 const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
+/// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case. Sources: [fast-llm],
+/// [llm-c].
+const FUSED: [&str; 2] = ["fast-llm", "llm.c"];
 /// Prefix of framework names that state a commit of Megatron-LM.
 const AT_COMMIT: &str = "Megatron-LM @";
 
@@ -110,7 +113,7 @@ impl Release {
                 2025.0 => Self::Core25,
                 _ => Self::Core26,
             }
-        } else if framework.contains("compile") {
+        } else if has("compile") || has_one(&FUSED) || fuses(row, &["norm_fusion", "act_fusion"]) {
             Self::FsdpCompiled
         } else {
             Self::FsdpEager
@@ -182,6 +185,12 @@ fn is_compiled(row: &Row) -> bool {
     text(row.notes.as_ref()).contains("compile") || is_405b(row)
 }
 
+/// Whether a row states all of these fused kernels.
+pub(super) fn fuses(row: &Row, kernels: &[&str]) -> bool {
+    let stated = text(row.fused_kernels.as_ref());
+    kernels.iter().all(|kernel| stated.split('+').any(|one| one == *kernel))
+}
+
 /// Whether a row has the shape of Llama 3.1 405B.
 pub(super) fn is_405b(row: &Row) -> bool {
     (row.layers, row.hidden) == (Some(126.0), Some(16_384.0))
@@ -199,6 +208,18 @@ fn release_year(text: &str, label: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fused_kernels_of_plain_pytorch_take_the_compiled_parent() {
+        let of = |framework: &str, fused: &str| {
+            let row = Row { framework: Some(framework.into()), fused_kernels: Some(fused.into()), ..Row::default() };
+            Release::of(&row)
+        };
+        assert_eq!(of("Accelerate (PyTorch FSDP)", "norm_fusion+rope_fusion+ce_triton"), Release::FsdpEager);
+        assert_eq!(of("Accelerate (PyTorch FSDP)", "norm_fusion+act_fusion"), Release::FsdpCompiled);
+        assert_eq!(of("Fast-LLM (Triton kernels)", ""), Release::FsdpCompiled);
+        assert_eq!(of("torchtitan", "norm_fusion+act_fusion"), Release::Torchtitan2025);
+    }
 
     #[test]
     fn releases_name_their_year() {
