@@ -33,7 +33,8 @@ class Job:
 
 
 def adamw(model, plan):
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, **{plan.optimizer: True})
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, lr=1e-4, **{plan.optimizer: True})
 
 
 def trained(job, plan, ledger):
@@ -61,7 +62,8 @@ def trained(job, plan, ledger):
                 job.backward(loss)
                 output = loss = None
         for parameter in job.model.parameters():
-            ledger.tag(parameter.grad, "gradients")
+            if parameter.grad is not None:
+                ledger.tag(parameter.grad, "gradients")
         ledger.mark("update")
         if job.finish is None:
             torch.nn.utils.clip_grad_norm_(job.model.parameters(), 1.0, foreach=True)

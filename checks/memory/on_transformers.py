@@ -50,8 +50,28 @@ def checkpointed(model, plan):
         raise NotImplementedError("transformers checkpoints whole layers")
 
 
+def adapted(model, plan):
+    """The model with PEFT's adapters, prepared for checkpointing as Transformers' trainer prepares it."""
+    if not plan.lora:
+        return model
+    from unittest import mock
+
+    import peft
+
+    names = ["q_proj", "k_proj", "v_proj", "o_proj"] + (["gate_proj", "up_proj", "down_proj"] if plan.targets == "all" else [])
+    config = peft.LoraConfig(r=plan.lora, lora_alpha=plan.lora, lora_dropout=plan.dropout / 100, target_modules=names)
+    if plan.ac == "full":
+        model.enable_input_require_grads()
+    # Adapters are made in fp32 and end there (`autocast_adapter_dtype`): moves in between would swap tensors that are watched.
+    with mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
+        return peft.get_peft_model(model, config)
+
+
 def accelerate(size, plan, world):
-    """transformers' model as accelerate's FSDP2 prepares it under `mixed_precision: bf16`, autocast and fp32 outputs included."""
+    """transformers' model as accelerate's FSDP2 prepares it under `mixed_precision: bf16`, autocast and fp32 outputs included.
+
+    With `params=bf16` the model is in 16 bits and nothing is mixed; on one rank nothing is sharded.
+    """
     from accelerate.utils import fsdp_utils
     from accelerate.utils.dataclasses import FullyShardedDataParallelPlugin
     from accelerate.utils.operations import convert_outputs_to_fp32
@@ -62,35 +82,45 @@ def accelerate(size, plan, world):
         raise NotImplementedError("tp: accelerate loads a model from disk to shard it")
     config = transformers_config(size, plan)
     mesh = init_device_mesh("cpu", (plan.dp,), mesh_dim_names=("dp_shard",))
+    halved = plan.params == "bf16"
 
-    def build():
-        model = transformers_model(config, torch.float32)
-        checkpointed(model, plan)
+    def sharded(model):
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.bfloat16)
         plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2,
             reshard_after_forward=bool(plan.reshard),
             auto_wrap_policy="transformer_based_wrap",
-            mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.bfloat16),
+            mixed_precision_policy=MixedPrecisionPolicy() if halved else policy,
             cpu_ram_efficient_loading=False,
         )
         accelerator = types.SimpleNamespace(
             state=types.SimpleNamespace(fsdp_plugin=plugin),
             torch_device_mesh=mesh,
             parallelism_config=types.SimpleNamespace(fsdp_dim_names=["dp_shard"]),
-            mixed_precision="bf16",
+            mixed_precision="no" if halved else "bf16",
             is_main_process=False,
             device=torch.device("cpu"),
         )
-        model = fsdp_utils.fsdp2_prepare_model(accelerator, model)
-        model.to_empty(device="cpu")
+        return fsdp_utils.fsdp2_prepare_model(accelerator, model)
+
+    def build():
+        dtype = torch.bfloat16 if halved else torch.float32
+        model = transformers_model(config, dtype, "meta" if plan.dp > 1 else "cpu")
+        checkpointed(model, plan)
+        head = model.lm_head
+        model = adapted(model, plan)
+        if plan.dp > 1:
+            model = sharded(model)
+            model.to_empty(device="cpu")
         model.train()
-        forward = model.forward.__func__
-        forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(forward))
-        model.forward = types.MethodType(forward, model)
+        if not halved or plan.autocast:
+            forward = model.forward.__func__
+            forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(forward))
+            model.forward = types.MethodType(forward, model)
         tokens, labels = (torch.empty(plan.mbs, plan.seq, dtype=torch.long) for _ in range(2))
         return Job(
             model,
-            model.lm_head,
+            head,
             adamw(model, plan),
             lambda: model(input_ids=tokens, labels=labels),
             lambda output: output.loss,

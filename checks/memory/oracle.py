@@ -31,6 +31,8 @@ Keys of a plan, with defaults:
     attention=flash                     or efficient, or repeated: keys and values copied to every head first, as torchtitan of 2024
     norm=fused                          or composite: RMSNorm as torch before 2.9 ran it
     optimizer=fused                     or foreach
+    params=fp32                         or bf16: the model in 16 bits, autocast=1 with autocast all the same (accelerate)
+    lora=0 targets=attention dropout=0  rank of adapters, or targets=all; per cent (accelerate)
     reshard=1                           0: gathered weights stay until the backward (FSDP)
     drop_output=1                       0: the caller holds the model's output during the backward
     workspace=64                        MiB of cuBLAS: one workspace of 32 on Hopper for the forward's thread, one for the backward's
@@ -63,7 +65,7 @@ Model = collections.namedtuple("Model", "hidden ffn layers heads kv_heads head_d
 DEFAULTS = {
     "tp": 1, "dp": 8, "mbs": 1, "seq": 8192, "accum": 1, "layers": 0, "kv_heads": 0, "zero": 2, "ac": "none", "loss": "chunked",
     "qkv": "fused", "attention": "flash", "norm": "fused", "optimizer": "fused", "reshard": 1, "steps": 2, "drop_output": 1,
-    "workspace": 64, "tpu": "v5p", "remat": "full",
+    "workspace": 64, "tpu": "v5p", "remat": "full", "params": "fp32", "autocast": 0, "lora": 0, "targets": "attention", "dropout": 0,
 }  # fmt: skip
 ASSIGNED = ("arguments_gib", "temporaries_gib", "assigned_gib")  # columns of maxtext.csv beside the model and the plan
 COLUMNS = (

@@ -11,7 +11,7 @@ use meshwright::model::{Attention, Ffn, Mixer, Mlp, Model, Moe, QkNorm};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
-use meshwright::workload::recipe;
+use meshwright::workload::{Recipe, recipe};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -68,11 +68,17 @@ impl Configuration {
         if self.framework == "torchtitan" && settings["loss"] == "chunked" {
             spec = spec.set("stack.memory.loss_chunks=8");
         }
+        if settings.get("optimizer") != Some(&"foreach") {
+            spec = spec.set("stack.memory.updates_at_once=false");
+        }
         if settings.contains_key("drop_output") {
             spec = spec.set("stack.memory.keeps_outputs=true");
         }
         let problem = spec.problem();
-        let bytes = recipe(problem.stack().usual_recipe(problem.workload().format)).unwrap();
+        let mut bytes = recipe(problem.stack().usual_recipe(problem.workload().format)).unwrap();
+        if settings.get("params") == Some(&"bf16") {
+            bytes = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        }
         let mut model = model(&self.model);
         if let Some(layers) = settings.get("layers") {
             model.order.truncate(layers.parse().unwrap());
@@ -90,6 +96,7 @@ impl Configuration {
         let zero = match self.framework {
             "megatron" => "1",
             "deepspeed" => settings.get("zero").copied().unwrap_or("2"),
+            "accelerate" if settings["dp"] == "1" => "0",
             _ => "3",
         };
         let recompute = match settings["ac"] {

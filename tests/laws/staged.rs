@@ -230,7 +230,7 @@ fn bounds_never_exceed_the_played_time() {
 fn first_ranks_need_no_more_than_their_plans() {
     let tried = std::cell::Cell::new(0);
     for_wide_plans(plans_wanted(), 200, |costs, plan| {
-        if plan.zero == ZeroStage::Three || plan.schedule.is_bidirectional() {
+        if costs.is_by_moment(plan) || plan.zero == ZeroStage::Three || plan.schedule.is_bidirectional() {
             return;
         }
         let layers = Block::of(costs, plan).layers(costs, plan);

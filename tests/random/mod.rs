@@ -88,7 +88,7 @@ impl Spec {
 }
 
 /// Dense, mixtures of experts, latent attention, recurrent; switched, railed, one large domain, a torus; with a pipeline
-/// engine and with FSDP; dispatch in line and beside compute; adapters; FP8 that scales with delay.
+/// engine and with FSDP, on a single GPU; dispatch in line and beside compute; adapters; FP8 that scales with delay.
 pub fn specs() -> Vec<Spec> {
     let mut specs = vec![
         spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
@@ -104,6 +104,8 @@ pub fn specs() -> Vec<Spec> {
         spec("llama3-8b", "h200-ethernet-512", "torchtitan-2024", 512, 8192),
         spec("llama2-7b", "a100-pcie-8", "deepspeed-zero3-2022", 64, 4096),
         spec("llama3-405b", "h100-512", "meta-llama3", 512, 8192),
+        spec("qwen3-8b", "dgx-h100-64", "fsdp-eager-2023", 64, 4096),
+        spec("llama3-8b", "dgx-h100-8", "fsdp-eager-2023", 16, 2048).gpus(1),
     ];
     let mut lora = spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 4096);
     lora.adaptation = Adaptation::Lora;

@@ -24,10 +24,12 @@ pub(super) struct States {
     pub gradients: Bytes,
     /// Master weights and moments.
     pub optimizer: Bytes,
+    /// Tensors beside these while the optimizer updates them.
+    pub update: Bytes,
 }
 
 impl States {
-    /// Bytes of all states.
+    /// Bytes of all that stays from step to step.
     pub fn total(self) -> Bytes {
         self.weights + self.gradients + self.optimizer
     }
@@ -67,8 +69,8 @@ impl Footprint {
         needs: &Needs,
         caches: Bytes,
     ) -> Self {
-        let States { weights, gradients: all, optimizer } = states;
-        let Fullest { gradients, activations, transient } = timing.fullest(all, needs);
+        let States { weights, gradients: all, optimizer, update } = states;
+        let Fullest { gradients, activations, transient } = timing.fullest(all, update, needs);
         let tensors = weights + gradients + optimizer + activations + transient + caches;
         Self {
             rank,
@@ -78,7 +80,7 @@ impl Footprint {
             activations,
             transient,
             caches,
-            fragmentation: timing.beyond(tensors, reserve.fragmentation, all, needs),
+            fragmentation: timing.beyond(tensors, reserve.fragmentation, &states, needs),
             context: reserve.context,
         }
     }

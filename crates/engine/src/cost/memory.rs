@@ -223,6 +223,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
+    /// update                       P·(states/2)/[z≥1: d]          roots of the second moments of all parameters at once, where the stack has them
     /// ```
     ///
     /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held. The weights of embedding and head may
@@ -231,6 +232,7 @@ impl Costs<'_> {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
+        let roots = if self.device.stack.memory.updates_at_once && !self.is_lora() { recipe.state / 2.0 } else { 0.0 };
         let on_device = 1.0 - plan.offload.optimizer;
         let ((weight, table), states) = if self.shards_are_masters(plan) {
             ((recipe.master * on_device, recipe.master * on_device), recipe.state)
@@ -248,6 +250,7 @@ impl Costs<'_> {
             weights: weights * copies,
             gradients: sharded(gradient, ZeroStage::Two) * copies,
             optimizer: sharded(states, ZeroStage::One) * on_device,
+            update: sharded(roots, ZeroStage::One) * on_device,
         }
     }
 

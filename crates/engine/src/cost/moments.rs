@@ -1,8 +1,9 @@
-//! Moments of a step at which a rank may hold the most, under ZeRO 3 (specification §6.10).
+//! Moments of a step at which a rank may hold the most (specification §6.10).
 
 use super::activations::UNFUSED_NORM;
 use super::costs::Costs;
 use super::counts::LayerChoice;
+use super::footprint::States;
 use crate::model::{Ffn, Layer, Mixer};
 use crate::plan::{Modules, Plan, ZeroStage};
 use crate::units::Bytes;
@@ -96,6 +97,8 @@ pub(super) enum Timing {
     ByMoment {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
+        /// Whether a stream of its own reduces gradients, in whose pool they lie.
+        gradients_apart: bool,
         /// Shares of the activations, and of the other tensors of the moment, that fragmentation takes.
         lost: (f64, f64),
     },
@@ -124,23 +127,23 @@ impl Fullest {
 }
 
 impl Timing {
-    /// The fullest moment of a rank with these gradients.
+    /// The fullest moment of a rank with these gradients, and with these tensors beside its states while it updates them.
     ///
     /// ```text
-    /// together    G + A + loss + backward
-    /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward )          g = G where they stay, else 0
-    /// loop        max( g + A + loss,  G + A + backward )
+    /// together    max( G + A + loss + backward,  G + update )
+    /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward,  G + update )          g = G where they stay, else 0
+    /// loop        max( g + A + loss,  G + A + backward,  G + update )
     /// ```
     ///
     /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded. The arrays
     /// of a loop are whole from one end to the other.
     #[inline]
-    pub fn fullest(self, gradients: Bytes, needs: &Needs) -> Fullest {
+    pub fn fullest(self, gradients: Bytes, update: Bytes, needs: &Needs) -> Fullest {
         let Needs { activations, layer, temporary } = *needs;
         let at = |gradients, activations, transient| Fullest { gradients, activations, transient };
         let before = |stay: bool| if stay { gradients } else { Bytes::ZERO };
         let fuller = |a: Fullest, b: Fullest| if b.sum() > a.sum() { b } else { a };
-        match self {
+        let passes = match self {
             Self::Together => at(gradients, activations, temporary.loss + temporary.backward),
             Self::ByMoment { gradients_stay, .. } => {
                 let start = at(before(gradients_stay), activations, temporary.loss.max(temporary.backward));
@@ -150,7 +153,8 @@ impl Timing {
                 let loss = at(before(gradients_stay), activations, temporary.loss);
                 fuller(loss, at(gradients, activations, temporary.backward))
             }
-        }
+        };
+        fuller(passes, at(gradients, Bytes::ZERO, update))
     }
 
     /// Memory that the allocator reserves beyond the tensors of the fullest moment, which are `tensors` in all; `share` of them is
@@ -158,30 +162,39 @@ impl Timing {
     ///
     /// ```text
     /// together    share·tensors, and of a loop
-    /// by moment   one pool a stream, each at its own peak:  A + T + G + gathers + α·A + β·T − (what of these is there together)
-    ///             T = max(loss, backward)
+    /// by moment   one pool a stream, each at its own peak:  T + β·T + max(A + α·A, update) + G + gathers − (what of these is there together)
+    ///             T = max(loss, backward); where no stream reduces gradients, they are in the pool of the activations:
+    ///             max(g + A + α·A, G + max(A_layer, update))
     /// ```
     ///
     /// Source: [memory-oracle].
     #[inline]
-    pub fn beyond(self, tensors: Bytes, share: f64, gradients: Bytes, needs: &Needs) -> Bytes {
-        let Self::ByMoment { lost, .. } = self else { return tensors * share };
-        let Needs { activations, temporary, .. } = *needs;
+    pub fn beyond(self, tensors: Bytes, share: f64, states: &States, needs: &Needs) -> Bytes {
+        let Self::ByMoment { lost, gradients_apart, gradients_stay } = self else { return tensors * share };
+        let Needs { activations, layer, temporary } = *needs;
         let transient = temporary.loss.max(temporary.backward);
-        let pools = gradients + activations + transient + temporary.gathers;
-        pools + activations * lost.0 + transient * lost.1 - self.fullest(gradients, needs).sum()
+        let States { gradients, update, .. } = *states;
+        let kept = activations + activations * lost.0;
+        let kept = if gradients_apart {
+            kept.max(update) + gradients
+        } else {
+            let before = if gradients_stay { gradients } else { Bytes::ZERO };
+            (kept + before).max(gradients + update.max(layer.min(activations)))
+        };
+        kept + transient + transient * lost.1 + temporary.gathers - self.fullest(gradients, update, needs).sum()
     }
 }
 
 impl Costs<'_> {
-    /// Whether the stack's peaks are those of one moment under ZeRO 3.
+    /// Whether the stack's peaks are those of one moment where no rank holds all gradients of several.
     pub(super) fn has_moments(&self) -> bool {
         self.device.stack.memory.by_moment
     }
 
-    /// Whether the peak of a plan's ranks is that of one moment.
-    pub(super) fn is_by_moment(&self, plan: &Plan) -> bool {
-        self.has_moments() && plan.zero == ZeroStage::Three
+    /// Whether the peak of a plan's ranks is that of one moment: under ZeRO 3, and on a single GPU, where no buckets of gradients are
+    /// reduced.
+    pub fn is_by_moment(&self, plan: &Plan) -> bool {
+        self.has_moments() && (plan.zero == ZeroStage::Three || plan.layout.world_size() == 1)
     }
 
     /// Timing of a plan's tensors.
@@ -193,7 +206,7 @@ impl Costs<'_> {
             (true, true) => Timing::Loop { gradients_stay },
             (true, false) => {
                 let lost = (memory.activation_fragmentation, memory.transient_fragmentation);
-                Timing::ByMoment { gradients_stay, lost }
+                Timing::ByMoment { gradients_stay, gradients_apart: plan.layout.world_size() > 1, lost }
             }
         }
     }
@@ -208,7 +221,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// whole      max(10·n·V/t + 2·h·V/t, b·n·V/t)          b = 12, `logit_bytes`, or `split_logit_bytes` where t > 1
-    ///            + 2·h·V/t where the head stays gathered, 2 more of b where the outputs are kept
+    ///            + 2·h·V/t where the head stays gathered, 2 more of b where the outputs are kept; on a single GPU the head is a weight
     /// chunked    12·h·V/t + 2·n·V/(t·c) + 4·n·h
     /// both       + 2·n·h/ts + 2·n·h/(ts, or 1 where gathered inputs are kept) + 4·n·h/ts of an un-fused norm
     /// ```
@@ -218,7 +231,7 @@ impl Costs<'_> {
         let (model, stack) = (self.problem.model(), self.device.stack);
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = model.padded_vocab(plan.layout.tp) / tp;
-        let gathered = 2.0 * hidden * vocab;
+        let gathered = if plan.layout.world_size() == 1 { 0.0 } else { 2.0 * hidden * vocab };
         let own = if stack.memory.loss_chunks > 1 {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
             CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden

@@ -45,6 +45,9 @@ pub struct MemoryUse {
     /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step: the loss, the first or the last layer of the
     /// backward. Otherwise it is the sum of what these moments need.
     pub by_moment: bool,
+    /// Whether the update takes all parameters at once, with the roots of their second moments beside the states, as `torch.optim`
+    /// does where no fused kernel is asked for (`foreach`). Source: [memory-oracle].
+    pub updates_at_once: bool,
     /// Whether a compiled loop runs the layers, so that their kept activations and their gradients are whole arrays from its first
     /// pass to its last. Only with `by_moment`.
     pub scanned_layers: bool,
@@ -92,6 +95,7 @@ impl Default for MemoryUse {
             rotary_tables: false,
             fp32_shards: false,
             by_moment: false,
+            updates_at_once: false,
             scanned_layers: false,
             keeps_gathered_head: false,
             keeps_outputs: false,

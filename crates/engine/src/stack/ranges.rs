@@ -57,6 +57,7 @@ impl MemoryUse {
             rotary_tables: _,
             fp32_shards: _,
             by_moment: _,
+            updates_at_once: _,
             scanned_layers: _,
             keeps_gathered_head: _,
             keeps_outputs: _,

@@ -30,7 +30,11 @@ impl Pipelines<'_> {
     ) -> bool {
         let BoundedPipeline { ref plan, entry, stages: own, .. } = *bounded;
         let is_asked = best.objective().is_none() && !self.tables.engines(plan.layout.pp).gathered;
-        if !is_asked || plan.schedule.is_bidirectional() || !self.has_same_split(bounded, layers) {
+        if !is_asked
+            || self.costs.is_by_moment(plan)
+            || plan.schedule.is_bidirectional()
+            || !self.has_same_split(bounded, layers)
+        {
             return false;
         }
         let plan = Plan { offload: Offload { activations: entry.most_offloaded, ..plan.offload }, ..plan.clone() };

@@ -22,6 +22,8 @@ pub struct RankMemory {
     by_moment: Vec<Vec<Held>>,
     /// Timing by moment.
     timing: Timing,
+    /// Whether a single GPU trains, whose peak is that of one moment under any ZeRO stage.
+    is_single: bool,
     /// Memory beyond the tensors of each rank.
     reserve: Reserve,
     caches: Bytes,
@@ -34,6 +36,7 @@ pub struct UnsharedMemory<'l> {
     stages: &'l Stages,
     moments: Moments,
     timing: Timing,
+    is_single: bool,
     reserve: Reserve,
     caches: Bytes,
 }
@@ -64,6 +67,7 @@ impl RankMemory {
             together,
             by_moment,
             timing: timing(costs, plan),
+            is_single: plan.layout.world_size() == 1,
             reserve: costs.reserve(plan),
             caches: costs.caches(plan),
         }
@@ -71,7 +75,7 @@ impl RankMemory {
 
     /// Memory of the fullest rank with a sharding, and which that is.
     pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
-        let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
+        let is_by_moment = self.is_by_moment(sharding.zero);
         let of_class = |(class, states): (usize, &StateBytes)| {
             let needed = |held: &Held| self.needed(held, is_by_moment, *states, sharding.unsharded);
             self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
@@ -81,11 +85,16 @@ impl RankMemory {
 
     /// Whether every rank has at most `budget` of memory with a sharding.
     pub fn fits(&self, sharding: &Sharding, budget: Bytes) -> bool {
-        let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
+        let is_by_moment = self.is_by_moment(sharding.zero);
         sharding.states.iter().enumerate().all(|(class, states)| {
             let mut ranks = self.ranks(class, is_by_moment).iter();
             ranks.all(|held| self.needed(held, is_by_moment, *states, sharding.unsharded).0 <= budget)
         })
+    }
+
+    /// Whether the peak under a ZeRO stage is that of one moment ([`Costs::is_by_moment`]).
+    fn is_by_moment(&self, zero: ZeroStage) -> bool {
+        !self.by_moment.is_empty() && (zero == ZeroStage::Three || self.is_single)
     }
 
     /// Ranks of a class that may need the most.
@@ -99,7 +108,8 @@ impl RankMemory {
     fn needed(&self, held: &Held, is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
         let timing = if is_by_moment { self.timing } else { Timing::Together };
         let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
-        let states = States { weights: states.resident, gradients: states.gradients, optimizer: Bytes::ZERO };
+        let StateBytes { resident, gradients, update } = states;
+        let states = States { weights: resident, gradients, optimizer: Bytes::ZERO, update };
         let footprint = Footprint::of_rank(held.rank, self.reserve, timing, states, &needs, self.caches);
         (footprint.device(), held.rank)
     }
@@ -112,10 +122,7 @@ impl RankMemory {
             self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
         };
         let of_class = |(class, least): (usize, &LeastStates)| {
-            let together = least.together.map(|all| {
-                let states = StateBytes { resident: all, gradients: Bytes::ZERO };
-                of_timing(class, false, states, Temporary::default())
-            });
+            let together = least.together.map(|states| of_timing(class, false, states, Temporary::default()));
             let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, true, states, unsharded));
             let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
             let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
@@ -130,7 +137,7 @@ impl<'l> UnsharedMemory<'l> {
     pub fn new(costs: &Costs, plan: &Plan, stages: &'l Stages) -> Self {
         let moments = stages.moments(costs, plan);
         let (timing, reserve, caches) = (timing(costs, plan), costs.reserve(plan), costs.caches(plan));
-        Self { stages, moments, timing, reserve, caches }
+        Self { stages, moments, timing, is_single: plan.layout.world_size() == 1, reserve, caches }
     }
 
     /// Whether it is of these classes of ranks.
@@ -140,9 +147,9 @@ impl<'l> UnsharedMemory<'l> {
 
     /// Memory with a plan's layers, and with the share of their activations that it leaves on the host.
     pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
-        let Self { stages, ref moments, timing, reserve, caches } = *self;
+        let Self { stages, ref moments, timing, is_single, reserve, caches } = *self;
         let (together, by_moment) = held(costs, plan, layers, (stages, moments));
-        RankMemory { together, by_moment, timing, reserve, caches }
+        RankMemory { together, by_moment, timing, is_single, reserve, caches }
     }
 }
 

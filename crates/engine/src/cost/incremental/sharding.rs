@@ -7,6 +7,7 @@ use super::stages::Stages;
 use crate::cost::costs::Costs;
 use crate::cost::counts::each_rank;
 use crate::cost::data::{Exchange, RankParameters, heaviest};
+use crate::cost::footprint::States;
 use crate::cost::fsdp::Sharded;
 use crate::cost::moments::Temporary;
 use crate::cost::pipeline::Edges;
@@ -54,20 +55,26 @@ pub(super) struct StateBytes {
     pub resident: Bytes,
     /// Gradients.
     pub gradients: Bytes,
+    /// Tensors beside these while the optimizer updates them.
+    pub update: Bytes,
 }
 
 impl StateBytes {
-    /// All of them.
+    /// All that stays from step to step.
     pub fn total(self) -> Bytes {
         self.resident + self.gradients
     }
 
     fn lesser(self, other: Self) -> Self {
-        Self { resident: self.resident.min(other.resident), gradients: self.gradients.min(other.gradients) }
+        Self {
+            resident: self.resident.min(other.resident),
+            gradients: self.gradients.min(other.gradients),
+            update: self.update.min(other.update),
+        }
     }
 
     fn within(self, other: Self) -> bool {
-        self.resident <= other.resident && self.gradients <= other.gradients
+        self.resident <= other.resident && self.gradients <= other.gradients && self.update <= other.update
     }
 }
 
@@ -75,8 +82,8 @@ impl StateBytes {
 /// none where no sharding has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeastStates {
-    /// Bytes where all tensors are held at once.
-    pub(super) together: Option<Bytes>,
+    /// Bytes where all tensors are held at once: states and unsharded weights are resident, and the update takes what is beyond these.
+    pub(super) together: Option<StateBytes>,
     /// Bytes by moment, each part the least of any sharding.
     pub(super) by_moment: Option<(StateBytes, Temporary)>,
 }
@@ -86,14 +93,17 @@ impl LeastStates {
         if is_by_moment {
             Self { together: None, by_moment: Some((states, unsharded)) }
         } else {
-            Self { together: Some(states.total() + unsharded.loss + unsharded.backward), by_moment: None }
+            let whole = unsharded.loss + unsharded.backward;
+            let update = (states.update - whole).or_zero();
+            let together = StateBytes { resident: states.total() + whole, gradients: Bytes::ZERO, update };
+            Self { together: Some(together), by_moment: None }
         }
     }
 
     /// Whether no part is more than that of another with the same timing.
     pub fn within(&self, other: &Self) -> bool {
         let parts = |(a, b): ((StateBytes, Temporary), (StateBytes, Temporary))| a.0.within(b.0) && a.1.within(b.1);
-        self.together.zip(other.together).is_none_or(|(a, b)| a <= b)
+        self.together.zip(other.together).is_none_or(|(a, b)| a.within(b))
             && self.by_moment.zip(other.by_moment).is_none_or(parts)
     }
 
@@ -102,7 +112,7 @@ impl LeastStates {
     pub fn lesser(self, other: Self) -> Self {
         let parts = |a: (StateBytes, Temporary), b: (StateBytes, Temporary)| (a.0.lesser(b.0), a.1.lesser(b.1));
         Self {
-            together: self.together.into_iter().chain(other.together).reduce(Bytes::min),
+            together: self.together.into_iter().chain(other.together).reduce(StateBytes::lesser),
             by_moment: self.by_moment.into_iter().chain(other.by_moment).reduce(parts),
         }
     }
@@ -186,7 +196,9 @@ impl Parameters {
     /// Model states of each class of ranks under a plan's sharding.
     fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
         let all = self.held.iter().map(|held| costs.states(held, plan));
-        all.map(|of| StateBytes { resident: of.weights + of.optimizer, gradients: of.gradients }).collect()
+        let bytes =
+            |of: States| StateBytes { resident: of.weights + of.optimizer, gradients: of.gradients, update: of.update };
+        all.map(bytes).collect()
     }
 }
 
