@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         """Largest accepted probability of running out of memory."""
         lora: bool
         """Whether low-rank adapters are trained on a frozen base."""
+        lora_targets: Literal["all", "attention"]
+        """Projections that have adapters."""
         imbalance: float
         """Tokens of the busiest expert rank relative to the mean."""
         fit: str

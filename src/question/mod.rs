@@ -52,7 +52,7 @@ pub use error::QuestionError;
 pub use explain::{ExplainQuestion, Explanation};
 pub use launch::{ImportQuestion, LaunchFile};
 pub use lint::{LintQuestion, LintResult};
-pub use names::{Precision, Profile};
+pub use names::{Precision, Profile, Targets};
 pub use noted::Noted;
 pub use options::{FitChoice, Question, QuestionOptions};
 pub use place::{PlaceOptions, entry};

@@ -47,6 +47,18 @@ impl From<Precision> for Half {
     }
 }
 
+/// Projections that have low-rank adapters, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Targets {
+    /// Every projection of a layer but those of routed experts.
+    #[default]
+    All,
+    /// Those of attention.
+    Attention,
+}
+
 /// Share of the memory that a plan may fill, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]

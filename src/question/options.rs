@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::defaults::default_stack;
 use super::error::QuestionError;
-use super::names::{Precision, Profile};
+use super::names::{Precision, Profile, Targets};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::range::{self, OutOfRange};
 use meshwright_frameworks::Framework;
@@ -98,6 +98,12 @@ pub struct QuestionOptions {
     /// Train low-rank adapters on a frozen base.
     #[cfg_attr(feature = "cli", arg(long))]
     pub lora: bool,
+    /// Projections that have adapters
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_enum, default_value = "all", requires = "lora", hide_short_help = true)
+    )]
+    pub lora_targets: Targets,
     /// Tokens of the busiest expert rank relative to the mean.
     ///
     /// 1 is balanced routing. Real routing took 1.05 on Mixtral 8x22B and 1.5 to 1.7 on Qwen3-235B, both with 8 ranks in an expert group.
@@ -133,6 +139,7 @@ impl Default for QuestionOptions {
             hbm_profile: Profile::default(),
             risk: None,
             lora: false,
+            lora_targets: Targets::default(),
             imbalance: 1.0,
             fit: FitChoice::default(),
             calibration: Vec::new(),

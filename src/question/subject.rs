@@ -3,6 +3,7 @@
 use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
+use super::names::Targets;
 use super::noted::Noted;
 use super::options::{Question, QuestionOptions};
 use super::recipe::recipe;
@@ -176,7 +177,11 @@ impl QuestionOptions {
             half: self.precision.into(),
             recipe: recipe(optimizer)?,
             optimizer: Optimizer::of_recipe(optimizer),
-            adaptation: if self.lora { Adaptation::Lora } else { Adaptation::Full },
+            adaptation: match (self.lora, self.lora_targets) {
+                (false, _) => Adaptation::Full,
+                (true, Targets::All) => Adaptation::Lora,
+                (true, Targets::Attention) => Adaptation::LoraAttention,
+            },
             imbalance: self.imbalance,
             drops_tokens: false,
         };

@@ -48,8 +48,11 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
     }
     flag("--precision", precision(imported.work.format, imported.work.half));
     flag("--optimizer", recipe_text(imported.work.recipe));
-    if imported.work.adaptation == Adaptation::Lora {
+    if imported.work.adaptation.is_lora() {
         words.push("--lora".to_owned());
+        if imported.work.adaptation == Adaptation::LoraAttention {
+            words.push("--lora-targets attention".to_owned());
+        }
     }
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     flag("--stack", imported.stack.to_owned());

@@ -1,12 +1,13 @@
 //! Kernels and exchanges that a stack turns on: each adds what its formula says, and only where it applies.
 
-use crate::random::spec;
+use crate::random::{Spec, spec};
 use meshwright::collective::Group;
 use meshwright::cost::Costs;
 use meshwright::cost::layer::LayerCost;
 use meshwright::gpu::{Collective, Format};
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds};
+use meshwright::workload::Adaptation;
 
 /// The last kind of layer of a model under a plan on 512 H100 without what NeMo 25.x scales, with `key` off and on, and the time
 /// of streaming so many bytes by so many kernels.
@@ -113,6 +114,30 @@ fn norms_and_rotation_run_operator_by_operator() {
     is("backward", on.dgrad - off.dgrad, backward + kernels(2.0 * 15.0 + 18.0 - 2.0 * 1.5 - 2.0));
     let (off, on, _) = off_and_on(("gpt3-175b", 2048), "tp=8 pp=8 sp=on zero=1 mbs=1", "eager_operators", (0.0, 0.0));
     assert_eq!(off, on);
+}
+
+/// Adapters of Llama 3 8B read and write 3 bytes of each input and 5 of each output, forward: of q, k, v and o, and of gate, up and down.
+#[test]
+fn adapters_stream_the_inputs_and_outputs_of_their_projections() {
+    let forward = |adaptation, output: f64| {
+        let mut spec = spec("llama3-8b", "dgx-h100-8", "fsdp-eager-2023", 8, 4096);
+        spec.adaptation = adaptation;
+        let traffic = [("input_forward", 3.0), ("output_forward", output), ("kernels_forward", 0.0)];
+        let set = |spec: Spec, (key, value): &(&str, f64)| spec.set(format!("stack.adapters.{key}={value}"));
+        let problem = traffic.iter().fold(spec, set).problem();
+        let costs = Costs::new(&problem);
+        let time = costs.layer(0, &parse_plan("dp=8 zero=3 mbs=1", &problem).unwrap()).forward;
+        (time, costs.device.stream_fused(Bytes::new(4096.0), 0.0))
+    };
+    let (full, kilobyte) = forward(Adaptation::Full, 5.0);
+    let of_attention = (3.0 * 4.0 * 4096.0, 5.0 * (2.0 * 4096.0 + 2.0 * 1024.0));
+    let of_mlp = (3.0 * (2.0 * 4096.0 + 14336.0), 5.0 * (2.0 * 14336.0 + 4096.0));
+    let (attention, _) = forward(Adaptation::LoraAttention, 5.0);
+    is("attention", attention - full, kilobyte * (of_attention.0 + of_attention.1));
+    let (all, _) = forward(Adaptation::Lora, 5.0);
+    is("MLP", all - attention, kilobyte * (of_mlp.0 + of_mlp.1));
+    let (less, _) = forward(Adaptation::LoraAttention, 0.0);
+    is("inputs", less - full, kilobyte * of_attention.0);
 }
 
 /// 48 layers of Qwen3 30B with 512 tokens a rank wait for the host: 36 and 60 launches of 6 us by the weight, forward again under full

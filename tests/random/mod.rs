@@ -110,6 +110,9 @@ pub fn specs() -> Vec<Spec> {
     let mut lora = spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 4096);
     lora.adaptation = Adaptation::Lora;
     specs.push(lora);
+    let mut adapted = spec("llama3-8b", "dgx-h100-64", "fsdp-eager-2023", 128, 2048);
+    adapted.adaptation = Adaptation::LoraAttention;
+    specs.push(adapted);
     let mut delayed = spec("gpt3-175b", "h100-512", "nemo-24", 512, 2048);
     delayed.format = Format::Fp8;
     specs.push(delayed);

@@ -87,7 +87,7 @@ impl Problem {
         let whole = self.model.flops_per_token(self.workload.seq_len, convention);
         match self.workload.adaptation {
             Adaptation::Full => whole,
-            Adaptation::Lora => whole * ADAPTER_PASSES,
+            Adaptation::Lora | Adaptation::LoraAttention => whole * ADAPTER_PASSES,
         }
     }
 

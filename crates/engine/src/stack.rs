@@ -10,6 +10,7 @@ use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
+mod adapters;
 mod core_release;
 mod gather;
 mod launches;
@@ -18,6 +19,7 @@ mod quirks;
 mod ranges;
 mod release_limit;
 
+pub use adapters::AdapterTraffic;
 pub use core_release::CoreRelease;
 pub use gather::TpGather;
 pub use launches::Launches;
@@ -255,6 +257,8 @@ pub struct Stack {
     /// Host time of the update of one parameter of an offloaded optimizer, copies included, while eight ranks of a node update.
     #[serde(default = "host_update")]
     pub host_update: Seconds,
+    /// Operators of low-rank adapters; if not stated, adapters cost their share of weight gradients alone.
+    pub adapters: Option<AdapterTraffic>,
     /// Kernel launches per layer.
     pub launches: Launches,
     /// Overlap of communication with compute.

@@ -72,13 +72,22 @@ impl Optimizer {
 
 /// Set of trained weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Adaptation {
     /// All weights of the model.
     #[default]
     Full,
-    /// Low-rank adapters on a frozen base.
+    /// Low-rank adapters of every projection of a layer, on a frozen base; routed experts have none.
     Lora,
+    /// Low-rank adapters of attention's projections alone, or of those of a recurrence in its place.
+    LoraAttention,
+}
+
+impl Adaptation {
+    /// Whether the weights of the model are frozen, and adapters are trained.
+    pub const fn is_lora(self) -> bool {
+        matches!(self, Self::Lora | Self::LoraAttention)
+    }
 }
 
 /// 16-bit format of weights, activations and GEMMs that are not narrower. Both formats take the same time and memory.

@@ -2,7 +2,6 @@
 
 use meshwright_engine::model::{Attention, Norm, QkNorm, Span};
 use meshwright_engine::problem::Problem;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 use crate::details::{Sayable, unsayable};
@@ -38,7 +37,7 @@ impl LlamaDecoder {
         };
         let windows = sizes.spans.iter().any(|span| *span != Span::Full);
         let not_rotary = model.learned_positions > 0 || sizes.rope.contains(&false);
-        let lora = problem.workload().adaptation == Adaptation::Lora;
+        let lora = problem.workload().adaptation.is_lora();
         let mut found = lacking(
             model,
             [

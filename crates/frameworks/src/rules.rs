@@ -6,7 +6,7 @@ use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recomput
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
-use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::limits::Obstacle;
 
 /// Whether two counts of bytes per parameter, or other numbers that were written and not computed, are equal.
@@ -313,6 +313,6 @@ pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec
 
 /// Obstacle of a problem with adapters: `pretrain_gpt.py` of Megatron-LM trains all weights.
 pub(crate) fn no_adapters(problem: &Problem) -> Option<Obstacle> {
-    let adapts = problem.workload().adaptation == Adaptation::Lora;
+    let adapts = problem.workload().adaptation.is_lora();
     adapts.then(|| Obstacle::of_model("LoRA", "`pretrain_gpt.py` trains all weights"))
 }

@@ -12,7 +12,6 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::schedule::peaks::Peaks;
 use crate::schedule::replays::Replays;
-use crate::workload::Adaptation;
 
 /// Context of all prices: the problem, its device and fabric, and layers counted by kind.
 #[derive(Clone, Debug)]
@@ -147,7 +146,7 @@ impl<'a> Costs<'a> {
 
     /// Whether the weights of the model are frozen, and adapters are trained.
     pub fn is_lora(&self) -> bool {
-        self.problem.workload().adaptation == Adaptation::Lora
+        self.problem.workload().adaptation.is_lora()
     }
 
     /// Micro-batches of one step.

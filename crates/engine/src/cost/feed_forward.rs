@@ -1,5 +1,8 @@
 //! Feed-forward part of a layer: a dense MLP, or a mixture of experts.
 
+use std::iter;
+
+use super::adapters::Adapted;
 use super::costs::Costs;
 use super::layer::{LayerCost, Pair};
 use super::traffic::{self, biased, permute};
@@ -33,6 +36,8 @@ impl Costs<'_> {
         let down = self.device.linear(tokens, width, hidden, 1.0, self.device.format);
         cost.last_gemm = down.forward;
         cost.add(down);
+        let projections = iter::repeat_n((hidden, width), mlp.gates() as usize).chain([(width, hidden)]);
+        self.adapters(Adapted::Mlp, tokens, projections, cost);
         self.activation(tokens * width, gates, cost);
     }
 

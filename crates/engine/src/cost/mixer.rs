@@ -1,5 +1,6 @@
 //! Part of a layer that mixes tokens: norms, attention or a recurrence.
 
+use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
 use super::layer::LayerCost;
@@ -96,6 +97,11 @@ impl Costs<'_> {
         let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
         cost.add(self.device.linear(tokens, hidden, qkv, 1.0, format));
         cost.add(self.device.linear(tokens, out, hidden, 1.0, format));
+        let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim) / tp;
+        let values = if attention.keys_are_values { 0.0 } else { keys };
+        let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
+        let projections = into.map(|width| (hidden, width)).chain([(out, hidden)]);
+        self.adapters(Adapted::Mixer, tokens, projections, cost);
         let (forward, backward) = self.rotation(attention, tokens, qkv, tp);
         cost.forward += forward;
         cost.dgrad += backward;
@@ -145,6 +151,7 @@ impl Costs<'_> {
         for projection in mla.projections(self.problem.model().hidden) {
             let (input, output) = projection.on_rank(tp);
             let linear = self.device.linear(tokens, input, output, 1.0, self.device.format);
+            self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
             if projection.is_up {
                 cost.up_projections += linear.forward;
             }
@@ -203,6 +210,7 @@ impl Costs<'_> {
         for projection in projections {
             let (input, output) = projection.on_rank(tp);
             cost.add(self.device.linear(tokens, input, output, 1.0, self.device.format));
+            self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Cost of a plan: time of a step and memory of each rank. Pure; independent of the space and the search.
 
 mod activations;
+mod adapters;
 pub mod by_stage;
 mod costs;
 mod counts;

@@ -59,7 +59,7 @@ pub fn size(problem: &Problem) -> Bytes {
     let recipe = &problem.workload().recipe;
     let share = match problem.workload().adaptation {
         Adaptation::Full => 1.0,
-        Adaptation::Lora => ADAPTER_SHARE,
+        Adaptation::Lora | Adaptation::LoraAttention => ADAPTER_SHARE,
     };
     Bytes::new((recipe.weight + recipe.master + recipe.state) * problem.model().parameters().total as f64 * share)
 }

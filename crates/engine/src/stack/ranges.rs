@@ -1,6 +1,6 @@
 //! Allowed ranges of a stack's values.
 
-use super::{Launches, MemoryUse, Overlap, Quirks, Stack};
+use super::{AdapterTraffic, Launches, MemoryUse, Overlap, Quirks, Stack};
 use crate::range::{self, OutOfRange};
 use crate::units::Bytes;
 
@@ -31,6 +31,9 @@ impl Stack {
             ("default_zero", f64::from(self.default_zero.unwrap_or_default()), range::ZERO_STAGE),
             ("host_update", self.host_update.get(), range::LATENCY),
         ])?;
+        if let Some(adapters) = &self.adapters {
+            adapters.check_ranges().map_err(|why| why.below("adapters"))?;
+        }
         self.memory.check_ranges().map_err(|why| why.below("memory"))?;
         self.launches.check_ranges().map_err(|why| why.below("launches"))?;
         self.overlap.check_ranges().map_err(|why| why.below("overlap"))?;
@@ -107,6 +110,21 @@ impl Launches {
             ("expert_layer", *expert_layer, range::FACTOR),
             ("x86", x86.get(), range::LATENCY),
             ("grace", grace.get(), range::LATENCY),
+        ])
+    }
+}
+
+impl AdapterTraffic {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { input_forward, input_backward, output_forward, output_backward, kernels_forward, kernels_backward } =
+            *self;
+        range::check([
+            ("input_forward", input_forward, range::ELEMENT),
+            ("input_backward", input_backward, range::ELEMENT),
+            ("output_forward", output_forward, range::ELEMENT),
+            ("output_backward", output_backward, range::ELEMENT),
+            ("kernels_forward", kernels_forward, range::LAUNCHES),
+            ("kernels_backward", kernels_backward, range::LAUNCHES),
         ])
     }
 }

@@ -11,7 +11,6 @@ use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// The launch script and the YAML.
@@ -117,7 +116,7 @@ fn script(request: &Request) -> EmittedFile {
     if checkpoints {
         duties.push("call model.gradient_checkpointing_enable()".into());
     }
-    if problem.workload().adaptation == Adaptation::Lora {
+    if problem.workload().adaptation.is_lora() {
         duties.push("freeze the base and train low-rank adapters".into());
     }
     let comments = with_duties("train.py, the model's own code, must:", &duties);

@@ -13,7 +13,6 @@ use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
 use meshwright_engine::plan::{Recompute, ZeroStage};
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// The launch script and the YAML, with DeepSpeed's JSON.
@@ -50,7 +49,7 @@ fn config(request: &Request) -> EmittedFile {
         text.fixed("gradient_checkpointing_kwargs:\n  use_reentrant: false");
     }
     text.fixed("optimizer: adamw_torch_fused\nlearning_rate: 0.0003\nlr_scheduler: cosine\nweight_decay: 0.1");
-    if workload.adaptation == Adaptation::Lora {
+    if workload.adaptation.is_lora() {
         text.fixed("adapter: lora");
         for key in ["lora_r", "lora_alpha", "lora_target_modules"] {
             text.line(snippet!("{}: {}", Snippet::fixed(key), Snippet::fixed(UNSET)));

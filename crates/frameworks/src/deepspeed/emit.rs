@@ -11,7 +11,6 @@ use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::snippet;
 use crate::rules::bytes_are;
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// The JSON and the launch script.
@@ -124,7 +123,7 @@ fn script(request: &Request) -> EmittedFile {
         | Recompute::FirstLayers(_)
         | Recompute::Selective(_) => {}
     }
-    if problem.workload().adaptation == Adaptation::Lora {
+    if problem.workload().adaptation.is_lora() {
         duties.push("freeze the base and train low-rank adapters".into());
     }
     let whose = "The JSON sets batch, sharding and formats. train.py, the model's own code, must:";

@@ -13,7 +13,7 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::split::layers::{layers_of_chunks, plainest};
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::{Adaptation, Half};
+use meshwright_engine::workload::Half;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of GPT-NeoX.
@@ -68,7 +68,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     found.extend(around(model));
-    let lora = problem.workload().adaptation == Adaptation::Lora;
+    let lora = problem.workload().adaptation.is_lora();
     found.extend(lacking(model, [(lora, "LoRA", "it trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != PARALLEL);

@@ -8,7 +8,6 @@ use crate::rules;
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// Families other than FSDP's whose engine is set up.
@@ -28,7 +27,7 @@ const NO_MASTERS: &str =
 /// Source: [axolotl] `loaders/model.py`, release 0.19.0; [ms-swift] `swift/arguments/base_args/model_args.py` (`_init_torch_dtype`), commit
 /// 3602360a.
 fn keeps_copies(problem: &Problem) -> bool {
-    on_deepspeed(problem) || problem.workload().adaptation == Adaptation::Lora
+    on_deepspeed(problem) || problem.workload().adaptation.is_lora()
 }
 
 /// One GPU, which is not sharded, has no fp32 states.

@@ -16,7 +16,7 @@ pub(crate) struct Adapting {
 }
 
 impl Adapting {
-    /// Sets the workload to adapters, with a finding of what is priced: rank and targets do not enter the price.
+    /// Sets the workload to adapters, with a finding of what is priced: the rank does not enter the price.
     pub fn apply(self, imported: &mut Imported) {
         let Self { said, place, adapters } = self;
         let rank = adapters.rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));
@@ -24,7 +24,8 @@ impl Adapting {
             if adapters.targets.is_empty() { String::new() } else { format!(" on {}", adapters.targets.join(", ")) };
         let message = format!("{said} trains adapters{rank}{targets}: priced as adapters of 0.2 % of the weights");
         imported.findings.push(Finding::note("adapters", message).at(&place));
-        imported.work.adaptation = Adaptation::Lora;
+        imported.work.adaptation =
+            if adapters.are_of_attention() { Adaptation::LoraAttention } else { Adaptation::Lora };
         imported.adapters = Some(adapters);
     }
 }

@@ -45,6 +45,32 @@ pub struct Adapters {
     pub targets: Vec<String>,
 }
 
+/// Names of attention's projections in PyTorch's and Megatron's models.
+const ATTENTION: [&str; 13] = [
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "qkv_proj",
+    "out_proj",
+    "c_attn",
+    "query_key_value",
+    "Wqkv",
+    "linear_q",
+    "linear_kv",
+    "linear_qkv",
+    "linear_proj",
+];
+
+impl Adapters {
+    /// Whether a file names the modules, and all of them are projections of attention.
+    pub fn are_of_attention(&self) -> bool {
+        let of_attention =
+            |target: &String| ATTENTION.contains(&target.trim_start_matches('*').trim_start_matches('.'));
+        !self.targets.is_empty() && self.targets.iter().all(of_attention)
+    }
+}
+
 /// Workload of one step, as far as a file sets it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportedWorkload {

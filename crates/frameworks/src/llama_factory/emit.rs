@@ -13,7 +13,6 @@ use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
 use meshwright_engine::plan::{Recompute, ZeroStage};
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// The launch script and the YAML, with Accelerate's or DeepSpeed's.
@@ -39,7 +38,7 @@ fn is_sharded(request: &Request) -> bool {
 fn config(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let workload = problem.workload();
-    let adapts = workload.adaptation == Adaptation::Lora;
+    let adapts = workload.adaptation.is_lora();
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments([format!("To be edited: all that says {UNSET}; the model is {}.", problem.model().name)]);

@@ -10,7 +10,6 @@ use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScal
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of llm-foundry.
@@ -70,7 +69,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
     found.extend(around(model, sizes));
-    let lora = problem.workload().adaptation == Adaptation::Lora;
+    let lora = problem.workload().adaptation.is_lora();
     found.extend(lacking(model, [(lora, "LoRA", "an MPT trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != CAP);

@@ -18,7 +18,7 @@ use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::{Model, RopeScaling, RopeScalingKind};
 use meshwright_engine::stack::AmaxReduction;
-use meshwright_engine::workload::{Adaptation, Half};
+use meshwright_engine::workload::Half;
 use meshwright_planner::limits::Obstacle;
 
 /// Name of the file.
@@ -167,7 +167,7 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     let mut text = Lines::<Python>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
-    let adapts = problem.workload().adaptation == Adaptation::Lora;
+    let adapts = problem.workload().adaptation.is_lora();
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
     let of_adapters = adapts.then_some("from megatron.bridge.peft.lora import LoRA");
     let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| has(flag)).map(|(_, import)| *import);
@@ -304,7 +304,7 @@ fn script(request: &Request) -> EmittedFile {
     let mut text =
         launch_script(&LIMITS, request, &[], ["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
     let of_run = if request.steps.is_some() { &[][..] } else { VARIABLES };
-    let adapts = request.costs.problem.workload().adaptation == Adaptation::Lora;
+    let adapts = request.costs.problem.workload().adaptation.is_lora();
     let variables: Vec<Wanted> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();
     wanted(&mut text, &variables);
     environment(&mut text, request);

@@ -11,7 +11,7 @@ use crate::rules::{self, FusedExchange, bytes_are};
 use meshwright_engine::plan::{CpKind, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::{Dispatcher, Family};
-use meshwright_engine::workload::{Adaptation, Half};
+use meshwright_engine::workload::Half;
 use meshwright_planner::limits::{Limits, Obstacle, PlanRule};
 
 /// Limits of ms-swift.
@@ -74,7 +74,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
             "a hybrid's stages are the bars of its pattern, which it has no argument for",
         ));
     }
-    if problem.workload().adaptation == Adaptation::Lora {
+    if problem.workload().adaptation.is_lora() {
         let obstacle = Obstacle::of_model("LoRA", "`lora_rank` and `target_modules` are of no plan");
         if found.iter().all(|known| !known.what.contains("LoRA")) {
             found.push(obstacle);

@@ -12,7 +12,7 @@ use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStag
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::{Adaptation, Optimizer, Recipe};
+use meshwright_engine::workload::{Optimizer, Recipe};
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of OLMo-core.
@@ -97,7 +97,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         (model.mtp_depth > 0, "multi-token prediction", "it has none: plan with --set model.mtp_depth=0"),
         (model.head_bias && model.tied_embeddings, "a bias on a tied head", "a tied head has none"),
         (theta.fract() != 0.0, "a rotary base that is no whole number", "`RoPEConfig.theta` is a whole number"),
-        (problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights"),
+        (problem.workload().adaptation.is_lora(), "LoRA", "it trains all weights"),
     ];
     found.extend(lacking(model, around));
     found.extend(unsayable(model, sizes, &SAYABLE));

@@ -7,7 +7,7 @@ use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{Dispatcher, Stack, TpGather};
+use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Stack, TpGather};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::Shelf;
 
@@ -23,6 +23,8 @@ const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
 /// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place, and of an element of the head's
 /// input gradient. Source: [liger-kernel].
 const CHUNK_LOGIT: f64 = 4.0;
+/// What `optimizer_states` says of torch's Adam on a 16-bit model.
+const IN_HALF: &str = "in parameter dtype (bf16)";
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
@@ -128,6 +130,9 @@ pub(super) fn stack(
         stack.scatter_gather = true;
         stack.overlap.tp = 0.0;
     }
+    if release == Release::FsdpEager && is_half_without_autocast(row) {
+        stack.adapters = Some(FP32_ADAPTERS);
+    }
     apply_stated_attention(row, &mut stack);
     apply_fused_kernels(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
@@ -188,6 +193,22 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     stack.fp8_attention |= stated.contains("fp8");
 }
 
+/// Operators of PEFT's adapters on a 16-bit model without autocast: all are in fp32, the input and the sum are cast (2+4 and 4+2 bytes, and back).
+/// Source: [peft].
+const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
+    input_forward: 19.0,
+    input_backward: 29.0,
+    output_forward: 28.0,
+    output_backward: 28.0,
+    kernels_forward: 7.0,
+    kernels_backward: 10.0,
+};
+
+/// Whether a row trains a 16-bit model by torch's Adam, without autocast.
+fn is_half_without_autocast(row: &Row) -> bool {
+    text(row.optimizer_states.as_ref()).contains(IN_HALF) && !text(row.notes.as_ref()).contains("autocast")
+}
+
 /// Applies the kernels that a row of plain PyTorch has beside PyTorch's own.
 fn apply_fused_kernels(row: &Row, stack: &mut Stack) {
     if fuses(row, &["norm_fusion", "rope_fusion"]) {
@@ -242,7 +263,11 @@ pub(super) fn workload(
         half: Half::default(),
         recipe: recipe(text(row.optimizer_states.as_ref()), gradient, narrow),
         optimizer: Optimizer::Elementwise,
-        adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
+        adaptation: match text(row.purpose.as_ref()) {
+            "lora" if notes.contains("on the attention projections") => Adaptation::LoraAttention,
+            "lora" => Adaptation::Lora,
+            _ => Adaptation::Full,
+        },
         imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
         drops_tokens,
     })
@@ -252,7 +277,7 @@ pub(super) fn workload(
 /// `narrow`: the weights are held in 8 bits.
 fn recipe(states: &str, gradient: f64, narrow: bool) -> Recipe {
     let in_half = |name: &str| states.contains(&format!("{name}=bf16"));
-    let all_in_half = states.contains("in parameter dtype (bf16)");
+    let all_in_half = states.contains(IN_HALF);
     let moment = |name: &str| if in_half(name) || all_in_half { 2.0 } else { 4.0 };
     let moments = if states.starts_with("dist_muon") { moment("m") } else { moment("m") + moment("v") };
     Recipe {

@@ -16,7 +16,7 @@ pub fn least_memory(problem: &Problem) -> Bytes {
     let (workload, gpus) = (problem.workload(), f64::from(problem.cluster().gpus));
     let gradient = match workload.adaptation {
         Adaptation::Full => workload.recipe.gradient,
-        Adaptation::Lora => 0.0,
+        Adaptation::Lora | Adaptation::LoraAttention => 0.0,
     };
     Bytes::new(problem.model().parameters().total as f64 * (workload.recipe.weight + gradient) / gpus)
 }
@@ -33,7 +33,7 @@ pub fn least_states(problem: &Problem, on_host: f64) -> Bytes {
     let (recipe, gpus) = (problem.workload().recipe, f64::from(problem.cluster().gpus));
     let optimizer = match problem.workload().adaptation {
         Adaptation::Full => (recipe.master + recipe.state) * (1.0 - on_host),
-        Adaptation::Lora => 0.0,
+        Adaptation::Lora | Adaptation::LoraAttention => 0.0,
     };
     let weights = if problem.stack().memory.fp32_shards { recipe.weight } else { 0.0 };
     let parameters = problem.model().parameters().total as f64;

@@ -13,7 +13,6 @@ use crate::hugging_face::limits::on_deepspeed;
 use crate::ms_swift::launch::{VARIABLES, processes};
 use crate::ms_swift::limits::LIMITS;
 use meshwright_engine::plan::{Plan, Recompute, ZeroStage};
-use meshwright_engine::workload::Adaptation;
 
 /// Variables of a run that trains adapters.
 const ADAPTERS: &[Wanted] = &[
@@ -64,7 +63,7 @@ fn script(request: &Request) -> EmittedFile {
             "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --learning_rate 1e-5.",
         ],
     );
-    let adapts = problem.workload().adaptation == Adaptation::Lora;
+    let adapts = problem.workload().adaptation.is_lora();
     let variables: Vec<Wanted> = VARIABLES.iter().chain(if adapts { ADAPTERS } else { &[] }).copied().collect();
     wanted(&mut text, &variables);
     processes(request, &mut text);
