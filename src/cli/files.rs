@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::files::{self, Existing, FileMode};
+use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::sources::SourceFits;
 use meshwright_planner::catalog;
 
@@ -31,6 +32,16 @@ impl ForceArgs {
 /// Names the file that cannot be read.
 pub fn read_text(path: &Path) -> Result<String> {
     catalog::open(path).and_then(read_to_string).with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+/// Rows of a CSV file of runs.
+///
+/// # Errors
+///
+/// Names the file that cannot be read or is in another form.
+pub fn read_runs(path: &Path) -> Result<Vec<Row>> {
+    let file = catalog::open(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    runs::read(file).with_context(|| path.display().to_string())
 }
 
 /// Constants fitted without each source, from the file that `fit --sources` wrote.

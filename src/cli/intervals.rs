@@ -11,7 +11,7 @@ use super::{Outcome, output};
 use crate::question::filters;
 use crate::report::Sheet;
 use meshwright_engine::units::percent;
-use meshwright_lab::validate::calibrate::{calibrate, coverage};
+use meshwright_lab::validate::calibrate::{Measured, calibrate, coverage, trusted};
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::{Quantiles, Table};
@@ -24,6 +24,9 @@ pub struct Args {
     /// Use only runs with this property, such as framework=megatron.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
+    /// CSV of runs of other sources, to which nothing is fitted; may be repeated. Rows of low trust do not count.
+    #[arg(long, value_name = "FILE")]
+    unfitted: Vec<PathBuf>,
     /// Constants fitted without each source, as `fit --sources` wrote them.
     #[arg(long, value_name = "FILE")]
     sources: PathBuf,
@@ -47,11 +50,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (rows, sets) = args.runs.load()?;
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let fits = files::read_source_fits(&args.sources)?;
-    let Some(table) = calibrate(&rows, &sets, &fits, &args.name, &args.date, &counts) else {
+    let unfitted = args.unfitted.iter().map(|path| files::read_runs(path)).collect::<Result<Vec<_>>>()?;
+    let unfitted = trusted(unfitted.concat());
+    let runs = Measured { fitted: &rows, unfitted: &unfitted };
+    let Some(table) = calibrate(runs, &sets, &fits, &args.name, &args.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
     output::print(&output::sheets(&[step_times(&table), peaks(&table)], OutputFormat::Table)?)?;
-    if let Some(inside) = coverage(&rows, &sets, &fits, &counts) {
+    if let Some(inside) = coverage(runs, &sets, &fits, &counts) {
         output::talk(&format!("{} of the runs are inside intervals derived without their source", percent(inside)));
     }
     output::talk(&format!(

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::{Outcome, output};
+use super::{Outcome, files, output};
 use crate::question::RunConstants;
 use crate::report::{Sheet, csv, table};
 use meshwright_engine::units::significant;
@@ -50,7 +50,7 @@ impl RunsArgs {
     /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
         let sets = self.sets()?;
-        Ok((runs::read(self.open()?).with_context(|| self.origin())?, sets))
+        Ok((files::read_runs(&self.runs)?, sets))
     }
 
     /// Catalogue overrides.

@@ -11,7 +11,7 @@ use crate::accuracy_document::document;
 use meshwright::catalog::Overrides;
 use meshwright::catalog::fits;
 use meshwright::runs::{self, Prediction, Row};
-use meshwright::validate::calibrate::coverage;
+use meshwright::validate::calibrate::{Measured, coverage, trusted};
 use meshwright::validate::filter::Filter;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
@@ -90,7 +90,9 @@ impl Scored {
         let unfitted = unfitted().into_iter().map(|(name, rows)| (name, of_others(&rows))).collect();
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-        let coverage = coverage(&rows, &sets, &fits, &counts).unwrap();
+        let publishers = runs::read(File::open(path("tests/published/unfitted/publishers.csv")).unwrap()).unwrap();
+        let measured = Measured { fitted: &rows, unfitted: &trusted(publishers) };
+        let coverage = coverage(measured, &sets, &fits, &counts).unwrap();
         let all = samples(&rows, &crossed);
         let counted: Vec<PredictedRun> =
             all.into_iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();

@@ -1,18 +1,18 @@
 //! Calibration of prediction intervals: residuals of runs that are predicted with constants fitted without their source, by
 //! class.
 //!
-//! Whoever plans is a source that the constants were not fitted to. The errors on a stack or GPU without data are those of
+//! Whoever plans is a source that the constants were not fitted to. Runs of sources to which nothing is fitted count beside. The errors on a stack or GPU without data are those of
 //! the runs whose stack or GPU no other source has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metrics::PredictedPair;
 use super::pairs::time_pair;
-use super::sample::{PredictedRun, outcome, samples};
+use super::sample::{PredictedRun, outcome, samples, set};
 use super::sources::{self, SourceFits};
 use super::weights::{OF_SOURCE, outwards};
 use super::{choice, cross, memory};
-use crate::runs::{Prediction, Row};
+use crate::runs::{Prediction, Row, predict_all_with};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass, Stacks, Table};
 
@@ -20,6 +20,21 @@ use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass
 const FEWEST: f64 = 10.0;
 /// Share of pairs that must be in the predicted order for the plans to count as distinguishable.
 const IN_ORDER: f64 = 0.9;
+
+/// Measured runs to calibrate with.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    /// Runs that constants are fitted to; each is predicted with those fitted without its source.
+    pub fitted: &'a [Row],
+    /// Runs of other sources, to which nothing is fitted ([`trusted`]).
+    pub unfitted: &'a [Row],
+}
+
+/// Runs without those of low trust, whose source leaves out what decides their time.
+pub fn trusted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.retain(|row| row.trust.as_deref() != Some("low"));
+    rows
+}
 
 /// Residual with the class and the source of its run.
 #[derive(Clone, Debug)]
@@ -33,23 +48,23 @@ struct Residual {
 /// Derives the interval table of a fit from runs, each predicted with constants fitted without its source; `counts` selects
 /// the runs. `None` without any.
 pub fn calibrate(
-    rows: &[Row],
+    runs: Measured,
     sets: &Overrides,
     fits: &SourceFits,
     name: &str,
     date: &str,
     counts: &dyn Fn(&PredictedRun) -> bool,
 ) -> Option<Table> {
-    let time = residuals(rows, sets, fits, counts);
-    let known = cross::predict(rows, sets);
-    let known_samples = samples(rows, &known);
-    let admitted: Vec<PredictedRun> =
-        known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
+    let time = residuals(runs, sets, fits, counts);
+    let admits = |sample: &PredictedRun| outcome(sample.row) == "ok" && counts(sample);
+    let (known, others) = (cross::predict(runs.fitted, sets), predict_all_with(runs.unfitted, sets));
+    let admitted: Vec<PredictedRun> = samples(runs.fitted, &known).into_iter().filter(admits).collect();
+    let others: Vec<PredictedRun> = samples(runs.unfitted, &others).into_iter().filter(admits).collect();
     // Peaks depend on what a framework allocates, which its source states: the folds hold them as well as sources would.
     let families = memory::families(&admitted)?;
     let stacks = |experts| {
-        let of_kind: Vec<PredictedRun> = admitted.iter().filter(|sample| sample.is_moe() == experts).copied().collect();
-        names(&of_kind, |prediction| prediction.stack.clone())
+        let of_kind = admitted.iter().chain(&others).filter(|sample| sample.is_moe() == experts);
+        names(of_kind, |prediction| prediction.stack.clone())
     };
     let classes = RunClass::all().map(|class| Some(OfClass { class, time: quantiles(&time, class)? }));
     Some(Table {
@@ -57,7 +72,7 @@ pub fn calibrate(
         date: date.to_owned(),
         source: "published-runs".into(),
         fit: sets.fit().map_or_else(|| "none".to_owned(), |fit| fit.name.clone()),
-        gpus: names(&admitted, |prediction| prediction.gpu.clone()),
+        gpus: names(admitted.iter().chain(&others), |prediction| prediction.gpu.clone()),
         stacks: Stacks { dense: stacks(false), moe: stacks(true) },
         apart: apart(&admitted),
         classes: classes.collect::<Option<Vec<OfClass>>>()?,
@@ -65,17 +80,19 @@ pub fn calibrate(
     })
 }
 
-/// Residuals of step times, by predictions without the run's source. A GPU counts as known where another source has runs of it, a
+/// Residuals of step times, by predictions with constants to which the run's source has no part. A GPU counts as known where another source has runs of it, a
 /// stack where another has runs of it with a model of the same kind, dense or mixture.
 fn residuals(
-    rows: &[Row],
+    runs: Measured,
     sets: &Overrides,
     fits: &SourceFits,
     counts: &dyn Fn(&PredictedRun) -> bool,
 ) -> Vec<Residual> {
-    let predicted = sources::predict(rows, sets, fits);
+    let predicted = sources::predict(runs.fitted, sets, fits).into_iter();
+    let predicted = predicted.chain(predict_all_with(runs.unfitted, sets).into_iter().map(Some));
+    let rows = runs.fitted.iter().chain(runs.unfitted).cloned();
     let (own, predictions): (Vec<Row>, Vec<Prediction>) =
-        rows.iter().cloned().zip(predicted).filter_map(|(row, of)| Some((row, of?))).unzip();
+        rows.zip(predicted).filter_map(|(row, of)| Some((row, of?))).unzip();
     let samples = samples(&own, &predictions);
     let counted: Vec<&PredictedRun> =
         samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();
@@ -103,12 +120,12 @@ fn residual(class: RunClass, source: &str, pair: &PredictedPair, share: f64) -> 
     Residual { class, source: source.to_owned(), ratio: pair.measured / pair.predicted, weight: pair.weight * share }
 }
 
-fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
-    let mut names: Vec<String> = samples
-        .iter()
-        .filter(|sample| sample.measured().is_some())
-        .filter_map(|sample| name(sample.prediction))
-        .collect();
+fn names<'s>(
+    samples: impl Iterator<Item = &'s PredictedRun<'s>>,
+    name: fn(&Prediction) -> Option<String>,
+) -> Vec<String> {
+    let mut names: Vec<String> =
+        samples.filter(|sample| sample.measured().is_some()).filter_map(|sample| name(sample.prediction)).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -179,15 +196,15 @@ fn apart(ran: &[PredictedRun]) -> Apart {
     Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
-/// Share of runs inside intervals derived from the residuals of other sources only.
+/// Share of the runs that constants are fitted to inside intervals derived from the residuals of other sources only.
 pub fn coverage(
-    rows: &[Row],
+    runs: Measured,
     sets: &Overrides,
     fits: &SourceFits,
     counts: &dyn Fn(&PredictedRun) -> bool,
 ) -> Option<f64> {
-    let time = residuals(rows, sets, fits, counts);
-    let sources: BTreeSet<&str> = time.iter().map(|of| of.source.as_str()).collect();
+    let time = residuals(runs, sets, fits, counts);
+    let sources: BTreeSet<&str> = runs.fitted.iter().map(set).collect();
     let (mut inside, mut all) = (0.0, 0.0);
     for source in sources {
         let rest: Vec<Residual> = time.iter().filter(|of| of.source != source).cloned().collect();
