@@ -242,7 +242,7 @@ fn a_stack_is_known_by_runs_of_models_of_the_same_kind() {
     use meshwright::confidence::table;
     let stacks = &table().stacks;
     let known = |stack: &str| [false, true].map(|experts| stacks.include(stack, experts));
-    assert_eq!([known("JAX 2025"), known("torchtitan 2025")], [[true, false]; 2]);
-    assert_eq!(known("NeMo 25.x"), [true, true]);
+    assert_eq!([known("InternEvo 2023"), known("PyTorch FSDP, compiled")], [[true, false]; 2]);
+    assert_eq!([known("NeMo 25.x"), known("JAX 2025")], [[true, true]; 2]);
     assert_eq!(known("no such stack"), [false, false]);
 }

@@ -185,6 +185,12 @@ impl Timing {
     }
 }
 
+/// Whether a single GPU holds the whole model, and no engine shards it: nothing is gathered or reduced. ZeRO 3 on one rank goes through
+/// its engine all the same.
+pub(super) fn is_whole(plan: &Plan) -> bool {
+    plan.layout.world_size() == 1 && plan.zero != ZeroStage::Three
+}
+
 impl Costs<'_> {
     /// Whether the stack's peaks are those of one moment where no rank holds all gradients of several.
     pub(super) fn has_moments(&self) -> bool {
@@ -194,7 +200,7 @@ impl Costs<'_> {
     /// Whether the peak of a plan's ranks is that of one moment: under ZeRO 3, and on a single GPU, where no buckets of gradients are
     /// reduced.
     pub fn is_by_moment(&self, plan: &Plan) -> bool {
-        self.has_moments() && (plan.zero == ZeroStage::Three || plan.layout.world_size() == 1)
+        self.has_moments() && (plan.zero == ZeroStage::Three || is_whole(plan))
     }
 
     /// Timing of a plan's tensors.
@@ -206,7 +212,7 @@ impl Costs<'_> {
             (true, true) => Timing::Loop { gradients_stay },
             (true, false) => {
                 let lost = (memory.activation_fragmentation, memory.transient_fragmentation);
-                Timing::ByMoment { gradients_stay, gradients_apart: plan.layout.world_size() > 1, lost }
+                Timing::ByMoment { gradients_stay, gradients_apart: !is_whole(plan), lost }
             }
         }
     }
@@ -231,7 +237,7 @@ impl Costs<'_> {
         let (model, stack) = (self.problem.model(), self.device.stack);
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = model.padded_vocab(plan.layout.tp) / tp;
-        let gathered = if plan.layout.world_size() == 1 { 0.0 } else { 2.0 * hidden * vocab };
+        let gathered = if is_whole(plan) { 0.0 } else { 2.0 * hidden * vocab };
         let own = if stack.memory.loss_chunks > 1 {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
             CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden

@@ -153,9 +153,10 @@ impl<'l> UnsharedMemory<'l> {
     }
 }
 
-/// Timing of a plan's tensors by moment.
+/// Timing of a plan's tensors by moment: under ZeRO 3, or on a single GPU, which has nothing to shard over.
 fn timing(costs: &Costs, plan: &Plan) -> Timing {
-    costs.timing(&Plan { zero: ZeroStage::Three, ..plan.clone() })
+    let zero = if plan.layout.world_size() == 1 { ZeroStage::Zero } else { ZeroStage::Three };
+    costs.timing(&Plan { zero, ..plan.clone() })
 }
 
 /// The first of two ranks with the most memory.
