@@ -86,7 +86,7 @@ fn adapters_are_priced_as_adapters() {
     let lora =
         format!("{HEAD}adapter: lora\nlora_r: 16\nlora_target_modules:\n  - q_proj\n  - v_proj\npeft_use_dora: true\n");
     let imported = read(&lora, &[]);
-    assert_eq!(imported.work.adaptation, Adaptation::Lora);
+    assert_eq!(imported.work.adaptation, Adaptation::LoraAttention);
     let adapters = imported.adapters.as_ref().unwrap();
     assert_eq!((adapters.rank, adapters.targets.join(" ")), (Some(16), "q_proj v_proj".to_owned()));
     assert!(imported.findings.iter().any(|finding| finding.rule == "not-modelled" && finding.message.contains("DoRA")));

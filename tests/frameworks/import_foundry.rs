@@ -257,7 +257,7 @@ fn its_models_of_the_hub_are_those_of_their_names() {
     assert_eq!(plain.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"));
     assert_eq!(errors(&plain), [""; 0]);
     let tuned = hub("  peft_config:\n    r: 64\n    peft_type: LORA\n    target_modules: [q_proj]\n");
-    assert_eq!(tuned.work.adaptation, Adaptation::Lora);
+    assert_eq!(tuned.work.adaptation, Adaptation::LoraAttention);
     let adapters = tuned.adapters.unwrap();
     assert_eq!((adapters.rank, adapters.targets), (Some(64), vec!["q_proj".to_owned()]));
     let changed = hub("  config_overrides:\n    num_hidden_layers: 4\n");
