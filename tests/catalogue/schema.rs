@@ -12,7 +12,7 @@ use meshwright::goodput::{Conditions, Maintenance};
 use meshwright::gpu::{
     AttentionCurve, AttentionOccupancy, CollectiveCurve, Copies, GemmCurve, Gpu, HostCopies, RentPrice, ScaleUp,
 };
-use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
+use meshwright::model::{Attention, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, ReleaseLimit, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
@@ -96,6 +96,7 @@ fn keys_of_models() {
     same::<Layer>(&of["Layer"]);
     same::<Attention>(variant(&of["Mixer"], "attention"));
     same::<Mla>(variant(&of["Mixer"], "mla"));
+    same::<Indexer>(&of["Indexer"]);
     same::<Mamba>(variant(&of["Mixer"], "mamba"));
     same::<DeltaNet>(variant(&of["Mixer"], "delta-net"));
     same::<Mlp>(variant(&of["Ffn"], "dense"));

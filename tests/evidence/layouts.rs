@@ -20,7 +20,8 @@ const HEAD: &str = "# The fastest published layout of each catalogue model, GPU,
 fn known<'a>(models: &'a [Model], model: &Model) -> Option<&'a Model> {
     let same = |known: &&Model| {
         let (a, b) = (known.parameters().total as f64, model.parameters().total as f64);
-        known.layers() == model.layers() && known.hidden == model.hidden && (a / b - 1.0).abs() < SAME_MODEL
+        let alike = known.layers() == model.layers() && known.hidden == model.hidden;
+        alike && known.indexer() == model.indexer() && (a / b - 1.0).abs() < SAME_MODEL
     };
     models.iter().find(same)
 }

@@ -14,6 +14,7 @@ mod one_price;
 mod origins;
 mod policies;
 mod routing;
+mod sparse;
 mod staged;
 mod trust;
 mod worked;

@@ -146,6 +146,10 @@ pub struct Stack {
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,
+    /// Whether attention over the keys that an indexer chooses has fused kernels, which compute no others. Source: [megatron-lm]
+    /// `dsa_cudnn_kernels.py`.
+    #[serde(default)]
+    pub sparse_attention: bool,
     /// Whether weight gradients accumulate inside the GEMM.
     pub fused_wgrad: bool,
     /// Exposed share of the reads and writes of a weight gradient's fp32 sums.

@@ -24,6 +24,8 @@ pub(crate) struct Sayable {
     pub raw_sigmoid: bool,
     /// Whether an auxiliary loss may balance experts.
     pub balance_loss: bool,
+    /// Whether an indexer may choose the keys of each query.
+    pub indexer: bool,
 }
 
 /// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's factor and scale of scores as flags, its other numbers by
@@ -49,6 +51,7 @@ pub(crate) const MEGATRON: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true,
+    indexer: false,
 };
 
 /// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose ramp is rounded.
@@ -80,6 +83,7 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
         norm_epsilon: _,
         activation,
         norms_after,
+        index_interleaved: _,
         router,
         others,
     } = &model.details;
@@ -90,6 +94,10 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
         }
     };
     let latent = model.has_mla();
+    if let Some(indexer) = model.indexer().filter(|_| !can.indexer) {
+        let field = format!("index_topk = {}", indexer.top_k);
+        refuse(true, field, "every query attends to all keys before it: --for megatron or megatron-bridge");
+    }
     if let Some(theta) = rope_local_theta.filter(|theta| Some(*theta) != model.details.rope_theta) {
         let field = format!("rope_local_base_freq = {theta}");
         refuse(true, field, "one rotary base is for all layers");

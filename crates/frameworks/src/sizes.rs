@@ -1,6 +1,6 @@
 //! A model as one set of sizes, for frameworks that have one kind of attention, MLP and mixture for all layers.
 
-use meshwright_engine::model::{Attention, Ffn, Mixer, Mla, Mlp, Model, Moe, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Indexer, Mixer, Mla, Mlp, Model, Moe, QkNorm, Span};
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
@@ -28,6 +28,8 @@ pub struct Sizes {
     pub spans: Vec<Span>,
     /// Whether each layer's positions are rotary, in order.
     pub rope: Vec<bool>,
+    /// Whether each layer takes the keys that an earlier one chose, in order.
+    pub shares_keys: Vec<bool>,
 }
 
 /// Parts of a layer that have biases.
@@ -90,7 +92,10 @@ impl Sizes {
                 Mixer::Attention(a) => {
                     keep(&mut mixers, SharedMixer::Attention(Attention { span: Span::Full, rope: true, ..a.clone() }));
                 }
-                Mixer::Mla(m) => keep(&mut mixers, SharedMixer::Mla(m.clone())),
+                Mixer::Mla(m) => {
+                    let indexer = m.indexer.as_ref().map(|indexer| Indexer { shared: false, ..indexer.clone() });
+                    keep(&mut mixers, SharedMixer::Mla(Mla { indexer, ..m.clone() }));
+                }
                 Mixer::Mamba(_) => refuse("Mamba layers", "only attention can be written"),
                 Mixer::DeltaNet(_) => refuse("linear-attention layers", "only attention can be written"),
                 Mixer::None => refuse("layers without attention", "every layer has attention here"),
@@ -136,8 +141,17 @@ impl Sizes {
                 has_experts: model.order.iter().map(|&kind| model.kinds[kind].moe().is_some()).collect(),
                 spans,
                 rope,
+                shares_keys: (0..model.order.len()).map(|layer| model.shares_keys(layer)).collect(),
             }),
             Some(_) | None => Err(found),
+        }
+    }
+
+    /// Indexer that chooses the keys of each query, if there is one.
+    pub const fn indexer(&self) -> Option<&Indexer> {
+        match &self.mixer {
+            SharedMixer::Mla(m) => m.indexer.as_ref(),
+            SharedMixer::Attention(_) => None,
         }
     }
 

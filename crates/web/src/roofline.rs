@@ -64,6 +64,9 @@ fn of_attention(core: &Core, pass: Pass) -> (f64, f64) {
     (work * forward, passes * 2.0 * elements)
 }
 
+/// Operations for each byte of keys that a block of 64 heads of sparse attention gathers in 16 bits.
+const SPARSE_INTENSITY: f64 = 64.0;
+
 fn kernel(call: &Call, time: Seconds) -> Value {
     match call {
         Call::Gemm { shape, format, pass } => {
@@ -75,6 +78,11 @@ fn kernel(call: &Call, time: Seconds) -> Value {
             let (flop, bytes) = of_attention(core, *pass);
             let label = format!("attention of {} heads over {} tokens, {pass}", core.heads, core.seq_len);
             json!({ "kind": "attention", "label": label, "flop": flop, "bytes": bytes, "time_s": time.get() })
+        }
+        Call::Sparse { work, pass } => {
+            let bytes = work.get() / SPARSE_INTENSITY;
+            let label = format!("sparse attention, {pass}");
+            json!({ "kind": "attention", "label": label, "flop": work.get(), "bytes": bytes, "time_s": time.get() })
         }
         Call::Stream { traffic, kernels } => json!({
             "kind": "stream",

@@ -79,6 +79,9 @@ impl Costs<'_> {
             blocks * hidden * ((2.0 + mask + norms) / plan.sequence_shards() + normed / self.input_shards(plan));
         let mixer = match &layer.mixer {
             Mixer::Attention(attention) => self.attention_activations(attention, plan, recomputed),
+            Mixer::Mla(mla @ Mla { indexer: Some(indexer), .. }) => {
+                self.sparse_activations(mla, indexer, plan, recomputed)
+            }
             Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
             Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / f64::from(plan.layout.tp),
             Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / f64::from(plan.layout.tp),

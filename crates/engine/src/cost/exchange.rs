@@ -71,11 +71,15 @@ impl Costs<'_> {
         let (x, dy) = stack.tp_gather.bytes(self.device.format);
         let forward = pass(x);
         let backward = if x.total_cmp(&dy).is_eq() { forward } else { pass(dy) };
+        let index = self.index_exchange(layer, plan, group);
         // Registered buffers are shared by processes of one scale-up domain only ([te-userbuffers]).
         let within = self.fabric.inside_domain(group) == group.ranks;
         let hidden = if within { stack.overlap.tp } else { 0.0 };
         let contention = hidden * 0.5 * self.device.gpu.contention.value;
-        cost.tp = Pair { forward: forward * (1.0 - hidden), backward: backward * (1.0 - hidden) };
+        cost.tp = Pair {
+            forward: forward * (1.0 - hidden) + index.forward,
+            backward: backward * (1.0 - hidden) + index.backward,
+        };
         cost.forward += forward * contention;
         cost.dgrad += backward * contention;
     }

@@ -1,8 +1,9 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
 use super::costs::Costs;
+use super::traffic::sparse;
 use crate::gpu::Format;
-use crate::model::Layer;
+use crate::model::{Layer, Mixer};
 use crate::plan::Plan;
 use crate::units::Seconds;
 
@@ -170,6 +171,10 @@ impl Costs<'_> {
     fn host_floor(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let launches = &self.device.stack.launches;
         let (mut forward, mut backward) = (launches.forward, launches.backward);
+        if matches!(&layer.mixer, Mixer::Mla(mla) if mla.indexer.is_some()) {
+            forward += sparse::LAUNCHES.0;
+            backward += sparse::LAUNCHES.1;
+        }
         if let Some(moe) = layer.moe() {
             let each = self.launches_per_expert();
             let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);

@@ -288,6 +288,8 @@ impl Costs<'_> {
     /// last rank     n·V/t·(6 fused | 12) + 4·n·h/ts          others    6·n·f/t, with experts 4·n·h
     /// ```
     ///
+    /// Sparse attention adds the scores of its indexer.
+    ///
     /// Source: specification §6.5.
     pub(super) fn working_set(&self, is_last: bool, plan: &Plan) -> Bytes {
         let model = self.problem.model();
@@ -303,7 +305,7 @@ impl Costs<'_> {
         } else {
             tokens * element_bytes::DENSE_MLP * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
         };
-        Bytes::new(own)
+        Bytes::new(own) + self.score_bytes(plan)
     }
 
     /// Weights and gradients that are whole for a while although ZeRO shards them.

@@ -148,7 +148,7 @@ impl Costs<'_> {
     /// Adds projections, norms, rotary parts and the core of latent attention to a layer's cost.
     fn mla(&self, mla: &Mla, plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
-        for projection in mla.projections(self.problem.model().hidden) {
+        for projection in mla.token_projections(self.problem.model().hidden) {
             let (input, output) = projection.on_rank(tp);
             let linear = self.device.linear(tokens, input, output, 1.0, self.device.format);
             self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
@@ -158,9 +158,14 @@ impl Costs<'_> {
             cost.add(linear);
         }
         let (ranks, heads) = (f64::from(mla.q_rank + mla.kv_rank), f64::from(mla.heads) / tp);
-        let bytes = tokens * (latent::NORM_BYTES * ranks + latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()));
+        let joined = if mla.indexer.is_some() { 0.0 } else { latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()) };
+        let bytes = tokens * (latent::NORM_BYTES * ranks + joined);
         cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.0);
         cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.1);
+        if let Some(indexer) = &mla.indexer {
+            self.sparse_attention(mla, indexer, plan, cost);
+            return;
+        }
         let heads = f64::from(mla.heads);
         let (qk_dim, v_dim) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
         let heads = Heads { queries: heads, keys: heads, qk_dim, v_dim };

@@ -32,6 +32,7 @@ pub mod recompute;
 mod runs;
 mod scanned;
 mod shape;
+mod sparse;
 pub mod stage;
 mod stage_counts;
 pub mod step;

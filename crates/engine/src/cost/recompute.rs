@@ -3,7 +3,7 @@
 use super::costs::Costs;
 use super::layer::{LayerCost, MOE_LAUNCHES};
 use crate::gpu::AttentionKernel;
-use crate::model::{Ffn, Layer};
+use crate::model::{Ffn, Layer, Mixer};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Seconds;
 
@@ -57,7 +57,8 @@ impl Costs<'_> {
         let is_moe = matches!(layer.ffn, Ffn::Moe(_));
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
         let whole_ffn = (mlp && !is_moe) || (moe && is_moe);
-        let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs;
+        let sparse = matches!(&layer.mixer, Mixer::Mla(mla) if mla.indexer.is_some());
+        let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs || sparse;
         let left_out = if self.stops_early(cost) { cost.last_gemm } else { Seconds::ZERO };
         when(core_attn && saves, cost.attention)
             + when(layernorm, cost.norms * 0.5)

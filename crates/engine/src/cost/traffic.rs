@@ -65,6 +65,28 @@ pub mod latent {
     pub const BACKWARD: f64 = 1.5;
 }
 
+/// Attention over chosen keys: bytes and kernels, counted in [megatron-lm] `dsa_cudnn_kernels.py` and `dsa.py`, release 0.19.
+pub mod sparse {
+    /// Bytes per token and key of the index scores: written in fp32, and read twice to choose.
+    pub const SCORE: f64 = 12.0;
+    /// Bytes per token and chosen key of bounds, two compactions and a sort of the chosen keys, most of it in 64-bit integers.
+    pub const CHOSEN: f64 = 400.0;
+    /// Bytes per token and chosen key of the softmax of index scores, the target and their divergence.
+    pub const COMPARED: f64 = 150.0;
+    /// Bytes per token and chosen key that are there at once.
+    pub const CHOSEN_AT_ONCE: f64 = 48.0;
+    /// Kernels that join and copy queries, in addition to those of the rotation.
+    pub const JOIN_KERNELS: f64 = 4.0;
+    /// Kernels of the indexer's norm, rotations and copies.
+    pub const INDEX_KERNELS: f64 = 26.0;
+    /// Kernels of the choice.
+    pub const CHOICE_KERNELS: f64 = 40.0;
+    /// Kernels of the loss.
+    pub const LOSS_KERNELS: f64 = 30.0;
+    /// Launches of the host in either pass beyond those of latent attention.
+    pub const LAUNCHES: (f64, f64) = (80.0, 50.0);
+}
+
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0));
 

@@ -104,6 +104,28 @@ impl Device<'_> {
         (forward + gap, backward + gap * BACKWARD_KERNELS)
     }
 
+    /// Time of a kernel of sparse attention or of its indexer that computes `work` in `blocks` thread blocks.
+    ///
+    /// ```text
+    /// T = F / (R·√κ·occ) + t_op          occ = CTA/(CTA + χ·SM)
+    /// ```
+    ///
+    /// R is the rate of the stack's dense kernel: sparse ones reach about as much, 640 of 660 TFLOP/s on Hopper and 1450 of 1460 on
+    /// Blackwell forward ([flashmla]). No rate of a backward kernel is published.
+    pub fn sparse_attention(&self, work: Flops, blocks: f64, pass: Pass) -> Seconds {
+        let curve =
+            self.gpu.attention_curve(self.stack.attention).expect("every device has a fused kernel: Gpu::check");
+        let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
+        let occupied = &self.gpu.attention_occupancy;
+        let (rate, half) = match pass {
+            Pass::Forward => (curve.forward, occupied.forward),
+            Pass::Dgrad | Pass::Wgrad => (curve.backward, occupied.backward),
+        };
+        let occupancy = blocks / (blocks + half * f64::from(self.gpu.processors.value));
+        let predicted = work / (rate * (clock * occupancy)) + self.gpu.kernel_gap.value;
+        self.metered(&Call::Sparse { work, pass }, predicted)
+    }
+
     /// Scores written to memory between kernels; el = b·a'·s²/c elements.
     ///
     /// ```text

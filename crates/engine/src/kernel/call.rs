@@ -1,7 +1,7 @@
 //! Kernel calls of the cost model, and a meter that records them or replaces their times by measured ones.
 
 use crate::gpu::{AttentionKernel, Format};
-use crate::units::{Bytes, Seconds};
+use crate::units::{Bytes, Flops, Seconds};
 
 /// Pass of a linear map, or direction of another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +98,13 @@ pub enum Call {
         core: Core,
         /// Kernel that computes it.
         kernel: AttentionKernel,
+        /// Pass: forward or `Dgrad`.
+        pass: Pass,
+    },
+    /// Kernel of attention over chosen keys, or of the indexer that chooses them.
+    Sparse {
+        /// Operations of the kernel.
+        work: Flops,
         /// Pass: forward or `Dgrad`.
         pass: Pass,
     },

@@ -1,4 +1,4 @@
-//! Attention: grouped-query (with multi-head and multi-query as its ends) and latent.
+//! Grouped-query attention, with multi-head and multi-query as its ends, and what all kinds of attention share.
 
 use serde::{Deserialize, Serialize};
 
@@ -135,73 +135,6 @@ impl Attention {
     }
 }
 
-/// Multi-head latent attention.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Mla {
-    /// Number of query heads.
-    pub heads: u32,
-    /// Rank of the query compression; 0 for a full projection.
-    pub q_rank: u32,
-    /// Rank of the key-value compression.
-    pub kv_rank: u32,
-    /// Dimension of a head's query and key without position.
-    pub nope_dim: u32,
-    /// Dimension of a head's rotary part; its key is shared by the heads.
-    pub rope_dim: u32,
-    /// Dimension of a head's value.
-    pub v_dim: u32,
-}
-
-impl Mla {
-    /// Dimension of a head's query and key.
-    pub const fn qk_dim(&self) -> u32 {
-        self.nope_dim.saturating_add(self.rope_dim)
-    }
-
-    /// Input and output width of each projection, and whether the width is split by tensor parallelism:
-    /// query down, query up, key-value down (with the rotary key), key-value up, output.
-    pub fn projections(&self, hidden: u32) -> Vec<Projection> {
-        let (h, a) = (f64::from(hidden), f64::from(self.heads));
-        let (q, kv) = (f64::from(self.q_rank), f64::from(self.kv_rank));
-        let (qk, nope, rope, v) =
-            (f64::from(self.qk_dim()), f64::from(self.nope_dim), f64::from(self.rope_dim), f64::from(self.v_dim));
-        let queries = if self.q_rank > 0 {
-            vec![Projection::whole(h, q), Projection::columns(q, a * qk).up()]
-        } else {
-            vec![Projection::columns(h, a * qk)]
-        };
-        queries
-            .into_iter()
-            .chain([
-                Projection::whole(h, kv + rope),
-                Projection::columns(kv, a * (nope + v)).up(),
-                Projection::rows(a * v, h),
-            ])
-            .collect()
-    }
-
-    /// Weights of the projections.
-    ///
-    /// ```text
-    /// q_r·(h + a·d_qk) + kv_r·(h + a·(d_qk − d_r + d_v)) + h·d_r + a·d_v·h          specification §1.1
-    /// ```
-    pub fn weights(&self, hidden: u32) -> u64 {
-        self.projections(hidden).iter().map(|p| (p.input * p.output) as u64).sum()
-    }
-
-    /// Parameters that tensor parallelism does not split: the projections down, with the norms on what they give.
-    pub(crate) fn whole_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
-        let down = self.projections(hidden).into_iter().filter(|p| p.split == Split::Whole);
-        down.map(|p| (p.input * p.output) as u64).sum::<u64>() + self.small_parameters(norm_width)
-    }
-
-    /// The norms on the two compressions.
-    pub fn small_parameters(&self, norm_width: u64) -> u64 {
-        (u64::from(self.q_rank) + u64::from(self.kv_rank)) * norm_width
-    }
-}
-
 /// Linear map of a layer, before tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Projection {
@@ -239,7 +172,8 @@ impl Projection {
     pub const fn whole(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Whole, is_up: false }
     }
-    const fn up(self) -> Self {
+    /// Map as an up-projection of latent attention.
+    pub(super) const fn up(self) -> Self {
         Self { is_up: true, ..self }
     }
     /// Input and output width on one of `tp` ranks.
@@ -260,11 +194,5 @@ mod tests {
     fn a_sliding_window_sees_3072_of_4096_keys() {
         assert!((Span::Window(4096).mean_keys(8192.0) - 3072.0).abs() < 1e-9);
         assert!((Span::Full.mean_keys(8192.0) - 4096.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn latent_attention_keeps_its_projections_down_on_every_rank() {
-        let mla = Mla { heads: 128, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
-        assert_eq!(mla.whole_parameters(7168, 1), 7168 * 1536 + 7168 * (512 + 64) + 1536 + 512);
     }
 }

@@ -19,6 +19,9 @@ pub struct Details {
     pub activation: Option<Activation>,
     /// Whether the norms of the two parts are behind them, and not before (OLMo 2).
     pub norms_after: bool,
+    /// Whether an indexer rotates neighbouring elements of its heads (GLM 5) or their halves (DeepSeek V3.2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_interleaved: Option<bool>,
     /// Scores and losses of the router.
     pub router: Router,
     /// Settings by their own names that no field above holds: soft caps, multipliers of embeddings, residuals and logits.

@@ -13,7 +13,7 @@ pub enum AttentionConvention {
 }
 
 impl Layer {
-    /// Number of weights that one token multiplies with.
+    /// Number of weights that one token multiplies with, without those of an indexer.
     pub fn matmul_weights(&self, hidden: u32) -> f64 {
         let mixer = match &self.mixer {
             Mixer::Attention(a) => a.weights(hidden),
@@ -50,11 +50,25 @@ impl Layer {
         };
         match &self.mixer {
             Mixer::Attention(a) => 2.0 * f64::from(a.heads) * 2.0 * f64::from(a.head_dim) * keys(a.span),
-            Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(Span::Full),
+            Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
             Mixer::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
             Mixer::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
             Mixer::None => 0.0,
         }
+    }
+
+    /// FLOPs per token of an indexer, forward and backward; its inputs get no gradient.
+    ///
+    /// ```text
+    /// 4·weights + 2·a_i·d_i·(σ + 2·κ)          σ = all keys before a token, κ = those that are chosen
+    /// ```
+    ///
+    /// Source: [deepseek-v32] §2.1: its loss trains it alone, over the chosen keys.
+    fn index_flops(&self, hidden: u32, s: f64) -> f64 {
+        let Mixer::Mla(mla) = &self.mixer else { return 0.0 };
+        let Some(indexer) = &mla.indexer else { return 0.0 };
+        let scores = indexer.score_flops(Span::Full.mean_keys(s), indexer.span().mean_keys(s));
+        4.0 * mla.index_weights(hidden) as f64 + scores
     }
 }
 
@@ -71,6 +85,7 @@ impl Model {
         let layer = |kind: usize| {
             let layer = &self.kinds[kind];
             3.0 * (2.0 * layer.matmul_weights(self.hidden) + layer.mixing_flops(s, convention))
+                + layer.index_flops(self.hidden, s)
         };
         let layers: f64 =
             self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum();

@@ -1,7 +1,7 @@
 //! Ranges of the sizes of a model, and an upper bound of its parameters in floating point, by which impossible sizes are refused before
 //! parameters are counted in integers.
 
-use super::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
+use super::{Attention, DeltaNet, Ffn, Indexer, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
 use crate::range::{self, HIDDEN, LAYERS, MTP_LAYERS, OutOfRange, PARTS, SEQUENCE, WIDTH};
 
 /// Number of widths that bound the small terms of a layer: biases, norms and scalars.
@@ -32,7 +32,7 @@ impl Attention {
 
 impl Mla {
     fn sizes(&self) -> Vec<Size> {
-        let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } = *self;
+        let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim, indexer: _ } = *self;
         vec![
             size("heads", heads, PARTS.at_least_one()),
             size("q_rank", q_rank, PARTS),
@@ -41,6 +41,14 @@ impl Mla {
             size("rope_dim", rope_dim, PARTS),
             size("v_dim", v_dim, PARTS.at_least_one()),
         ]
+    }
+}
+
+impl Indexer {
+    fn sizes(&self) -> Vec<Size> {
+        let Self { heads, head_dim, top_k, shared: _ } = *self;
+        let one = PARTS.at_least_one();
+        vec![size("heads", heads, one), size("head_dim", head_dim, one), size("top_k", top_k, SEQUENCE)]
     }
 }
 
@@ -95,6 +103,9 @@ impl Layer {
             Mixer::None => Vec::new(),
         };
         range::check(sizes).map_err(|why| why.below("mixer"))?;
+        if let Mixer::Mla(Mla { indexer: Some(indexer), .. }) = mixer {
+            range::check(indexer.sizes()).map_err(|why| why.below("indexer").below("mixer"))?;
+        }
         let sizes = match ffn {
             Ffn::Dense(Mlp { intermediate, gated: _, bias: _ }) => vec![size("intermediate", *intermediate, WIDTH)],
             Ffn::Moe(moe) => moe.sizes(),
@@ -113,7 +124,13 @@ impl Layer {
             Mixer::Mla(m) => {
                 let qk = n(m.nope_dim) + n(m.rope_dim);
                 let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
-                inner * (1.0 + (n(m.q_rank) + n(m.kv_rank)) / hidden) + n(m.q_rank) + n(m.kv_rank) + n(m.rope_dim)
+                let index = m.indexer.as_ref().map_or(0.0, |indexer| {
+                    n(indexer.heads) * n(indexer.head_dim) * (n(m.q_rank) / hidden).max(1.0)
+                        + n(indexer.head_dim)
+                        + n(indexer.heads)
+                });
+                let ranks = n(m.q_rank) + n(m.kv_rank);
+                inner * (1.0 + ranks / hidden) + ranks + n(m.rope_dim) + index
             }
             Mixer::Mamba(m) => {
                 let inner = n(m.heads) * n(m.head_dim);

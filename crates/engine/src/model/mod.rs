@@ -4,9 +4,12 @@ pub mod attention;
 pub mod details;
 pub mod ffn;
 pub mod flops;
+pub mod indexer;
+pub mod latent;
 mod limits;
 pub mod parameters;
 pub mod recurrent;
+mod sparse;
 
 use std::collections::BTreeMap;
 
@@ -15,9 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
-pub use attention::{Attention, Mla, QkNorm, Span};
+pub use attention::{Attention, QkNorm, Span};
 pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router, RouterScore};
 pub use ffn::{Ffn, Mlp, Moe};
+pub use indexer::Indexer;
+pub use latent::Mla;
 pub use recurrent::{DeltaNet, Mamba};
 
 /// Normalisation of a model's layers.
@@ -280,7 +285,12 @@ impl Model {
                 return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
             }
         }
-        Ok(())
+        if !self.order.is_empty() && self.shares_keys(0) {
+            return size(
+                "the first layer has an indexer that is shared, and no layer before it chooses its keys".to_owned(),
+            );
+        }
+        self.check_indexers()
     }
 }
 

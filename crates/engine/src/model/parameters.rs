@@ -21,7 +21,7 @@ pub struct LayerParameters {
     pub norms: u64,
     /// Parameters of any other part.
     pub other: u64,
-    /// Part of `mixer` that tensor parallelism does not split: down-projections of latent attention and their norms.
+    /// Part of `mixer` that tensor parallelism does not split: down-projections of latent attention and their norms, its indexer.
     pub mixer_whole: u64,
 }
 
@@ -81,7 +81,7 @@ impl Layer {
     pub fn parameters(&self, hidden: u32, norm_width: u64) -> LayerParameters {
         let mixer = match &self.mixer {
             Mixer::Attention(a) => a.weights(hidden) + a.small_parameters(hidden, norm_width),
-            Mixer::Mla(m) => m.weights(hidden) + m.small_parameters(norm_width),
+            Mixer::Mla(m) => m.weights(hidden) + m.index_weights(hidden) + m.small_parameters(norm_width),
             Mixer::Mamba(m) => m.weights(hidden) + m.small_parameters(hidden),
             Mixer::DeltaNet(d) => d.weights(hidden) + d.small_parameters(),
             Mixer::None => 0,

@@ -47,6 +47,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: false,
+    indexer: false,
 };
 
 /// The stages that `pipe_partition_method: "type:transformer|mlp"`, its default, cuts: the first ones have one layer more where the

@@ -20,6 +20,7 @@ const fn rule(name: &'static str, says: &'static str, source: &'static str) -> L
 const ARGUMENTS: &str = "Megatron-LM, megatron/training/arguments.py, validate_args";
 const CONFIG: &str = "Megatron-LM, megatron/core/transformer/transformer_config.py";
 const FILE: &str = "the file itself";
+const SPARSE: &str = "Megatron-LM, megatron/core/transformer/experimental_attention_variant/dsa_cudnn_kernels.py";
 const MODEL: &str = "the cost model (README, how right it is)";
 
 /// All rules: of reading, of legality, of memory, of links, of speed.
@@ -137,6 +138,9 @@ pub const RULES: &[LintRule] = &[
         "Heads-for-tokens has a head for each rank.",
         "Transformer Engine, context parallelism by a2a",
     ),
+    rule("shared-sequence", "Attention over chosen keys has whole sequences.", SPARSE),
+    rule("head-block", "Heads of a rank divide a block of 64, or fill blocks, of sparse attention.", SPARSE),
+    rule("index-scores", "One fused kernel computes the scores of an indexer.", SPARSE),
     rule(
         "experts",
         "Expert parallelism divides the experts.",
@@ -164,13 +168,18 @@ pub fn named(name: &str) -> Option<&'static LintRule> {
 pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
     match rejection {
         Rejection::WorldSize { .. } => &["tp", "pp", "cp"],
-        Rejection::Heads { .. } | Rejection::FfnWidth { .. } | Rejection::KvHeads { .. } => &["tp", "heads"],
+        Rejection::Heads { .. }
+        | Rejection::FfnWidth { .. }
+        | Rejection::KvHeads { .. }
+        | Rejection::HeadBlock { .. } => &["tp", "heads"],
         Rejection::Split { .. } => &["split", "vpp", "pp"],
         Rejection::TooFewLayers { .. } | Rejection::Schedule { .. } => &["vpp", "pp"],
         Rejection::Batch { .. } => &["batch", "mbs"],
         Rejection::InterleavedBatch { .. } | Rejection::TooManyPasses { .. } => &["batch", "vpp", "pp"],
         Rejection::Sequence { .. } => &["seq", "cp", "tp"],
         Rejection::UlyssesHeads { .. } => &["cp-kind", "cp"],
+        Rejection::SharedSequence { .. } => &["cp"],
+        Rejection::IndexScores { .. } => &["mbs", "seq"],
         Rejection::Experts { .. } | Rejection::ExpertGrid { .. } | Rejection::Dense { .. } => &["ep", "etp"],
         Rejection::Combination(_) => &["sp", "zero", "recompute", "etp"],
         Rejection::Restricted(_)

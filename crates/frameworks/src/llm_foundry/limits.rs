@@ -51,6 +51,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true, // MegaBlocks' `moe_loss_weight`
+    indexer: false,
 };
 
 /// Field of Hugging Face's configuration that caps queries, keys and values, and key of `attn_config`.

@@ -56,6 +56,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true,
+    indexer: false,
 };
 
 /// Its decoders, in all layers with experts or in none; bf16 with AdamW on fp32 weights.

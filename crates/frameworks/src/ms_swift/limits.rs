@@ -74,6 +74,13 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
             "a hybrid's stages are the bars of its pattern, which it has no argument for",
         ));
     }
+    if let Some(indexer) = problem.model().indexer() {
+        let what = format!("{}: index_topk = {}", problem.model().name, indexer.top_k);
+        found.push(Obstacle::of_model(
+            what,
+            "it takes an indexer and its kernels from the model: --for megatron-bridge",
+        ));
+    }
     if problem.workload().adaptation.is_lora() {
         let obstacle = Obstacle::of_model("LoRA", "`lora_rank` and `target_modules` are of no plan");
         if found.iter().all(|known| !known.what.contains("LoRA")) {

@@ -44,6 +44,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: false,
+    indexer: false,
 };
 
 /// Its decoders, dense, with heads of hidden size over heads.

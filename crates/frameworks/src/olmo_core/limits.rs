@@ -77,6 +77,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: true,
     raw_sigmoid: true,
     balance_loss: true,
+    indexer: false,
 };
 
 /// Its decoders: grouped-query attention with rotary positions or none, gated MLPs, or experts.

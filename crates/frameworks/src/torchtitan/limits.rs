@@ -54,6 +54,7 @@ const SAYABLE: Sayable = Sayable {
     softmax_bias: true,
     raw_sigmoid: true,
     balance_loss: false,
+    indexer: false,
 };
 
 /// Its decoders with dense MLPs or experts.

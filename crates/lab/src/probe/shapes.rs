@@ -36,7 +36,7 @@ pub(crate) fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
             let (core, times) = attention(core, *kernel, *pass);
             Some((Kernel::Attention(core), times))
         }
-        Call::Attention { .. } => None,
+        Call::Attention { .. } | Call::Sparse { .. } => None,
         Call::Stream { traffic, kernels } => {
             let times = kernels.max(1.0);
             let each = traffic.get() / times / StreamOp::Copy.bytes_per_element() as f64;
@@ -279,7 +279,7 @@ impl<'a> Measured<'a> {
         let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
         match call {
             Call::Gemm { format, .. } => clocks(*format).copied().unwrap_or(1.0),
-            Call::Attention { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
+            Call::Attention { .. } | Call::Sparse { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
             Call::Stream { .. } => 1.0,
         }
     }

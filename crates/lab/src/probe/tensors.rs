@@ -5,7 +5,7 @@
 
 use meshwright_engine::cost::Costs;
 use meshwright_engine::gpu::AttentionKernel;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, QkNorm};
+use meshwright_engine::model::{Attention, Ffn, Indexer, Layer, Mixer, Mla, Mlp, Moe, QkNorm};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
@@ -106,7 +106,8 @@ impl<'a> Rank<'a> {
     }
 
     fn mla_weights(&self, mla: &Mla) -> Vec<Weight> {
-        let projections = mla.projections(self.problem.model().hidden);
+        let hidden = self.problem.model().hidden;
+        let projections = [mla.projections(hidden), mla.index_projections(hidden)].concat();
         let weights = projections.iter().map(|projection| {
             let (input, output) = projection.on_rank(self.tp as f64);
             Weight { elements: (input * output).ceil() as u64, is_expert: false }
@@ -200,6 +201,10 @@ impl<'a> Rank<'a> {
             ("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))),
             ("normed compressions", self.stored(self.tokens * ranks)),
         ];
+        if let Some(indexer) = &mla.indexer {
+            tensors.extend(self.sparse_activations(mla, indexer));
+            return tensors;
+        }
         if !self.recomputed.mla_up_proj {
             tensors.push(("queries", 2 * self.tokens * heads * qk));
             tensors.push(("keys", 2 * self.tokens * heads * qk));
@@ -207,6 +212,38 @@ impl<'a> Rank<'a> {
         }
         tensors.push(("context", 2 * self.tokens * heads * v));
         tensors.push(("softmax statistics", 4 * self.tokens * heads));
+        tensors
+    }
+
+    /// Activations of attention over chosen keys beside the compressions: keys and values are one absorbed head.
+    fn sparse_activations(&self, mla: &Mla, indexer: &Indexer) -> Vec<(&'static str, u64)> {
+        let heads = u64::from(mla.heads).div_ceil(self.tp);
+        let (value, index) = (u64::from(mla.kv_rank), u64::from(indexer.head_dim));
+        let key = value + u64::from(mla.rope_dim);
+        let chosen = u64::from(indexer.top_k.min(self.problem.workload().seq_len));
+        let mut tensors = Vec::new();
+        if !self.recomputed.mla_up_proj {
+            tensors.push(("queries", 2 * self.tokens * heads * u64::from(mla.qk_dim())));
+            tensors.push(("absorbed queries", 2 * self.tokens * heads * key));
+            tensors.push(("absorbed keys and values", 2 * self.tokens * key));
+        }
+        if !self.recomputed.core_attn {
+            tensors.push(("sums of values", 2 * self.tokens * heads * value));
+            tensors.push(("softmax statistics", 4 * self.tokens * heads));
+            tensors.push(("chosen keys", 4 * self.tokens * chosen));
+        }
+        if !self.recomputed.core_attn && !indexer.shared {
+            tensors.push(("gradients of index queries", 2 * self.tokens * indexer.queries()));
+            tensors.push(("gradients of index keys", 2 * self.tokens * index));
+            tensors.push(("gradients of the weights of index heads", 2 * self.tokens * u64::from(indexer.heads)));
+            tensors.push(("index keys before their norm", 2 * self.tokens * index));
+            tensors.push(("normed index keys", 2 * self.tokens * index));
+            if self.shared_tokens < self.tokens {
+                let width = self.hidden + u64::from(mla.queries_from(self.problem.model().hidden));
+                tensors.push(("gathered inputs of the indexer", 2 * self.tokens * width));
+            }
+        }
+        tensors.push(("context", 2 * self.tokens * heads * u64::from(mla.v_dim)));
         tensors
     }
 

@@ -120,6 +120,8 @@ fn term_of(call: &Call) -> &'static str {
         Call::Gemm { pass: Pass::Wgrad, .. } => "GEMMs wgrad",
         Call::Attention { pass: Pass::Forward, .. } => "attention forward",
         Call::Attention { .. } => "attention backward",
+        Call::Sparse { pass: Pass::Forward, .. } => "sparse attention forward",
+        Call::Sparse { .. } => "sparse attention backward",
         Call::Stream { .. } => "memory-bound",
     }
 }

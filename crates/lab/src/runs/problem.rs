@@ -45,7 +45,7 @@ pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), 
     let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu, shelf)?;
     let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {
-        ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
+        ProblemError::Format { .. } | ProblemError::SparseAttention { .. } => Refusal::Unsupported(first_line(&error)),
         ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) | ProblemError::Stack(_) => {
             Refusal::Invalid(first_line(&error))
         }

@@ -34,7 +34,8 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClas
     let experts = problem.model().is_moe();
     RunClass {
         experts,
-        known_stack: table.stacks.include(&problem.stack().name, experts),
+        // No published run of the calibration attends to chosen keys.
+        known_stack: table.stacks.include(&problem.stack().name, experts) && problem.model().indexer().is_none(),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
         near_limit: footprint.device() > gpu.hbm.value * NEAR_LIMIT,
     }

@@ -69,6 +69,10 @@ impl Refined {
     }
 }
 
+/// Reason why stages of a model whose layers share chosen keys stay as they are.
+pub(super) const SHARED_KEYS: &str =
+    "layers share the keys that one of them chose, and stages that part them do not run";
+
 /// Reason why no stages of a plan fit: the violated family of constraints, with its numbers.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Infeasible {

@@ -16,7 +16,7 @@ mod single;
 mod solve;
 mod split;
 
-use answer::finish;
+use answer::{SHARED_KEYS, finish};
 use meshwright_engine::cost::{Costs, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stages::StagedPlan;
@@ -51,6 +51,9 @@ fn refine_within(
 ) -> Result<Refined, Infeasible> {
     if plan.zero == ZeroStage::Three {
         return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
+    }
+    if costs.problem.model().shares_any_keys() {
+        return Err(Infeasible::Unsupported(SHARED_KEYS));
     }
     let stager = Stager::new(costs, plan);
     let (staged, price) = unrefined(costs, &stager, plan);

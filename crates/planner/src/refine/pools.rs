@@ -1,6 +1,6 @@
 //! Stages of one plan over heterogeneous devices: the same program, with the times of layers on each kind of device.
 
-use super::answer::{Infeasible, Refined, finish};
+use super::answer::{Infeasible, Refined, SHARED_KEYS, finish};
 use super::enumeration;
 use super::options::{Freedom, Options};
 use super::program::StageProgram;
@@ -83,6 +83,9 @@ pub const ONE_WAY: &str = "a rank of a bidirectional pipeline has a stage of eac
 pub fn runs(stager: &Stager) -> Result<(), &'static str> {
     if stager.plan().schedule.is_bidirectional() {
         return Err(ONE_WAY);
+    }
+    if stager.costs().problem.model().shares_any_keys() {
+        return Err(SHARED_KEYS);
     }
     if stager.is_simulated() {
         Ok(())

@@ -154,7 +154,7 @@ impl Space<'_> {
         let model = problem.model();
         let dense = model.kinds.iter().any(|layer| matches!(layer.ffn, Ffn::Dense(_)));
         let switch = |has: bool| if has { vec![false, true] } else { vec![false] };
-        let scores = problem.stack().attention == AttentionKernel::Unfused;
+        let scores = problem.stack().attention == AttentionKernel::Unfused || model.indexer().is_some();
         let all = itertools::iproduct!(
             switch(true),
             switch(true),

@@ -4,7 +4,7 @@ use super::rejection::Rejection;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
-use meshwright_engine::problem::Problem;
+use meshwright_engine::problem::{IndexScores, Problem};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::ops::{MOST_PASSES, passes};
 use meshwright_engine::split::LayerSplit;
@@ -31,6 +31,9 @@ pub(crate) fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec
             Mixer::Mla(m) => {
                 heads(tp, m.heads, found);
                 ulysses(plan, m.heads / tp, found);
+                if m.indexer.is_some() {
+                    chosen_keys(plan, m.heads, found);
+                }
             }
             Mixer::Mamba(m) => heads(tp, m.heads, found),
             Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
@@ -56,6 +59,32 @@ fn ulysses(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
     if cp > 1 && plan.cp_kind == CpKind::AllToAll && !heads.is_multiple_of(cp) {
         push(found, Rejection::UlyssesHeads { cp, heads });
     }
+}
+
+/// Checks that fused kernels run attention over the keys that an indexer chooses: on whole sequences, and of heads that fill a block of
+/// 64 or divide it.
+///
+/// Source: [megatron-lm] `dsa_cudnn_kernels.py`, `run_fused_dsa_attention` and `_flash_mla_head_padding`; `_indexer_topk_from_score_chunks`
+/// scores unpacked sequences that ranks share one head at a time, in fp32.
+fn chosen_keys(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
+    let Layout { tp, cp, .. } = plan.layout;
+    if cp > 1 {
+        push(found, Rejection::SharedSequence { cp });
+    }
+    let of_rank = heads / tp;
+    if heads.is_multiple_of(tp) && !of_rank.is_multiple_of(HEAD_BLOCK) && !HEAD_BLOCK.is_multiple_of(of_rank.max(1)) {
+        push(found, Rejection::HeadBlock { heads: of_rank, block: HEAD_BLOCK });
+    }
+}
+
+/// Heads of queries that a kernel of sparse attention computes together.
+const HEAD_BLOCK: u32 = 64;
+
+/// Rejection of a micro-batch whose index scores exceed those that one fused kernel computes.
+pub(crate) fn index_scores(problem: &Problem, micro_batch: u32) -> Option<Rejection> {
+    problem.model().indexer()?;
+    let (needed, most) = (IndexScores::of(micro_batch, problem.workload().seq_len), IndexScores::MOST);
+    (needed > most).then_some(Rejection::IndexScores { micro_batch, needed, most })
 }
 
 fn push(found: &mut Vec<Rejection>, rejection: Rejection) {
@@ -128,6 +157,9 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     } else if chunks > layers {
         found.push(Rejection::TooFewLayers { pp, virtual_stages, chunks, layers });
     }
+    if let Some(why) = keys_of_another_stage(problem, plan) {
+        push(found, Rejection::Split { split: plan.split.to_string(), why });
+    }
     let refuse = |why| Rejection::Schedule { schedule, pp, why };
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
@@ -155,6 +187,28 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     if pp > 1 && passes > MOST_PASSES {
         found.push(Rejection::TooManyPasses { micro_batches: micro_batches.ceil() as u32, chunks, passes });
     }
+}
+
+/// Reason why a chunk would need the keys that a layer of another chunk chose; none where each chunk chooses its own.
+///
+/// Source: [megatron-lm] `experimental_attention_variant_module_specs.py`, `_validate_dsa_index_share_pipeline_split`.
+fn keys_of_another_stage(problem: &Problem, plan: &Plan) -> Option<String> {
+    let (model, pp) = (problem.model(), plan.layout.pp);
+    let chunks = pp * plan.schedule.virtual_stages();
+    let layers = model.layers();
+    if chunks == 1 || !model.shares_any_keys() {
+        return None;
+    }
+    if plan.split == LayerSplit::CostBalanced {
+        return Some("layers share chosen keys, and costs would part them: name the layers of each stage".to_owned());
+    }
+    let counts = split::layers_of_chunks(&plan.split, layers, pp, chunks.min(layers), 0.0);
+    let starts = counts.iter().scan(0, |next, layers| Some(std::mem::replace(next, *next + *layers)));
+    let parted = starts.zip(&counts).find(|(start, count)| **count > 0 && model.shares_keys(*start as usize));
+    parted.map(|(start, _)| {
+        let layer = start + 1;
+        format!("layer {layer} takes the keys that a layer of the stage before chose, and stages exchange none")
+    })
 }
 
 /// Checks that a split that names layers fits the model and the pipeline.

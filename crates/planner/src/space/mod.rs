@@ -72,6 +72,7 @@ pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
 /// Every reason other than the number of GPUs and the memory.
 pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     legal::tensor_and_context(costs.problem, plan, found);
+    found.extend(legal::index_scores(costs.problem, plan.micro_batch));
     legal::ffn_widths(costs, plan, found);
     legal::experts(costs.problem, plan, found);
     legal::pipeline(costs.problem, plan, found);
@@ -280,6 +281,7 @@ impl<'a> Space<'a> {
         divisors(workload.global_batch)
             .into_iter()
             .filter(|&b| (fixed || b <= most) && self.restrictions.allows_number("mbs", b))
+            .filter(|&b| legal::index_scores(self.costs.problem, b).is_none())
             .collect()
     }
 

@@ -118,6 +118,34 @@ pub enum Rejection {
         /// Key-value heads of one tensor-parallel rank.
         heads: u32,
     },
+    /// Attention over chosen keys has no fused kernels where ranks share a sequence.
+    #[error(
+        "cp={cp}: ranks that share a sequence have no fused kernel for the scores of an indexer, unless it is packed"
+    )]
+    SharedSequence {
+        /// Context-parallel size.
+        cp: u32,
+    },
+    /// Heads of a rank neither fill a block of the kernels of sparse attention nor divide it.
+    #[error(
+        "{heads} heads on a rank neither divide the {block} that kernels of sparse attention compute together nor are a multiple"
+    )]
+    HeadBlock {
+        /// Heads of one tensor-parallel rank.
+        heads: u32,
+        /// Heads of a block.
+        block: u32,
+    },
+    /// The index scores of a micro-batch exceed those of one kernel.
+    #[error("index scores of {micro_batch} sequences take {needed}, and a fused kernel computes {most} at the most")]
+    IndexScores {
+        /// Sequences per micro-batch.
+        micro_batch: u32,
+        /// Bytes of the scores.
+        needed: Bytes,
+        /// Most bytes of one kernel.
+        most: Bytes,
+    },
     /// The experts do not divide by the expert-parallel size.
     #[error("ep={ep} does not divide the {experts} experts")]
     Experts {
@@ -216,6 +244,9 @@ impl Rejection {
             Self::TooManyPasses { .. } => "too-many-passes",
             Self::Sequence { .. } => "sequence",
             Self::UlyssesHeads { .. } => "ulysses-heads",
+            Self::SharedSequence { .. } => "shared-sequence",
+            Self::HeadBlock { .. } => "head-block",
+            Self::IndexScores { .. } => "index-scores",
             Self::Experts { .. } => "experts",
             Self::ExpertGrid { .. } => "expert-grid",
             Self::Dense { .. } => "dense-model",

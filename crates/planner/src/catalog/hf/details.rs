@@ -12,11 +12,13 @@ const SIGMOID: &[&str] = &[
     "bailing_moe",
     "bailing_moe_v2",
     "deepseek_v3",
+    "deepseek_v32",
     "dots1",
     "exaone_moe",
     "glm4_moe",
     "glm4_moe_lite",
     "glm4v_moe_text",
+    "glm_moe_dsa",
     "kimi_k2",
     "llama4_text",
     "minimax_m2",
@@ -32,12 +34,14 @@ const BIASED: &[&str] = &[
     "bailing_moe",
     "bailing_moe_v2",
     "deepseek_v3",
+    "deepseek_v32",
     "dots1",
     "ernie4_5_moe",
     "exaone_moe",
     "glm4_moe",
     "glm4_moe_lite",
     "glm4v_moe_text",
+    "glm_moe_dsa",
     "kimi_k2",
     "minimax_m2",
     "nemotron_h",
@@ -164,11 +168,20 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
         )?,
         activation: activation(fields, model_type)?,
         norms_after: NORMS_AFTER.contains(&model_type),
+        index_interleaved: index_interleaved(fields, model_type, model)?,
         router: router(fields, model_type)?,
         others: others.collect::<Result<_, _>>()?,
     };
     from_parts(fields, model_type, &mut details)?;
     Ok(details)
+}
+
+/// Whether the indexer rotates neighbouring elements, as GLM 5 does, or halves; none without an indexer.
+///
+/// Source: [transformers] `modeling_glm_moe_dsa.py`, `modeling_deepseek_v32.py`.
+fn index_interleaved(fields: &Fields, model_type: &str, model: &Model) -> Result<Option<bool>, HfError> {
+    let given = fields.flag("indexer_rope_interleave")?;
+    Ok(model.indexer().map(|_| given.unwrap_or(model_type == "glm_moe_dsa")))
 }
 
 /// The first of several names that has a number.

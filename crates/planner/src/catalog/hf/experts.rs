@@ -157,6 +157,7 @@ fn latent(fields: &Fields, usual_dense: u32) -> Result<Model, HfError> {
         nope_dim: fields.size(&["qk_nope_head_dim"])?,
         rope_dim: fields.size(&["qk_rope_head_dim"])?,
         v_dim: fields.size(&["v_head_dim"])?,
+        indexer: None,
     };
     let one = |ffn| Layer { mixer: Mixer::Mla(mla.clone()), ffn, norms: 2, extra_parameters: 0 };
     let layers = fine_grained(&frame, fields, usual_dense)?.into_iter().map(one).collect();
