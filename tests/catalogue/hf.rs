@@ -73,7 +73,7 @@ fn every_count_is_exact_to_the_last_parameter() {
             wrong.push(format!("{name}: experts and top-k counted {routed:?}"));
         }
     }
-    assert_eq!(rows.len(), 79);
+    assert_eq!(rows.len(), 81);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -82,9 +82,11 @@ const TWINS: &[(&str, &str)] = &[
     ("bloom-176b", "bloom-176b"),
     ("deepseek-v2", "deepseek-v2"),
     ("deepseek-v3", "deepseek-v3"),
+    ("deepseek-v3.2", "deepseek-v3.2"),
     ("gemma2-27b", "gemma-2-27b"),
     ("gemma3-27b", "gemma-3-27b-text"),
     ("glm-4.5", "glm-4.5"),
+    ("glm-5", "glm-5"),
     ("gpt-oss-120b", "gpt-oss-120b"),
     ("kimi-k2", "kimi-k2"),
     ("llama2-70b", "llama-2-70b"),
@@ -164,10 +166,63 @@ fn built_in_models_have_their_published_sizes() {
         ("llama4-scout", 107_770_000_000.0, 0.001),
         ("falcon-180b", 179_522_565_120.0 - 65024.0 * 14848.0, 0.0), // published files hold the tied head twice
         ("grok-1", 314e9, 0.01),
+        ("deepseek-v3.2", 671e9, 0.002),
+        ("glm-5", 744e9, 0.001),
     ];
     for (name, total, tolerance) in published {
         let ours = built_in(name).parameters().total as f64;
         assert!((ours / total - 1.0).abs() <= tolerance, "{name}: {ours} is not {total}");
+    }
+    // 37 B and 40 B active without the embedding's table; 685 B with a second table and head for the layer that predicts.
+    for (name, active) in [("deepseek-v3.2", 37e9), ("glm-5", 40e9)] {
+        let parameters = built_in(name).parameters();
+        let ours = (parameters.active - parameters.embedding) as f64;
+        assert!((ours / active - 1.0).abs() < 0.025, "{name}: {ours} active, published {active}");
+    }
+    let of_v32 = built_in("deepseek-v3.2").parameters();
+    let with_prediction = (of_v32.total + of_v32.mtp + of_v32.embedding + of_v32.head) as f64;
+    assert!((with_prediction / 685e9 - 1.0).abs() < 0.001, "{with_prediction}");
+}
+
+/// GLM 5.2: 21 of 78 layers choose keys, whichever way the file says so; the total is that of the class in transformers 5.23.0.
+#[test]
+fn layers_that_share_chosen_keys_have_no_indexer() {
+    let with = |more: Value| {
+        let mut config: Value = serde_json::from_str(&text("glm-5")).unwrap();
+        for (key, value) in more.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        config
+    };
+    let chooses = |layer: usize| layer <= 3 || (layer - 3).is_multiple_of(4);
+    let names: Vec<&str> = (1..=78).map(|layer| if chooses(layer) { "full" } else { "shared" }).collect();
+    let letters: String = (1..=78).map(|layer| if chooses(layer) { 'F' } else { 'S' }).collect();
+    for more in [
+        json!({"index_topk_freq": 4, "index_skip_topk_offset": 3}),
+        json!({"indexer_types": names}),
+        json!({"index_topk_pattern": letters}),
+    ] {
+        let model = read(&with(more)).unwrap();
+        assert_eq!(model.parameters().total, 743_377_000_704);
+        let sharing: Vec<bool> = (0..78).map(|layer| model.shares_keys(layer)).collect();
+        assert_eq!(sharing.iter().filter(|shares| !**shares).count(), 21);
+        assert!((1..=78).all(|layer| sharing[layer - 1] != chooses(layer)));
+    }
+    assert_eq!(read(&with(json!({"index_topk_freq": 1}))).unwrap().parameters().total, 743_911_199_232);
+    for (field, wrong) in [
+        ("indexer_types", json!(vec!["full"; 77])),
+        ("index_topk_pattern", json!("FSSF")),
+        ("index_topk_pattern", json!("S".repeat(78))),
+        ("index_topk_freq", json!(0)),
+        ("index_head_dim", json!(32)),
+        ("index_topk", json!(-1)),
+        ("index_n_heads", json!("many")),
+        ("q_lora_rank", json!(null)),
+        ("index_kpool", json!(4)),
+        ("layer_types", json!(vec!["full_attention"; 78])),
+    ] {
+        let error = read(&with(json!({field: wrong}))).unwrap_err().to_string();
+        assert!(error.contains(field), "{field}: {error}");
     }
 }
 

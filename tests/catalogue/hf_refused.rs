@@ -117,10 +117,16 @@ fn sizes_that_a_class_would_fill_in_are_refused() {
     trinity["attention_bias"] = json!(true);
     let error = read(&trinity).unwrap_err();
     assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "attention_bias"), "{error}");
-    for kind in ["deepseek_v32", "glm_moe_dsa"] {
-        let error = read(&json!({"model_type": kind, "index_topk": 2048})).unwrap_err();
-        assert!(error.to_string().contains("`index_topk`"), "{error}");
+    for (name, key) in [("deepseek-v3.2", "index_topk"), ("glm-5", "index_n_heads"), ("glm-5", "index_head_dim")] {
+        let mut config: Value = serde_json::from_str(&text(name)).unwrap();
+        config.as_object_mut().unwrap().remove(key);
+        let error = read(&config).unwrap_err();
+        assert!(matches!(&error, HfError::MissingField { field, .. } if field == key), "{error}");
     }
+    let mut deepseek: Value = serde_json::from_str(&text("deepseek-v3")).unwrap();
+    deepseek["index_topk"] = json!(2048);
+    let error = read(&deepseek).unwrap_err();
+    assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "index_topk"), "{error}");
 }
 
 /// Every field of every file, set to what it must not be: an error or a model, never a panic.

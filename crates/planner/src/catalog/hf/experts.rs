@@ -5,7 +5,7 @@ use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans};
 use super::llama::qwen_spans;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Indexer, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Names of the number of experts that a token visits.
 const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"];
@@ -147,10 +147,72 @@ pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
     latent(fields, 0)
 }
 
-/// Latent attention, with experts after `usual_dense` layers where the file does not say how many are dense.
-fn latent(fields: &Fields, usual_dense: u32) -> Result<Model, HfError> {
+/// `DeepSeek` V3.2 and GLM 5: `DeepSeek`'s layers, whose attention sees the keys that an indexer chooses, after three dense ones.
+pub fn sparse(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let mla = Mla {
+    let layers = frame.layers;
+    for kind in fields.per_layer("layer_types", layers)?.unwrap_or_default() {
+        if !matches!(kind, "deepseek_sparse_attention" | "indexed_attention") {
+            return Err(fields.unsupported("layer_types", format!("`{kind}` is not attention over chosen keys")));
+        }
+    }
+    let indexer = Indexer {
+        heads: fields.size(&["index_n_heads"])?,
+        head_dim: fields.size(&["index_head_dim"])?,
+        top_k: fields.size(&["index_topk"])?,
+        shared: false,
+    };
+    let mla = latent_attention(fields)?;
+    if mla.q_rank == 0 {
+        return Err(fields.unsupported("q_lora_rank", "index queries are projected from compressed ones"));
+    }
+    if indexer.head_dim < mla.rope_dim {
+        return Err(fields.unsupported("index_head_dim", format!("the rotary part of a head is {}", mla.rope_dim)));
+    }
+    let one = |(shared, ffn)| {
+        let indexer = Some(Indexer { shared, ..indexer.clone() });
+        Layer { mixer: Mixer::Mla(Mla { indexer, ..mla.clone() }), ffn, norms: 2, extra_parameters: 0 }
+    };
+    let shared = shared_choices(fields, layers)?;
+    let layers = shared.into_iter().zip(fine_grained(&frame, fields, 3)?).map(one).collect();
+    let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// Whether each layer takes the keys that a layer before it chose: by name, by letter, or all but each `index_topk_freq`-th after
+/// `index_skip_topk_offset` layers.
+///
+/// Source: [transformers] `configuration_glm_moe_dsa.py`.
+fn shared_choices(fields: &Fields, layers: u32) -> Result<Vec<bool>, HfError> {
+    let every = fields.given_size(&["index_topk_freq"])?.unwrap_or(1);
+    let offset = fields.given_count(&["index_skip_topk_offset"])?.unwrap_or(2);
+    let letters = fields.text("index_topk_pattern")?;
+    let (name, shared) = if let Some(types) = fields.per_layer("indexer_types", layers)? {
+        let one = |kind| match kind {
+            "full" => Ok(false),
+            "shared" => Ok(true),
+            other => Err(fields.unsupported("indexer_types", format!("`{other}` is neither `full` nor `shared`"))),
+        };
+        ("indexer_types", types.into_iter().map(one).collect::<Result<Vec<_>, _>>()?)
+    } else if let Some(letters) = letters {
+        if letters.len() != layers as usize || letters.chars().any(|letter| !matches!(letter, 'F' | 'S')) {
+            let why = format!("one letter, F or S, for each of {layers} layers");
+            return Err(fields.unsupported("index_topk_pattern", why));
+        }
+        ("index_topk_pattern", letters.chars().map(|letter| letter == 'S').collect())
+    } else {
+        let one = |layer: u32| !(layer + 1).saturating_sub(offset).is_multiple_of(every);
+        ("index_topk_freq", (0..layers).map(one).collect())
+    };
+    if shared.first() == Some(&true) {
+        return Err(fields.unsupported(name, "no layer before the first one chooses its keys"));
+    }
+    Ok(shared)
+}
+
+/// Sizes of latent attention.
+fn latent_attention(fields: &Fields) -> Result<Mla, HfError> {
+    Ok(Mla {
         heads: fields.size(HEADS)?,
         q_rank: fields.count(&["q_lora_rank"])?,
         kv_rank: fields.size(&["kv_lora_rank"])?,
@@ -158,7 +220,13 @@ fn latent(fields: &Fields, usual_dense: u32) -> Result<Model, HfError> {
         rope_dim: fields.size(&["qk_rope_head_dim"])?,
         v_dim: fields.size(&["v_head_dim"])?,
         indexer: None,
-    };
+    })
+}
+
+/// Latent attention, with experts after `usual_dense` layers where the file does not say how many are dense.
+fn latent(fields: &Fields, usual_dense: u32) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let mla = latent_attention(fields)?;
     let one = |ffn| Layer { mixer: Mixer::Mla(mla.clone()), ffn, norms: 2, extra_parameters: 0 };
     let layers = fine_grained(&frame, fields, usual_dense)?.into_iter().map(one).collect();
     let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;

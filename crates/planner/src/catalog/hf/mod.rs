@@ -52,6 +52,7 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("dbrx", mixtures::dbrx),
     ("deepseek_v2", experts::deepseek),
     ("deepseek_v3", experts::deepseek),
+    ("deepseek_v32", experts::sparse),
     ("dots1", mixtures::dots1),
     ("ernie4_5", dense::ernie4_5),
     ("ernie4_5_moe", mixtures::ernie4_5_moe),
@@ -69,6 +70,7 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("glm4_moe_lite", experts::glm4_moe_lite),
     ("glm4v_moe_text", experts::glm4_moe),
     ("glm4v_text", dense::glm4v),
+    ("glm_moe_dsa", experts::sparse),
     ("gpt2", classic::gpt2),
     ("gpt_bigcode", classic::gpt_bigcode),
     ("gpt_neo", classic::gpt_neo),
@@ -129,12 +131,10 @@ const FAMILIES: &[(&str, Reader)] = &[
 /// Families that are known and not modelled, each with the part that is not.
 const UNPRICED: &[(&str, &str)] = &[
     ("bert", "an encoder, not a causal model"),
-    ("deepseek_v32", "sparse attention over the keys that an indexer chooses (`index_topk`)"),
     ("deepseek_v4", "its compressed attention"),
     ("falcon_h1", "attention and Mamba beside each other in one layer"),
     ("falcon_mamba", "Mamba-1 blocks"),
     ("gemma3n_text", "embeddings for each layer, and layers that share keys"),
-    ("glm_moe_dsa", "sparse attention over the keys that an indexer chooses (`index_topk`)"),
     ("jamba", "Mamba-1 blocks"),
     ("kimi_linear", "Kimi's delta attention, whose decay is by channel"),
     ("lfm2", "gated short convolutions"),
