@@ -191,7 +191,7 @@ impl Question {
     pub fn resolved(&self, problem: &Problem, framework: Option<&'static Framework>) -> Self {
         let workload = problem.workload();
         let stack = self.options.stack.clone();
-        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), framework).to_owned());
+        let stack = stack.unwrap_or_else(|| default_stack(problem.model(), problem.cluster(), framework).to_owned());
         let options = QuestionOptions {
             gpus: Some(problem.cluster().gpus),
             global_batch: Some(workload.global_batch),

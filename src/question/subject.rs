@@ -144,7 +144,7 @@ impl QuestionOptions {
         sets: &Overrides,
         notes: &mut Notes,
     ) -> Result<Problem, QuestionError> {
-        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, framework));
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&model, &cluster, framework));
         let assumed = &mut notes.assumed;
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));

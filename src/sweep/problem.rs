@@ -19,7 +19,10 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
     let stack = match (choice.get("stack"), &task.stack) {
         (Some(name), _) => catalog::stack(name, &sweep.sets)?,
         (None, Some(stack)) => stack.clone(),
-        (None, None) => catalog::stack(catalog::defaults::stack(&cluster.gpu.vendor), &sweep.sets)?,
+        (None, None) => {
+            let usual = catalog::defaults::stack(&cluster.gpu.vendor);
+            catalog::stack(catalog::defaults::stack_for(&task.model, usual), &sweep.sets)?
+        }
     };
     let format = match choice.get("precision") {
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,

@@ -30,3 +30,4 @@ mod lint_values;
 mod releases;
 mod run_python;
 mod sbatch;
+mod sparse;

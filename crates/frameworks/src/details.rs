@@ -51,7 +51,7 @@ pub(crate) const MEGATRON: Sayable = Sayable {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true,
-    indexer: false,
+    indexer: true,
 };
 
 /// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose ramp is rounded.

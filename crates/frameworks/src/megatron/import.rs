@@ -11,6 +11,7 @@ mod work;
 
 pub use plan::BF16_SHARDS;
 
+use super::sparse;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::{Imported, Unknown, divides};
@@ -63,7 +64,8 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     let deepspeed = list.is_deepspeed();
     let usual = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
-    let name = launched.stack.unwrap_or(usual);
+    let usual = launched.stack.unwrap_or(usual);
+    let name = if sparse::is_set(&list) { catalog::defaults::SPARSE } else { usual };
     let mut imported = Imported::new(KIND, if deepspeed { Family::MegatronDeepspeed } else { Family::Megatron }, name);
     let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
     let world = launched.world;

@@ -4,6 +4,7 @@
 use super::hybrid::{self, Hybrid};
 use super::offload;
 use super::release;
+use super::sparse;
 use crate::details::{self, Sayable, unsayable};
 use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
@@ -29,7 +30,16 @@ pub const LIMITS: Limits = Limits {
     names_stages: release::lists_stages, // `--pipeline-model-parallel-layout`
     own_split: None,
     problem: |problem| of_container(problem, &details::MEGATRON).into_iter().chain(no_adapters(problem)).collect(),
-    shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute, release::shape],
+    shape: &[
+        context_kind,
+        fused_exchange,
+        hierarchy,
+        recompute,
+        sparse::recompute,
+        hybrid::groups,
+        hybrid::recompute,
+        release::shape,
+    ],
     plan: &[schedule, prediction_stage, offload::activations, release::plan],
     optimizer_on_host: &[offload::optimizer, release::on_host],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
@@ -92,6 +102,7 @@ pub(crate) fn of_container(problem: &Problem, sayable: &Sayable) -> Vec<Obstacle
         refuse(moe.dense_intermediate > 0, "a dense MLP beside the experts", "it has shared experts only");
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
+    found.extend(sparse::obstacles(problem, &sizes, hybrid));
     found.extend(unsayable(model, &sizes, sayable));
     found.extend(bf16_units(problem));
     let recipe = scaling::words(problem.workload().format, problem.stack().amax_reduction);

@@ -7,6 +7,7 @@ pub(crate) mod import;
 pub(crate) mod limits;
 mod offload;
 pub(crate) mod release;
+mod sparse;
 
 use crate::framework::{Framework, SettingsReader};
 

@@ -60,6 +60,8 @@ fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Python>> {
         "norm-epsilon" => set(Snippet::fixed("model.layernorm_epsilon")),
         "rotary-scaling-factor" | "mscale" | "mscale-all-dim" if !latent => set(snippet!("model.yarn_{}", name())),
         "no-yarn-correction-range-round-to-int" => fixed(&["model.yarn_correction_range_round_to_int = False"]),
+        "no-rope-fusion" => fixed(&["model.apply_rope_fusion = False"]),
+        "no-dsa-indexer-rotate-activation" => fixed(&["model.dsa_indexer_rotate_activation = False"]),
         "use-rope-scaling" => fixed(&["model.rope_scaling = True"]),
         "rotary-seq-len-interpolation-factor" => set(Snippet::fixed("model.seq_len_interpolation_factor")),
         "disable-bias-linear" => fixed(&["model.add_bias_linear = False"]),
@@ -157,6 +159,18 @@ const ACTIVATIONS: [(&str, &str); 2] = [
     ("squared-relu", "from megatron.core.activations import squared_relu"),
 ];
 
+/// Function that gives the layers of a model with an indexer, and its import.
+const SPARSE_LAYERS: (&str, &str) = (
+    "get_transformer_block_with_experimental_attention_variant_spec",
+    "from megatron.core.models.gpt.experimental_attention_variant_module_specs import (\n    \
+     get_transformer_block_with_experimental_attention_variant_spec,\n)",
+);
+
+/// Layers of a model with an indexer, which the provider's own leave out; none without one.
+fn sparse_layers(sizes: &Sizes) -> Option<Snippet<Python>> {
+    sizes.indexer().map(|_| snippet!("transformer_layer_spec = {}", Snippet::fixed(SPARSE_LAYERS.0)))
+}
+
 /// The Python file.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
     let sizes = &Sizes::of(request.costs.problem.model())?;
@@ -171,7 +185,8 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
     let of_adapters = adapts.then_some("from megatron.bridge.peft.lora import LoRA");
     let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| has(flag)).map(|(_, import)| *import);
-    of_adapters.into_iter().chain(of_activations).for_each(|import| text.fixed(import));
+    let of_layers = sizes.indexer().map(|_| SPARSE_LAYERS.1);
+    of_adapters.into_iter().chain(of_activations).chain(of_layers).for_each(|import| text.fixed(import));
     if let Some(connections) = connections(request) {
         let connections = connections.to_string();
         text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
@@ -197,7 +212,7 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
             text.line(snippet!("    cfg.{}", line));
         }
     }
-    for line in latent_yarn(model) {
+    for line in latent_yarn(model).into_iter().chain(sparse_layers(sizes)) {
         text.line(snippet!("    cfg.model.{}", line));
     }
     let chunks = plan.schedule.virtual_stages();

@@ -5,6 +5,7 @@ use crate::emit::flags::{FlagGroup, folded};
 use crate::emit::request::Request;
 use crate::megatron::flags::names;
 use crate::megatron::hybrid::Hybrid;
+use crate::megatron::sparse;
 use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{
@@ -55,6 +56,9 @@ pub(super) fn architecture(
             u64::from(model.layers()) * u64::from(model.hidden),
             model.name
         ));
+    }
+    if sizes.indexer().is_some() {
+        notes.push(sparse::NOTE.into());
     }
     if let Some(Activation::ClampedQuickGelu { limit }) = model.details.activation {
         group.on("quick-geglu");
@@ -151,6 +155,7 @@ fn attention(model: &Model, sizes: &Sizes, group: &mut FlagGroup) {
             group.set("rotary-scaling-factor", real(factor));
             group.set("mscale", real(mscale));
             group.set("mscale-all-dim", real(all));
+            sparse::write(sizes, &model.details, group);
         }
     }
     let windows: Vec<u32> = sizes.spans.iter().map(|span| u32::from(*span != Span::Full)).collect();

@@ -332,7 +332,7 @@ impl Arguments {
     }
 
     /// Marks a flag as one that has an effect, whatever its value.
-    pub(super) fn mark_used(&mut self, flag: &str) {
+    pub(in crate::megatron) fn mark_used(&mut self, flag: &str) {
         let _ = self.last(flag);
     }
 

@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::hybrid;
 use crate::import::finding::Finding;
 use crate::import::known;
+use crate::megatron::sparse;
 use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 use meshwright_engine::range::LAYERS;
@@ -96,6 +97,7 @@ fn layers_of_two_parts(list: &mut Arguments, layers: u32, parts: &hybrid::Parts)
     let sparse = if parts.moe.is_some() { sparse_layers(list, layers)? } else { vec![false; layers as usize] };
     let windowed = pattern(list, "--window-attn-skip-freq", layers, |layer, every| (layer + 1) % every != 0)?;
     let unrotated = pattern(list, "--no-rope-freq", layers, |layer, every| (layer + 1) % every == 0)?;
+    let shares_keys = sparse::sharing(list, layers);
     let layer = |at: usize| {
         let mut mixer = parts.mixer.clone();
         if let Mixer::Attention(attention) = &mut mixer {
@@ -103,6 +105,9 @@ fn layers_of_two_parts(list: &mut Arguments, layers: u32, parts: &hybrid::Parts)
                 attention.span = Span::Full;
             }
             attention.rope &= !unrotated.as_ref().is_some_and(|unrotated| unrotated[at]);
+        }
+        if let Mixer::Mla(Mla { indexer: Some(indexer), .. }) = &mut mixer {
+            indexer.shared = shares_keys[at];
         }
         let ffn = parts.moe.filter(|_| sparse[at]).map_or_else(|| parts.dense.clone(), |moe| Ffn::Moe(moe.clone()));
         Layer { mixer, ffn, norms: 2, extra_parameters: 0 }
@@ -147,7 +152,7 @@ fn latent_attention(list: &mut Arguments, heads: u32) -> Mla {
         nope_dim: list.size("--qk-head-dim").unwrap_or(128),
         rope_dim: list.size("--qk-pos-emb-head-dim").unwrap_or(64),
         v_dim: list.size("--v-head-dim").unwrap_or(128),
-        indexer: None,
+        indexer: sparse::read(list),
     }
 }
 
