@@ -251,7 +251,7 @@ impl<'a> Stager<'a> {
     ) -> Seconds {
         let compute = super::layer::Pair { forward, backward };
         let work = Work { compute, ..Work::default() };
-        let (replicas, (update, host)) = self.costs.exchange_and_update(&self.plan, &[work], &[resident], |_| offload);
-        pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update + host
+        let (replicas, update) = self.costs.exchange_and_update(&self.plan, &[work], &[resident], |_| offload);
+        pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update.device + update.host
     }
 }

@@ -8,6 +8,7 @@ use super::data::{self, RankParameters};
 use super::groups;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
+use super::optimizer::Update;
 use super::overlap::overlap;
 use super::runs::PerKind;
 use super::step::StepTime;
@@ -128,45 +129,40 @@ pub(super) struct Sharded {
     pub table: Sharding,
     /// All-reduce between shard groups.
     pub outer: Seconds,
-    /// The update on the device.
-    pub update: Seconds,
-    /// The update on the host.
-    pub host: Seconds,
+    /// The update.
+    pub update: Update,
 }
 
 impl Sharded {
     /// Whether no part takes longer than that of `other`.
     pub fn within(&self, other: &Self) -> bool {
-        let Self { kinds, table, outer, update, host } = self;
+        let Self { kinds, table, outer, update } = self;
         kinds.iter().zip(&other.kinds).all(|(a, b)| a.within(b))
             && table.within(&other.table)
             && *outer <= other.outer
-            && *update <= other.update
-            && *host <= other.host
+            && update.within(other.update)
     }
 
     /// Smaller of both, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
-        let Self { kinds, table, outer, update, host } = self;
+        let Self { kinds, table, outer, update } = self;
         Self {
             kinds: kinds.iter().zip(&other.kinds).map(|(a, b)| a.lesser(b)).collect(),
             table: table.lesser(&other.table),
             outer: outer.min(other.outer),
-            update: update.min(other.update),
-            host: host.min(other.host),
+            update: update.lesser(other.update),
         }
     }
 }
 
 impl Costs<'_> {
     /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
-    pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters, update: (Seconds, Seconds)) -> Sharded {
+    pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters, update: Update) -> Sharded {
         Sharded {
             kinds: (0..self.problem.model().kinds.len()).map(|kind| self.sharding(kind, plan)).collect(),
             table: self.table_sharding(plan),
             outer: self.between_shard_groups(plan, heaviest),
-            update: update.0,
-            host: update.1,
+            update,
         }
     }
 
@@ -257,7 +253,7 @@ impl Costs<'_> {
         if let Some(maxima) = self.maxima(plan) {
             step.amax_comm += maxima.sum() * (m * v);
         }
-        step.with_edges(slow_down, outer, (sharded.update, sharded.host))
+        step.with_edges(slow_down, outer, sharded.update)
     }
 
     /// Time that gathering and scattering the weights of one layer adds to its passes. Across nodes, copies to the host take
@@ -286,7 +282,7 @@ impl Costs<'_> {
             ep: cost.ep,
             ep_beside: Seconds::ZERO,
             ep_exposed: Seconds::ZERO,
-            host: super::layer::Pair::default(),
+            host: Pair::default(),
             ..self.layer_work(kind, cost, plan)
         };
         work.host = self.host_wait(kind, cost, &work, plan);

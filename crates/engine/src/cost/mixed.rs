@@ -4,6 +4,7 @@
 use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
 use super::footprint::{self, Footprint};
+use super::optimizer::Update;
 use super::price::Ranks;
 use super::step::{Evaluation, StepTime};
 use super::work::Work;
@@ -118,9 +119,9 @@ impl<'s, 'a> Mixed<'s, 'a> {
         }
     }
 
-    /// Longest exposed exchange between replicas, and longest update (on the device, on the host), over the kinds of device.
-    fn longest_exchange_and_update(&self, staged: &StagedPlan, ranks: &OwnRanks) -> (Seconds, (Seconds, Seconds)) {
-        let (mut exchange, mut update) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
+    /// Longest exposed exchange between replicas, and longest update, over the kinds of device.
+    fn longest_exchange_and_update(&self, staged: &StagedPlan, ranks: &OwnRanks) -> (Seconds, Update) {
+        let (mut exchange, mut update) = (Seconds::ZERO, Update::default());
         for (kind, stager) in self.stagers.iter().enumerate() {
             let of_kind: Vec<usize> = (0..ranks.works.len()).filter(|&rank| self.of_rank[rank] == kind).collect();
             let works: Vec<Work> = of_kind.iter().map(|&rank| ranks.works[rank]).collect();
@@ -128,7 +129,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
             let offload = |at: usize| staged.offload[of_kind[at]];
             let (exposed, own) = stager.costs().exchange_and_update(stager.plan(), &works, &parameters, offload);
             exchange = exchange.max(exposed);
-            if own.0 + own.1 > update.0 + update.1 {
+            if own.total() > update.total() {
                 update = own;
             }
         }

@@ -34,14 +34,40 @@ mod newton_schulz {
     pub const SLOWER: f64 = 2.0;
 }
 
+/// Time of the update that ends a step, in its two parts: the optimizer states on the device, then those on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Update {
+    /// Update on the device.
+    pub device: Seconds,
+    /// Update on the host, copies included.
+    pub host: Seconds,
+}
+
+impl Update {
+    /// Time of both parts, one after the other.
+    pub fn total(self) -> Seconds {
+        self.device + self.host
+    }
+
+    /// Whether neither part takes longer than that of `other`.
+    pub fn within(self, other: Self) -> bool {
+        self.device <= other.device && self.host <= other.host
+    }
+
+    /// Smaller of both, part by part.
+    pub fn lesser(self, other: Self) -> Self {
+        Self { device: self.device.min(other.device), host: self.host.min(other.host) }
+    }
+}
+
 impl Costs<'_> {
-    /// Time of the update on the device and on the host, on the rank where both together take the longest.
+    /// Update of the rank where it takes the longest.
     pub(super) fn longest_update<'p>(
         &self,
         plan: &Plan,
         ranks: impl Iterator<Item = (&'p RankParameters, Offload)>,
-    ) -> (Seconds, Seconds) {
-        let (mut longest, mut known) = ((Seconds::ZERO, Seconds::ZERO), None);
+    ) -> Update {
+        let (mut longest, mut known) = (Update::default(), None);
         let scalars = scalar_reductions(plan);
         for (held, offload) in ranks {
             if known == Some((*held, offload)) {
@@ -49,14 +75,14 @@ impl Costs<'_> {
             }
             known = Some((*held, offload));
             let plan = plan.offloading(offload);
-            let update = if plan.zero == ZeroStage::Three {
+            let device = if plan.zero == ZeroStage::Three {
                 self.fsdp_update(&plan, held)
             } else {
                 self.optimizer_step(&plan, held, scalars)
             };
-            let host = self.host_update(&plan, held);
-            if update + host > longest.0 + longest.1 {
-                longest = (update, host);
+            let update = Update { device, host: self.host_update(&plan, held) };
+            if update.total() > longest.total() {
+                longest = update;
             }
         }
         longest

@@ -3,6 +3,7 @@
 use super::costs::Costs;
 use super::data::{Exchange, RankParameters, Windows, mean_of_ranks};
 use super::groups;
+use super::optimizer::Update;
 use super::overlap::overlap;
 use super::step::StepTime;
 use super::work::Work;
@@ -36,31 +37,28 @@ pub(super) struct Edges {
     pub exchange: Exchange,
     /// Gradients of tied ends.
     pub tied: Seconds,
-    /// The update on the device.
-    pub update: Seconds,
-    /// The update on the host.
-    pub host: Seconds,
+    /// The update.
+    pub update: Update,
 }
 
 impl Edges {
     /// Whether no part takes longer than that of `other`.
     pub fn within(&self, other: &Self) -> bool {
-        let Self { exchange, tied, update, host } = self;
+        let Self { exchange, tied, update } = self;
         exchange.reduce <= other.exchange.reduce
             && exchange.gather <= other.exchange.gather
             && *tied <= other.tied
-            && *update <= other.update
-            && *host <= other.host
+            && update.within(other.update)
     }
 
     /// Smaller of both, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
-        let Self { exchange, tied, update, host } = self;
+        let Self { exchange, tied, update } = self;
         let exchange = Exchange {
             reduce: exchange.reduce.min(other.exchange.reduce),
             gather: exchange.gather.min(other.exchange.gather),
         };
-        Self { exchange, tied: tied.min(other.tied), update: update.min(other.update), host: host.min(other.host) }
+        Self { exchange, tied: tied.min(other.tied), update: update.lesser(other.update) }
     }
 }
 
@@ -117,15 +115,15 @@ impl Costs<'_> {
         Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches, slow_down }
     }
 
-    /// Time at the two ends of a step, before the windows of its flow hide any; `update` = on the device and on the host.
-    pub(super) fn edges(&self, plan: &Plan, heaviest: &RankParameters, update: (Seconds, Seconds)) -> Edges {
-        Edges { exchange: self.exchange(plan, heaviest), tied: self.tied_ends(plan), update: update.0, host: update.1 }
+    /// Time at the two ends of a step, before the windows of its flow hide any.
+    pub(super) fn edges(&self, plan: &Plan, heaviest: &RankParameters, update: Update) -> Edges {
+        Edges { exchange: self.exchange(plan, heaviest), tied: self.tied_ends(plan), update }
     }
 
     /// Lower bound on the exposed edges of a step, with infinite windows. A longer window never exposes more, for contention
     /// (σ < 1) costs less than it hides.
     pub(super) fn least_edges(&self, plan: &Plan, zero: ZeroStage, edges: &Edges) -> Seconds {
-        self.least_exchange(plan, zero, edges.exchange) + edges.tied + edges.update + edges.host
+        self.least_exchange(plan, zero, edges.exchange) + edges.tied + edges.update.device + edges.update.host
     }
 
     /// Lower bound on the exposed part of an exchange, with infinite windows: a share of it.
@@ -151,9 +149,9 @@ impl Costs<'_> {
         edges: &Edges,
     ) -> StepTime {
         let Flow { busy, windows, micro_batches, slow_down } = flow;
-        let Edges { exchange, tied, update, host } = *edges;
+        let Edges { exchange, tied, update } = *edges;
         let replicas = self.exposed_exchange(plan, zero, exchange, windows, *micro_batches) + tied;
-        StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, (update, host))
+        StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, update)
     }
 
     /// Step of a schedule whose ranks compute and wait: the busiest rank sets the pace, and the bubble is its wait.

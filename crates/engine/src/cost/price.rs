@@ -7,6 +7,7 @@ use super::counts::{Classes, Counted, StageCounts, each_rank};
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
 use super::fsdp::{Around, GatheredLayers};
+use super::optimizer::Update;
 use super::pipeline::Flow;
 use super::shape::ShapeCost;
 use super::step::{Evaluation, StepTime};
@@ -149,14 +150,14 @@ impl Costs<'_> {
     }
 
     /// Parts of a step outside the pipeline under ZeRO 0 to 2: the exposed exchange between replicas of these ranks, and the
-    /// longest update (on the device, on the host).
+    /// longest update.
     pub(super) fn exchange_and_update(
         &self,
         plan: &Plan,
         works: &[Work],
         parameters: &[RankParameters],
         offload: impl Fn(usize) -> Offload,
-    ) -> (Seconds, (Seconds, Seconds)) {
+    ) -> (Seconds, Update) {
         let m = self.micro_batches(plan);
         let updated = parameters.iter().enumerate().map(|(rank, parameters)| (parameters, offload(rank)));
         let update = self.longest_update(plan, updated);

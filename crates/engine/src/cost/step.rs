@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::footprint::Footprint;
+use super::optimizer::Update;
 use super::term::Term;
 use super::work::Work;
 use crate::plan::Plan;
@@ -79,11 +80,12 @@ impl StepTime {
         self.terms().into_iter().map(|(_, time)| time).sum()
     }
 
-    /// Step of a flow with its sends: stragglers lengthen all of it, then the exchange between replicas and the update on
-    /// the device and on the host are added. Steps are assembled here only.
-    pub(super) fn with_edges(self, slow_down: f64, replicas: Seconds, (update, host): (Seconds, Seconds)) -> Self {
+    /// Step of a flow with its sends: stragglers lengthen all of it, then the exchange between replicas and the update are
+    /// added. Steps are assembled here only.
+    pub(super) fn with_edges(self, slow_down: f64, replicas: Seconds, update: Update) -> Self {
         let stragglers = self.total() * slow_down;
-        Self { stragglers, dp_comm: self.dp_comm + replicas, optimizer: update, offload: host, ..self }
+        let Update { device: optimizer, host: offload } = update;
+        Self { stragglers, dp_comm: self.dp_comm + replicas, optimizer, offload, ..self }
     }
 
     /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.

@@ -10,6 +10,7 @@ use crate::cost::data::{Exchange, RankParameters, heaviest};
 use crate::cost::footprint::States;
 use crate::cost::fsdp::Sharded;
 use crate::cost::moments::Temporary;
+use crate::cost::optimizer::Update;
 use crate::cost::pipeline::Edges;
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
 use crate::units::{Bytes, Seconds};
@@ -24,11 +25,11 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// The engine with another update, on the device and on the host.
-    fn with_update(&self, (update, host): (Seconds, Seconds)) -> Self {
+    /// The engine with another update.
+    fn with_update(&self, update: Update) -> Self {
         match self {
-            Self::Replicated(edges) => Self::Replicated(Edges { update, host, ..*edges }),
-            Self::Sharded(sharded) => Self::Sharded(Box::new(Sharded { update, host, ..Sharded::clone(sharded) })),
+            Self::Replicated(edges) => Self::Replicated(Edges { update, ..*edges }),
+            Self::Sharded(sharded) => Self::Sharded(Box::new(Sharded { update, ..Sharded::clone(sharded) })),
         }
     }
 }
@@ -158,8 +159,8 @@ impl Parameters {
         states.map(|states| LeastStates::new(is_by_moment, states, unsharded)).collect()
     }
 
-    /// Time of the update under a plan's sharding, on the device and on the host.
-    fn update(&self, costs: &Costs, plan: &Plan) -> (Seconds, Seconds) {
+    /// Longest update of any rank under a plan's sharding.
+    fn update(&self, costs: &Costs, plan: &Plan) -> Update {
         costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
     }
 
@@ -168,10 +169,7 @@ impl Parameters {
     pub fn least_update(&self, costs: &Costs, plan: &Plan, shares: &[f64]) -> Seconds {
         let (least, most) = shares.iter().fold((1.0_f64, 0.0_f64), |(a, b), &share| (a.min(share), b.max(share)));
         let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
-        let update = |share: f64| {
-            let (device, host) = self.update(costs, &at(share));
-            (device + host) * ROUNDING
-        };
+        let update = |share: f64| self.update(costs, &at(share)).total() * ROUNDING;
         [least, most].map(update).into_iter().fold(Seconds::new(f64::INFINITY), Seconds::min)
     }
 
@@ -224,8 +222,14 @@ pub struct SharedParts {
     held: Vec<((ZeroStage, Option<u32>), HeldParts)>,
 }
 
-/// Time of the update on the device and on the host, and model states of each class of ranks.
-type HeldParts = ((Seconds, Seconds), SmallVec<[StateBytes; 3]>);
+/// Update and model states under one sharding.
+#[derive(Clone, Debug)]
+struct HeldParts {
+    /// Longest update of any rank.
+    update: Update,
+    /// Model states of each class of ranks.
+    states: SmallVec<[StateBytes; 3]>,
+}
 
 impl SharedParts {
     fn exchange(&mut self, costs: &Costs, plan: &Plan, heaviest: &RankParameters) -> Exchange {
@@ -243,7 +247,7 @@ impl SharedParts {
         if let Some((_, held)) = self.held.iter().find(|(known, _)| *known == key) {
             return held.clone();
         }
-        let held = (parameters.update(costs, plan), parameters.states(costs, plan));
+        let held = HeldParts { update: parameters.update(costs, plan), states: parameters.states(costs, plan) };
         self.held.push((key, held.clone()));
         held
     }
@@ -258,15 +262,14 @@ impl Sharding {
     /// Likewise, one of several shardings of a layout with as much of the optimizer on the host.
     pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut SharedParts) -> Self {
         let heaviest = &parameters.heaviest;
-        let (update, states) = known.held(costs, plan, parameters);
+        let HeldParts { update, states } = known.held(costs, plan, parameters);
         let (engine, unsharded) = if plan.zero == ZeroStage::Three {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
             let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Temporary::default() };
             let exchange = costs.exchange_beside(known.exchange(costs, plan, heaviest), plan, heaviest);
-            let (update, host) = update;
-            (Engine::Replicated(Edges { exchange, tied: costs.tied_ends(plan), update, host }), whole)
+            (Engine::Replicated(Edges { exchange, tied: costs.tied_ends(plan), update }), whole)
         };
         Self {
             zero: plan.zero,
@@ -308,8 +311,8 @@ impl Sharding {
         }
         let most = Offload { optimizer: shares.iter().copied().fold(0.0, f64::max), ..plan.offload };
         let states = parameters.states(costs, &Plan { offload: most, ..plan.clone() });
-        let update = parameters.least_update(costs, plan, shares);
-        Self { engine: self.engine.with_update((update, Seconds::ZERO)), states, ..self }
+        let update = Update { device: parameters.least_update(costs, plan, shares), host: Seconds::ZERO };
+        Self { engine: self.engine.with_update(update), states, ..self }
     }
 
     /// Lower bound, in time and memory, of both shardings, of one ZeRO stage and rank order: each part is the lesser of theirs.
@@ -363,7 +366,7 @@ impl Sharding {
     pub fn least_time(&self, costs: &Costs, plan: &Plan) -> Seconds {
         match &self.engine {
             Engine::Replicated(edges) => costs.least_edges(plan, self.zero, edges) * ROUNDING,
-            Engine::Sharded(sharded) => sharded.update + sharded.host,
+            Engine::Sharded(sharded) => sharded.update.total(),
         }
     }
 
