@@ -39,9 +39,8 @@ fn experts_cast_what_no_producer_does() {
     let pass = |casts: f64, experts: &str| {
         let problem = spec.set(format!("stack.casts={casts}")).set(format!("stack.expert_casts={experts}")).problem();
         let device = Costs::new(&problem).device;
-        let shape = (1024.0, 2048.0, 1536.0, 16.0, Format::Fp8);
-        let dense = device.linear(shape.0, shape.1, shape.2, shape.3, shape.4);
-        (dense, device.expert_linear(shape.0, shape.1, shape.2, shape.3, shape.4))
+        let shape = LinearShape { tokens: 1024.0, input: 2048.0, output: 1536.0, batch: 16.0 };
+        (device.linear(shape, Format::Fp8), device.expert_linear(shape, Format::Fp8))
     };
     let ((half, experts), (all, _)) = (pass(0.5, "1"), pass(1.0, "1"));
     assert_eq!(experts, all);

@@ -2,8 +2,8 @@
 
 use crate::random::{SplitMix, for_wide_plans, specs};
 use meshwright::cost::incremental::{
-    AroundFlow, Block, Feeding, FirstRank, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages,
-    fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
+    AroundFlow, Block, FeedForward, FirstRank, LayerParts, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory,
+    Sharding, Stages, fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -132,8 +132,9 @@ fn bounds_of_ends_are_bounds() {
 #[test]
 fn bounds_never_exceed_the_played_time() {
     let checked = for_wide_plans(plans_wanted(), 200, |costs, plan| {
-        let (mixing, feeding) = (Mixing::new(costs, plan), Feeding::new(costs, plan));
-        let block = Block::new(costs, plan, &mixing, &feeding);
+        let (mixing, feed_forward) = (Mixing::new(costs, plan), FeedForward::new(costs, plan));
+        let parts = LayerParts { mixing: &mixing, feed_forward: &feed_forward };
+        let block = Block::new(costs, plan, parts);
         let layers = block.layers(costs, plan);
         let stages = stages_of(costs, plan, &layers);
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
@@ -142,15 +143,15 @@ fn bounds_never_exceed_the_played_time() {
         let played = costs.evaluate_simulated(plan);
         let time = played.step.total();
         let (gpus, may_gather) = (costs.problem.cluster().gpus, plan.layout.pp > 1 && plan.zero == ZeroStage::Three);
-        let least = layer_bound(costs, plan, (&mixing, &feeding), (gpus, gpus), may_gather);
+        let least = layer_bound(costs, plan, parts, &(gpus..=gpus), may_gather);
         let at_most = |bound: f64, what: &str| {
             assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
         };
         at_most(least.get(), "layer bound");
-        let on_one = layer_bound(costs, plan, (&mixing, &feeding), (1, 1), may_gather);
+        let on_one = layer_bound(costs, plan, parts, &(1..=1), may_gather);
         at_most((on_one / f64::from(plan.layout.world_size())).get(), "layer bound of one GPU, shared by all");
         let copies = plan.schedule.weight_copies();
-        at_most(fullest_rank_bound(costs, plan, (&mixing, &feeding), copies).get(), "bound of the fullest rank");
+        at_most(fullest_rank_bound(costs, plan, parts, copies).get(), "bound of the fullest rank");
         at_most(bound.get(), "bound");
         if plan.zero == ZeroStage::Three {
             at_most(loaded.pipeline.least_gathered_time(costs).get(), "flow bound of gathered weights");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::random::{Spec, SplitMix, plans, seeded, spec, wide_plan};
-use meshwright::advice::{Prudence, advise, recommend_from};
+use meshwright::advice::{EarlierAnswers, Prudence, advise, recommend_from};
 use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::frameworks::FRAMEWORKS;
@@ -136,7 +136,7 @@ proptest! {
         let seeds: Vec<_> = advise(&question(other).problem(), &options(None), bold, &go_on).ranking.evaluations;
         let seeds: Vec<_> = seeds.iter().filter_map(|plan| parse_plan(&plan.plan.to_string(), &problem).ok()).collect();
         let whole = advise(&problem, &options(None), prudence, &go_on);
-        let quick = recommend_from((&seeds, &READY), &problem, &options(None), prudence, &go_on);
+        let quick = recommend_from(EarlierAnswers { plans: &seeds, replays: &READY }, &problem, &options(None), prudence, &go_on);
         let plans = |advice: &meshwright::advice::Advice| {
             advice.ranking.evaluations.iter().map(|plan| plan.plan.to_string()).collect::<Vec<_>>()
         };

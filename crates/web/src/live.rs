@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use meshwright::advice::{Advice, Prudence, recommend_from};
+use meshwright::advice::{Advice, EarlierAnswers, Prudence, recommend_from};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::question::{
@@ -107,7 +107,9 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<LiveAnswer,
     let prudence = Prudence { risk, exotic: plans.exotic };
     let advice = kept(&bare, || {
         let seeds = candidates(winners, &problem);
-        recommend_from((&seeds, &replays()), &problem, &options, prudence, &|_, _| ControlFlow::Continue(()))
+        recommend_from(EarlierAnswers { plans: &seeds, replays: &replays() }, &problem, &options, prudence, &|_, _| {
+            ControlFlow::Continue(())
+        })
     });
     let found = Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
     let (refined, placed) = (Vec::new(), Vec::new());

@@ -32,11 +32,12 @@ fn section_2_1_the_same_product_is_bound_by_memory_when_compute_is_free() {
 
 /// The number of experts is not printed; from 32 on, waves and the gap no longer matter.
 #[test]
-fn section_2_2_grouped_products_on_a_b200_reach_367_to_870_tflops() {
+fn section_2_2_grouped_gemms_on_a_b200_reach_367_to_870_tflops() {
     let (mut gpu, stack) = (one_zero_gpu("b200-sxm"), te24());
     gpu.gemm.get_mut(&Format::Bf16).unwrap().sustained = 0.65;
     for (tokens, printed) in [(128.0, 367.0), (256.0, 629.0), (512.0, 771.0), (1024.0, 870.0)] {
-        let forward = device(&gpu, &stack).linear(tokens, 7168.0, 4096.0, 64.0, Format::Bf16).forward;
+        let shape = LinearShape { tokens, input: 7168.0, output: 4096.0, batch: 64.0 };
+        let forward = device(&gpu, &stack).linear(shape, Format::Bf16).forward;
         close(2.0 * tokens * 7168.0 * 4096.0 * 64.0 / forward.get() / 1e12, printed, 0.01);
     }
 }
@@ -113,11 +114,11 @@ fn section_2_4_norms_and_residuals_of_llama_3_8b_take_0_380_ms() {
     close(Costs::new(&problem).layer(0, &plan).norms.get(), 0.380e-3, 0.01);
 }
 
-/// The cast is what FP8 GEMMs pay beside the product itself, so it is taken as the difference that the cast share makes.
+/// The cast is what FP8 GEMMs pay beside the GEMM itself, so it is taken as the difference that the cast share makes.
 #[test]
 fn section_2_5_a_cast_to_fp8_takes_0_059_ms() {
     let (gpu, with, without) = (one_zero_gpu("h100-sxm"), te24(), one_zero_stack("nemo-24", 1.35, 0.0));
-    let forward = |stack| device(&gpu, stack).linear(8192.0, 4096.0, 4096.0, 1.0, Format::Fp8).forward;
+    let forward = |stack| device(&gpu, stack).linear(LinearShape::dense(8192.0, 4096.0, 4096.0), Format::Fp8).forward;
     close((forward(&with) - forward(&without)).get(), 0.059e-3, 0.01);
 }
 

@@ -7,8 +7,9 @@ use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::Footprint;
 use super::incremental::Pairs;
+use super::layer::Pair;
 use super::price::{Method, Ranks};
-use super::shape::ShapeCost;
+use super::shape::{CountedPlan, ShapeCost};
 use super::stage::{embedding, loss};
 use super::step::Evaluation;
 use super::work::Work;
@@ -221,7 +222,7 @@ impl<'a> Stager<'a> {
         let (counts, ranks) = self.ranks(staged);
         let offload = |rank: usize| staged.offload[rank];
         let simulate = |times: &[StageTime]| self.simulator().map(|simulator| simulator.makespan(times));
-        let step = self.costs.step(&self.plan, &self.shape, &counts, &ranks, offload, simulate);
+        let step = self.costs.step(self.counted(&counts), &ranks, offload, simulate);
         let footprint = super::footprint::fullest(&ranks.footprints);
         StagedEvaluation {
             evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
@@ -235,22 +236,19 @@ impl<'a> Stager<'a> {
         let counts = self.costs.staged_counts(staged);
         let offload = |rank: usize| staged.offload[rank];
         let classes = each_rank(self.plan.layout.pp);
-        let ranks = self.costs.ranks(&self.plan, &self.shape, &counts, classes, Method::Simulated, offload);
+        let ranks = self.costs.ranks(self.counted(&counts), classes, Method::Simulated, offload);
         (counts, ranks)
     }
 
+    fn counted<'s>(&'s self, counts: &'s StageCounts) -> CountedPlan<'s> {
+        CountedPlan { plan: &self.plan, shape: &self.shape, counts }
+    }
+
     /// Lower bound on the step time of stages whose pipeline takes at least `pipe`, whose heaviest rank has at least
-    /// `resident` parameters, whose ranks hide gradients and parameters behind at most `forward` and `backward`, with one
-    /// `offload` for all.
-    pub fn bound(
-        &self,
-        pipe: Seconds,
-        resident: RankParameters,
-        (forward, backward): (Seconds, Seconds),
-        offload: Offload,
-    ) -> Seconds {
-        let compute = super::layer::Pair { forward, backward };
-        let work = Work { compute, ..Work::default() };
+    /// `resident` parameters, whose ranks hide gradients and parameters behind at most `hidden_by`, with one `offload` for
+    /// all.
+    pub fn bound(&self, pipe: Seconds, resident: RankParameters, hidden_by: Pair, offload: Offload) -> Seconds {
+        let work = Work { compute: hidden_by, ..Work::default() };
         let (replicas, update) = self.costs.exchange_and_update(&self.plan, &[work], &[resident], |_| offload);
         pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update.device + update.host
     }

@@ -7,7 +7,7 @@ use super::costs::Costs;
 use super::layer::{LayerCost, Pair};
 use super::traffic::{self, biased, permute};
 use crate::gpu::Format;
-use crate::kernel::GemmShape;
+use crate::kernel::{GemmShape, LinearShape};
 use crate::model::{Ffn, Layer, Mlp, Moe};
 use crate::plan::Plan;
 use crate::stack::Dispatcher;
@@ -32,8 +32,8 @@ impl Costs<'_> {
         let hidden = f64::from(self.problem.model().hidden);
         let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
         let (tokens, gates) = (self.tokens(plan), mlp.gates() as f64);
-        cost.add(self.device.linear(tokens, hidden, gates * width, 1.0, self.device.format));
-        let down = self.device.linear(tokens, width, hidden, 1.0, self.device.format);
+        cost.add(self.device.linear(LinearShape::dense(tokens, hidden, gates * width), self.device.format));
+        let down = self.device.linear(LinearShape::dense(tokens, width, hidden), self.device.format);
         cost.last_gemm = down.forward;
         cost.add(down);
         let projections = iter::repeat_n((hidden, width), mlp.gates() as usize).chain([(width, hidden)]);
@@ -77,8 +77,9 @@ impl Costs<'_> {
         let per_expert = self.most_received(moe, plan) / local;
         let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
         let before = cost.all();
-        cost.add(self.device.expert_linear(per_expert, hidden, gates * width, local, self.device.format));
-        cost.add(self.device.expert_linear(per_expert, width, hidden, local, self.device.format));
+        let of_experts = |input, output| LinearShape { tokens: per_expert, input, output, batch: local };
+        cost.add(self.device.expert_linear(of_experts(hidden, gates * width), self.device.format));
+        cost.add(self.device.expert_linear(of_experts(width, hidden), self.device.format));
         self.activation(received * width, gates, cost);
         if self.device.stack.launches.expert_gaps {
             let gaps = self.device.gap() * (self.launches_per_expert() * local);

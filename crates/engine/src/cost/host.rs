@@ -7,16 +7,25 @@ use crate::plan::{Offload, Plan, RankOrder};
 use crate::stages::StagedPlan;
 use crate::units::Bytes;
 
+/// Offloaded bytes that a host has no room for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostExcess {
+    /// Bytes that the ranks of the fullest host leave on it.
+    pub needed: Bytes,
+    /// Memory of a host.
+    pub available: Bytes,
+}
+
 impl Costs<'_> {
-    /// Bytes that the ranks of the fullest host leave on it, and the memory of a host; `None` where that is enough, not known, or
-    /// nothing is left there.
+    /// Excess of a plan's offloaded bytes over the memory of the fullest host; `None` where that is enough, not known, or nothing is
+    /// left there.
     ///
     /// ```text
     /// host h holds  Σ over its ranks r of  offloaded optimizer states(r) + offloaded activations(r)
     /// ```
     ///
     /// It is the least that they need: buffers of transfers, the data loader and the system come on top.
-    pub fn over_host(&self, plan: &Plan) -> Option<(Bytes, Bytes)> {
+    pub fn over_host(&self, plan: &Plan) -> Option<HostExcess> {
         if plan.offload == Offload::NONE || self.problem.cluster().host_memory.is_none() {
             return None;
         }
@@ -32,17 +41,17 @@ impl Costs<'_> {
     }
 
     /// Result of [`Costs::over_host`] from the memory of each pipeline rank without its offload (`bare`).
-    pub fn over_host_of(&self, plan: &Plan, bare: &[Footprint], offload: &[Offload]) -> Option<(Bytes, Bytes)> {
+    pub fn over_host_of(&self, plan: &Plan, bare: &[Footprint], offload: &[Offload]) -> Option<HostExcess> {
         let available = self.problem.cluster().host_memory?;
         let left: Vec<Bytes> = bare.iter().zip(offload).map(|(bare, &offload)| left_on_host(bare, offload)).collect();
         let needed = fullest_host(plan, &left, self.problem.cluster().gpus_per_node);
-        (needed > available).then_some((needed, available))
+        (needed > available).then_some(HostExcess { needed, available })
     }
 }
 
 impl Stager<'_> {
-    /// Offloaded bytes of the fullest host of a staged plan and its memory, if they exceed it.
-    pub fn over_host(&self, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
+    /// Excess of a staged plan's offloaded bytes over the memory of the fullest host.
+    pub fn over_host(&self, staged: &StagedPlan) -> Option<HostExcess> {
         let on_device = staged.on_device()?;
         self.costs().over_host_of(&staged.plan, &self.ranks(&on_device).1.footprints, &staged.offload)
     }

@@ -127,7 +127,7 @@ impl Costs<'_> {
     /// The price of layer kind `kind` under `plan`; depends on tp, sp, cp, ep, etp, micro-batch, dispatcher and recomputation
     /// only, so that plans which share those share it.
     pub fn layer(&self, kind: usize, plan: &Plan) -> LayerCost {
-        self.joined(kind, plan, &self.mixing(kind, plan), &self.feeding(kind, plan))
+        self.joined(kind, plan, &self.mixing(kind, plan), &self.feed_forward(kind, plan))
     }
 
     /// The part of a layer that mixes tokens: norms, attention or its like, context exchange. Depends on tp, sp, cp and its
@@ -143,7 +143,7 @@ impl Costs<'_> {
 
     /// The other part: feed-forward or experts, and the collectives of tensor parallelism. Depends on tp, sp, the tokens of a
     /// micro-batch on one rank, ep, etp and the dispatcher.
-    pub(super) fn feeding(&self, kind: usize, plan: &Plan) -> LayerCost {
+    pub(super) fn feed_forward(&self, kind: usize, plan: &Plan) -> LayerCost {
         let layer = &self.problem.model().kinds[kind];
         let mut cost = LayerCost::default();
         self.ffn(layer, plan, &mut cost);
@@ -152,9 +152,9 @@ impl Costs<'_> {
     }
 
     /// Layer of the two parts, with what only the whole has: adapters, the host floor, recomputation.
-    pub(super) fn joined(&self, kind: usize, plan: &Plan, mixing: &LayerCost, feeding: &LayerCost) -> LayerCost {
+    pub(super) fn joined(&self, kind: usize, plan: &Plan, mixing: &LayerCost, feed_forward: &LayerCost) -> LayerCost {
         let layer = &self.problem.model().kinds[kind];
-        let mut cost = mixing.plus(feeding);
+        let mut cost = mixing.plus(feed_forward);
         if self.is_lora() {
             cost.wgrad = cost.wgrad * LORA_WGRAD;
         }

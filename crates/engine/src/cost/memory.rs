@@ -44,6 +44,15 @@ pub(super) struct LayerBytes {
     pub backward: SmallVec<[Bytes; 4]>,
 }
 
+/// Layers of each rank, with the bytes of one of each choice.
+#[derive(Clone, Copy)]
+pub(super) struct CountedBytes<'c> {
+    /// Number of layers of each choice.
+    pub counts: &'c StageCounts,
+    /// Bytes of one layer of each choice.
+    pub bytes: &'c LayerBytes,
+}
+
 impl Costs<'_> {
     /// Memory of the rank that needs the most, by tenant.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
@@ -87,11 +96,12 @@ impl Costs<'_> {
         let classes = each_rank(plan.layout.pp);
         let parameters = self.parameters_of(plan, &counts, &classes);
         let bytes = self.layer_bytes(plan, &counts.choices);
-        self.footprints_of(plan, &counts, &classes, &parameters, &bytes, |_| plan.offload)
+        self.footprints_of(plan, CountedBytes { counts: &counts, bytes: &bytes }, &classes, &parameters, |_| {
+            plan.offload
+        })
     }
 
-    /// Memory of the rank of each class that needs the most, where their layers are counted; `bytes` = of one layer of each
-    /// choice, `offload` = shares that a rank keeps on the host.
+    /// Memory of the rank of each class that needs the most; `offload` = shares that a rank keeps on the host.
     ///
     /// ```text
     /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and the reserve beyond the tensors
@@ -99,12 +109,12 @@ impl Costs<'_> {
     pub(super) fn footprints_of(
         &self,
         plan: &Plan,
-        counts: &StageCounts,
+        layers: CountedBytes,
         classes: &[Range<u32>],
         parameters: &[RankParameters],
-        bytes: &LayerBytes,
         offload: impl Fn(usize) -> Offload,
     ) -> Vec<Footprint> {
+        let CountedBytes { counts, bytes } = layers;
         let activations = self.peak_activations(plan, counts, classes, &bytes.kept);
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
         let (timing, on_ranks) = (self.timing(plan), counts.all_on_ranks(plan));

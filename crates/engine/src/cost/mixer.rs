@@ -6,7 +6,7 @@ use super::groups;
 use super::layer::LayerCost;
 use super::traffic::{self, Streamed, chunked, latent};
 use crate::gpu::AttentionKernel;
-use crate::kernel::{Core, Cut};
+use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::Projection;
 use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Plan};
@@ -95,8 +95,8 @@ impl Costs<'_> {
         let format = self.device.format;
         let qkv = attention.qkv_width() as f64 / tp;
         let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
-        cost.add(self.device.linear(tokens, hidden, qkv, 1.0, format));
-        cost.add(self.device.linear(tokens, out, hidden, 1.0, format));
+        cost.add(self.device.linear(LinearShape::dense(tokens, hidden, qkv), format));
+        cost.add(self.device.linear(LinearShape::dense(tokens, out, hidden), format));
         let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim) / tp;
         let values = if attention.keys_are_values { 0.0 } else { keys };
         let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
@@ -150,7 +150,7 @@ impl Costs<'_> {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in mla.token_projections(self.problem.model().hidden) {
             let (input, output) = projection.on_rank(tp);
-            let linear = self.device.linear(tokens, input, output, 1.0, self.device.format);
+            let linear = self.device.linear(LinearShape::dense(tokens, input, output), self.device.format);
             self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
             if projection.is_up {
                 cost.up_projections += linear.forward;
@@ -214,7 +214,7 @@ impl Costs<'_> {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
             let (input, output) = projection.on_rank(tp);
-            cost.add(self.device.linear(tokens, input, output, 1.0, self.device.format));
+            cost.add(self.device.linear(LinearShape::dense(tokens, input, output), self.device.format));
             self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
         }
     }

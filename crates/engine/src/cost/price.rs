@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::counts::{Classes, Counted, StageCounts, each_rank};
+use super::counts::{Classes, Counted, each_rank};
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
 use super::fsdp::{Around, GatheredLayers};
+use super::memory::CountedBytes;
 use super::optimizer::Update;
 use super::pipeline::Flow;
-use super::shape::ShapeCost;
+use super::shape::{CountedPlan, ShapeCost};
 use super::step::{Evaluation, StepTime};
 use super::straggler;
 use super::work::Work;
@@ -74,32 +75,32 @@ impl Costs<'_> {
         // The two stages of a rank in a bidirectional pipeline are those of two ranks.
         let is_apart = self.splits_unknown || plan.schedule.is_bidirectional();
         let classes = if is_apart { each_rank(plan.layout.pp) } else { counts.classes(plan) };
-        let ranks = self.ranks(plan, shape, &counts, classes, method, offload);
+        let counted = CountedPlan { plan, shape, counts: &counts };
+        let ranks = self.ranks(counted, classes, method, offload);
         let simulate = |times: &[StageTime]| match method {
             Method::ClosedForm => None,
             Method::Simulated => self.simulated_flow(plan, times),
         };
-        let step = self.step(plan, shape, &counts, &ranks, offload, simulate);
+        let step = self.step(counted, &ranks, offload, simulate);
         Evaluation { plan: plan.clone(), step, footprint: fullest(&ranks.footprints) }
     }
 
-    /// Work, parameters and memory of each class of ranks whose layers are counted; `offload` = shares that a rank keeps on the host.
+    /// Work, parameters and memory of each class of ranks; `offload` = shares that a rank keeps on the host.
     pub(super) fn ranks(
         &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
+        counted: CountedPlan,
         classes: Classes,
         method: Method,
         offload: impl Fn(usize) -> Offload,
     ) -> Ranks {
+        let CountedPlan { plan, shape, counts } = counted;
         let (mut works, mut chunks) = (Vec::new(), Vec::new());
         if plan.zero != ZeroStage::Three {
             let of_choice = self.works(plan, shape, &counts.choices);
-            works = self.works_of_ranks(plan, shape, counts, &of_choice, &classes);
+            works = self.works_of_ranks(counted, &of_choice, &classes);
             self.expose_by_rank(&mut works);
             if method == Method::Simulated {
-                chunks = self.works_of_chunks(plan, shape, counts, &of_choice);
+                chunks = self.works_of_chunks(counted, &of_choice);
             }
         }
         let even;
@@ -111,20 +112,20 @@ impl Costs<'_> {
         };
         let parameters = self.parameters_of(plan, resident, &classes);
         let bytes = self.bytes(plan, shape, &counts.choices);
-        let footprints = self.footprints_of(plan, resident, &classes, &parameters, &bytes, offload);
+        let footprints =
+            self.footprints_of(plan, CountedBytes { counts: resident, bytes: &bytes }, &classes, &parameters, offload);
         Ranks { classes, works, chunks, parameters, footprints }
     }
 
     /// Step time; `simulate` = how long the schedule takes on stages of these times, where it can be simulated.
     pub(super) fn step(
         &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
+        counted: CountedPlan,
         ranks: &Ranks,
         offload: impl Fn(usize) -> Offload,
         simulate: impl FnOnce(&[StageTime]) -> Option<Seconds>,
     ) -> StepTime {
+        let CountedPlan { plan, shape, counts } = counted;
         let heaviest = heaviest(&ranks.parameters);
         let updating = self.updating(&ranks.parameters, &heaviest);
         let offloads = ranks.classes.iter().map(|class| offload(class.start as usize));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{Choices, LayerChoice};
+use super::counts::{Choices, LayerChoice, StageCounts};
 use super::head::Ends;
 use super::layer::LayerCost;
 use super::memory::LayerBytes;
@@ -33,6 +33,17 @@ struct ChosenLayers {
     works: SmallVec<[Work; 2]>,
     /// Bytes of activations.
     bytes: LayerBytes,
+}
+
+/// Plan with its layers priced by kind, and counted by rank and virtual stage.
+#[derive(Clone, Copy)]
+pub(super) struct CountedPlan<'c> {
+    /// The plan.
+    pub plan: &'c Plan,
+    /// Price of each kind of layer, and of the two ends of the model.
+    pub shape: &'c ShapeCost,
+    /// Its layers.
+    pub counts: &'c StageCounts,
 }
 
 impl ShapeCost {

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::costs::Costs;
-use super::counts::{Counted, LayerChoice, StageCounts, by_layers, class_of, each_rank};
+use super::counts::{Counted, LayerChoice, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, MOE_LAUNCHES, Pair};
-use super::shape::ShapeCost;
+use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
 use crate::plan::{Plan, Recompute};
 use crate::schedule::replay::StageTime;
@@ -155,37 +155,28 @@ impl Costs<'_> {
     /// Work of each virtual stage, in model order: its layers, and the ends of the model where they are.
     pub(crate) fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), Counted::Chunks);
-        self.works_of_chunks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
+        let counted = CountedPlan { plan, shape, counts: &counts };
+        self.works_of_chunks(counted, &self.works(plan, shape, &counts.choices))
     }
 
     /// Work of each pipeline rank: that of its virtual stages.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), Counted::Ranks);
         let works = self.works(plan, shape, &counts.choices);
-        self.works_of_ranks(plan, shape, &counts, &works, &each_rank(plan.layout.pp))
+        let counted = CountedPlan { plan, shape, counts: &counts };
+        self.works_of_ranks(counted, &works, &each_rank(plan.layout.pp))
     }
 
-    /// Work of each virtual stage, where its layers are counted and `works` are those of one layer of each choice.
-    pub(super) fn works_of_chunks(
-        &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
-        works: &[Work],
-    ) -> Vec<Work> {
-        let places = (counts.chunks.each().map(|layers| &layers[..]), 1.0);
-        self.works_at(plan, shape, counts, works, places, |chunk| chunk as usize)
+    /// Work of each virtual stage; `works` = of one layer of each choice.
+    pub(super) fn works_of_chunks(&self, counted: CountedPlan, works: &[Work]) -> Vec<Work> {
+        let places = counted.counts.chunks.each().map(|layers| &layers[..]);
+        self.works_at(counted, works, places, 1.0, |chunk| chunk as usize)
     }
 
     /// Time of each virtual stage of a schedule of one direction: that of [`Self::works_of_chunks`], computed once for
     /// neighbours with the same layers.
-    pub(super) fn times_of_chunks(
-        &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
-        works: &[Work],
-    ) -> Vec<StageTime> {
+    pub(super) fn times_of_chunks(&self, counted: CountedPlan, works: &[Work]) -> Vec<StageTime> {
+        let CountedPlan { plan, shape, counts } = counted;
         let maxima = self.maxima(plan).map(|amax| Work { amax, ..Work::default() });
         let time = |mut work: Work| {
             if let Some(maxima) = &maxima {
@@ -216,31 +207,25 @@ impl Costs<'_> {
         times
     }
 
-    /// Work of a rank of each class, where its layers are counted and `works` are those of one layer of each choice.
-    pub(super) fn works_of_ranks(
-        &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
-        works: &[Work],
-        classes: &[Range<u32>],
-    ) -> Vec<Work> {
-        let places = (counts.of_classes(classes), f64::from(plan.schedule.virtual_stages()));
+    /// Work of a rank of each class; `works` = of one layer of each choice.
+    pub(super) fn works_of_ranks(&self, counted: CountedPlan, works: &[Work], classes: &[Range<u32>]) -> Vec<Work> {
+        let CountedPlan { plan, counts, .. } = counted;
+        let chunks_each = f64::from(plan.schedule.virtual_stages());
         let place = |chunk| class_of(classes, plan.schedule.rank_of(chunk, plan.layout.pp));
-        self.works_at(plan, shape, counts, works, places, place)
+        self.works_at(counted, works, counts.of_classes(classes), chunks_each, place)
     }
 
-    /// Work at each of `places`, by the layers of each choice there, and with so many virtual stages each; `place` = where a
-    /// virtual stage is.
+    /// Work at each of `places`, which are given by their layers of each choice and hold `chunks_each` virtual stages each; `place` =
+    /// index of the place of a virtual stage.
     fn works_at<'c>(
         &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        counts: &StageCounts,
+        counted: CountedPlan,
         works: &[Work],
-        (places, chunks_each): (impl Iterator<Item = &'c [f64]>, f64),
+        places: impl Iterator<Item = &'c [f64]>,
+        chunks_each: f64,
         place: impl Fn(u32) -> usize,
     ) -> Vec<Work> {
+        let CountedPlan { plan, shape, counts } = counted;
         let mut all: Vec<Work> = by_layers(places, |layers| work_of_layers(works, layers));
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
         let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk)].add(work, times);

@@ -45,6 +45,11 @@ impl Work {
         compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
     }
 
+    /// Times of forward and backward, exposed communication included.
+    pub(super) fn passes(&self) -> Pair {
+        Pair { forward: self.forward(), backward: self.backward() }
+    }
+
     /// Times of a rank, as the schedules take them.
     pub(crate) fn rank_time(&self) -> RankTime {
         RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }

@@ -61,6 +61,26 @@ pub struct Linear {
     pub wgrad: Seconds,
 }
 
+/// Shape of a linear map, y[tokens, output] = x[tokens, input]·w.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearShape {
+    /// Tokens of one expert, or of the whole map.
+    pub tokens: f64,
+    /// Width of the input.
+    pub input: f64,
+    /// Width of the output.
+    pub output: f64,
+    /// Number of experts in one launch; 1 for a dense map.
+    pub batch: f64,
+}
+
+impl LinearShape {
+    /// Shape of a map that all tokens take.
+    pub const fn dense(tokens: f64, input: f64, output: f64) -> Self {
+        Self { tokens, input, output, batch: 1.0 }
+    }
+}
+
 impl std::ops::AddAssign for Linear {
     fn add_assign(&mut self, other: Self) {
         let Self { forward, dgrad, wgrad } = other;
@@ -156,37 +176,22 @@ impl Device<'_> {
         self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
     }
 
-    /// Times of the three GEMMs of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; each of
-    /// `batch` experts in one launch gets `tokens`.
+    /// Times of the three GEMMs of a linear map, with the casts of narrow formats.
     ///
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
     /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
-    pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
-        self.linear_with_casts(tokens, input, output, batch, format, self.stack.casts)
+    pub fn linear(&self, shape: LinearShape, format: Format) -> Linear {
+        self.linear_with_casts(shape, format, self.stack.casts)
     }
 
     /// [`Self::linear`] of experts, whose casts no producer fuses where the stack says so.
-    pub fn expert_linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
-        self.linear_with_casts(
-            tokens,
-            input,
-            output,
-            batch,
-            format,
-            self.stack.expert_casts.unwrap_or(self.stack.casts),
-        )
+    pub fn expert_linear(&self, shape: LinearShape, format: Format) -> Linear {
+        self.linear_with_casts(shape, format, self.stack.expert_casts.unwrap_or(self.stack.casts))
     }
 
     /// [`Self::linear`] with a share `casts` of casts that are kernels of their own.
-    fn linear_with_casts(
-        &self,
-        tokens: f64,
-        input: f64,
-        output: f64,
-        batch: f64,
-        format: Format,
-        casts: f64,
-    ) -> Linear {
+    fn linear_with_casts(&self, shape: LinearShape, format: Format, casts: f64) -> Linear {
+        let LinearShape { tokens, input, output, batch } = shape;
         let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {

@@ -7,4 +7,4 @@ mod gemm;
 
 pub use call::{Call, Core, Cut, GemmShape, Meter, Pass};
 pub use device::Device;
-pub use gemm::Linear;
+pub use gemm::{Linear, LinearShape};

@@ -28,6 +28,15 @@ pub struct Wire {
     pub held: Seconds,
 }
 
+/// Links that the sends between chunks take.
+#[derive(Clone, Copy)]
+enum Links<'w> {
+    /// The same latency between any two ranks; sends never queue.
+    Uniform(Seconds),
+    /// `wires[i]` joins chunks i and i + 1; other sends take no time.
+    Wires(&'w [Wire]),
+}
+
 /// Simulated slot of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
@@ -56,7 +65,7 @@ pub struct Trace {
 /// `None` if the schedule does not run ([`super::ops::runs`]).
 pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
     let mut events = Vec::new();
-    let makespan = play(schedule, pp, micro_batches, stages, (send, &[]), |event| events.push(event))?;
+    let makespan = simulate(schedule, pp, micro_batches, stages, Links::Uniform(send), |event| events.push(event))?;
     Some(Trace { makespan, events })
 }
 
@@ -68,7 +77,7 @@ pub fn makespan(
     stages: &[StageTime],
     send: Seconds,
 ) -> Option<Seconds> {
-    play(schedule, pp, micro_batches, stages, (send, &[]), |_| ())
+    simulate(schedule, pp, micro_batches, stages, Links::Uniform(send), |_| ())
 }
 
 /// Simulated step time if `wires[i]` joins chunks i and i + 1; other sends take no time.
@@ -79,7 +88,7 @@ pub(crate) fn makespan_over(
     stages: &[StageTime],
     wires: &[Wire],
 ) -> Option<Seconds> {
-    play(schedule, pp, micro_batches, stages, (Seconds::ZERO, wires), |_| ())
+    simulate(schedule, pp, micro_batches, stages, Links::Wires(wires), |_| ())
 }
 
 /// Busy time of each rank in a step, over all its operations.
@@ -106,15 +115,19 @@ fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
 
 /// Runs the operations of all ranks in turn, each as soon as its inputs and its rank are there, and records each slot. Returns the time
 /// of the last; `None` if the schedule does not run.
-fn play(
+fn simulate(
     schedule: Schedule,
     pp: u32,
     micro_batches: u32,
     stages: &[StageTime],
-    (send, wires): (Seconds, &[Wire]),
+    links: Links,
     mut record: impl FnMut(Event),
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
+    let (send, wires) = match links {
+        Links::Uniform(send) => (send, &[][..]),
+        Links::Wires(wires) => (Seconds::ZERO, wires),
+    };
     let chunks = stages.len();
     let index = |op: Op| op.index(micro_batches, chunks);
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];

@@ -184,7 +184,23 @@ pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, c
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
 pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
-    advised((&[], &Arc::default()), problem, options, (prudence, FirstChoice::Sought), control)
+    advised(
+        EarlierAnswers { plans: &[], replays: &Arc::default() },
+        problem,
+        options,
+        prudence,
+        FirstChoice::Sought,
+        control,
+    )
+}
+
+/// What earlier answers to similar problems leave to a search.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlierAnswers<'e> {
+    /// Candidate incumbents.
+    pub plans: &'e [Plan],
+    /// Schedules that are ready to be simulated.
+    pub replays: &'e Arc<Replays>,
 }
 
 /// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem, and with the
@@ -192,13 +208,13 @@ pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, co
 /// limits of prudence, which is a second search. The plans are those of [`advise`]; only the counts of the certificate depend on
 /// the candidates.
 pub fn recommend_from(
-    earlier: (&[Plan], &Arc<Replays>),
+    earlier: EarlierAnswers,
     problem: &Problem,
     options: &SearchOptions,
     prudence: Prudence,
     control: &Control,
 ) -> Advice {
-    advised(earlier, problem, options, (prudence, FirstChoice::LeftOut), control)
+    advised(earlier, problem, options, prudence, FirstChoice::LeftOut, control)
 }
 
 /// Whether the cost model's own first choice is found too, in addition to the plan to launch.
@@ -209,14 +225,16 @@ enum FirstChoice {
 }
 
 fn advised(
-    (seeds, replays): (&[Plan], &Arc<Replays>),
+    earlier: EarlierAnswers,
     problem: &Problem,
     options: &SearchOptions,
-    (prudence, first_choice): (Prudence, FirstChoice),
+    prudence: Prudence,
+    first_choice: FirstChoice,
     control: &Control,
 ) -> Advice {
+    let EarlierAnswers { plans, replays } = earlier;
     let costs = Costs::new(problem).replaying(replays);
-    let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(seeds);
+    let searches = LimitedSearches::new(&costs).replaying(replays).starting_from(plans);
     let found = search_prudently(&searches, problem, options, RIVALS, prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {
@@ -232,17 +250,19 @@ fn advised(
             restrictions: found.options.restrictions,
         };
     }
-    recommend(&costs, &searches, (options, prudence, first_choice), found, control)
+    recommend(&searches, options, prudence, first_choice, found, control)
 }
 
 /// Ranked plans in their plainest forms, the recommended one among them, and the model's own first choice.
 fn recommend(
-    costs: &Costs,
     searches: &LimitedSearches,
-    (options, prudence, first_choice): (&SearchOptions, Prudence, FirstChoice),
+    options: &SearchOptions,
+    prudence: Prudence,
+    first_choice: FirstChoice,
     found: Prudent,
     control: &Control,
 ) -> Advice {
+    let costs = searches.costs();
     let problem = costs.problem;
     let Prudent { problem: searched, options: SearchOptions { restrictions, .. }, mut ranking, given_up } = found;
     let first = ranking.evaluations[0].clone();

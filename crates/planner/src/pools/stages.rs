@@ -212,7 +212,7 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
     let refined = offloads
         .into_iter()
         .filter_map(|offload| {
-            refine::pools::refine_over(&stagers, of_rank, &mixed, (plan.recompute, offload), options).ok()
+            refine::pools::refine_over(&stagers, of_rank, &mixed, plan.recompute, offload, options).ok()
         })
         .min_by(|a, b| a.step().get().total_cmp(&b.step().get()))?;
     Some(mixture(refined, of_rank, pooled.joined().len()))

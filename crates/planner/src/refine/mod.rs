@@ -17,6 +17,7 @@ mod solve;
 mod split;
 
 use answer::{SHARED_KEYS, finish};
+use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::cost::{Costs, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stages::StagedPlan;
@@ -97,7 +98,7 @@ fn refine_within(
         let believed = price.over(costs.problem.hbm_budget()).is_none();
         debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(costs.problem.hbm_budget()));
         // Ranks share their host, which the program does not model: an offload that exceeds its memory is rejected here.
-        if let Some((needed, available)) = stager.over_host(&staged) {
+        if let Some(HostExcess { needed, available }) = stager.over_host(&staged) {
             why = Some(Infeasible::Host { needed, available });
             offloads.append(&mut covered); // smaller shares may do
             continue;

@@ -6,6 +6,7 @@ use super::options::{Freedom, Options};
 use super::program::StageProgram;
 use super::solve::solve;
 use super::split::StagedSplit;
+use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
 use meshwright_engine::stages::StagedPlan;
@@ -23,14 +24,15 @@ pub(crate) fn refine_over(
     stagers: &[Stager],
     of_rank: &[usize],
     mixed: &Mixed,
-    (recompute, offload): (Recompute, Offload),
+    recompute: Recompute,
+    offload: Offload,
     options: &Options,
 ) -> Result<Refined, Infeasible> {
     let freedom = Freedom { offload, ..options.freedom };
     let plan = Plan { recompute, offload, ..stagers[0].plan().clone() };
     runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
-    let sends = (mixed.closed_sends().get(), mixed.late().get());
-    let program = StageProgram::over(stagers, of_rank, recompute, freedom, sends);
+    let (sends, late) = (mixed.closed_sends().get(), mixed.late().get());
+    let program = StageProgram::over(stagers, of_rank, recompute, freedom, sends, late);
     let needed = (program.chunks as u32).saturating_sub(2);
     if needed as usize > program.len() {
         return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
@@ -49,20 +51,20 @@ pub(crate) fn refine_over(
         debug_assert!(false, "the evaluator refutes the program on rank {rank}");
         return Err(Infeasible::Unsupported("the evaluator refutes the program"));
     }
-    if let Some((needed, available)) = over_hosts(stagers, of_rank, mixed, &staged) {
+    if let Some(HostExcess { needed, available }) = over_hosts(stagers, of_rank, mixed, &staged) {
         return Err(Infeasible::Host { needed, available });
     }
     Ok(finish(staged, price, None, &answer))
 }
 
-/// Bytes offloaded to the fullest host of a kind and the memory of that host, where it is exceeded. Stages fill whole hosts of their own
+/// Excess of offloaded bytes over the memory of a host of any kind. Stages fill whole hosts of their own
 /// kind, one after another.
 pub(crate) fn over_hosts(
     stagers: &[Stager],
     of_rank: &[usize],
     mixed: &Mixed,
     staged: &StagedPlan,
-) -> Option<(Bytes, Bytes)> {
+) -> Option<HostExcess> {
     let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
     stagers.iter().enumerate().find_map(|(kind, stager)| {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == kind);

@@ -66,18 +66,18 @@ pub struct StageProgram<'a> {
 impl<'a> StageProgram<'a> {
     /// Program of a stager's plan; `recompute` is the plan's own recomputation.
     pub fn new(stager: &'a Stager<'a>, recompute: Recompute, freedom: Freedom) -> Self {
-        let sends = (stager.closed_sends().get(), 0.0);
-        Self::over(std::slice::from_ref(stager), &[], recompute, freedom, sends)
+        Self::over(std::slice::from_ref(stager), &[], recompute, freedom, stager.closed_sends().get(), 0.0)
     }
 
     /// Program over heterogeneous devices: `stagers` evaluate the plan on each, `of_rank` gives the device of each rank. A step's sends
-    /// take the first of `sends`, and those between devices add at most the second for each micro-batch.
+    /// take `sends`, and those between devices add at most `late` for each micro-batch.
     pub fn over(
         stagers: &'a [Stager<'a>],
         of_rank: &'a [usize],
         recompute: Recompute,
         freedom: Freedom,
-        (sends, late): (f64, f64),
+        sends: f64,
+        late: f64,
     ) -> Self {
         let stager = &stagers[0];
         let costs = stager.costs();

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 
 use super::menus::Menus;
-use crate::space::Restrictions;
+use crate::space::{ExpertGrid, Restrictions};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
+use meshwright_engine::cost::incremental::{FeedForward, Mixing, Stages};
 use meshwright_engine::plan::{CpKind, Layout, Plan};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::replays::Replays;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Dispatcher;
 
 /// Restriction keys that a menu depends on, besides the framework.
 const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
@@ -20,8 +19,8 @@ const MOST_MENUS: usize = 16;
 
 /// Key of a token-mixing part: tp, sequence parallelism, cp, its kind, and micro-batch.
 type MixingKey = (u32, bool, u32, CpKind, u32);
-/// Key of a feed-forward part: tp, sequence parallelism, bits of the token count, ep, etp and dispatcher.
-pub(super) type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
+/// Key of a feed-forward part: tp, sequence parallelism, bits of the token count, and expert grid.
+pub(super) type FeedForwardKey = (u32, bool, u64, ExpertGrid);
 
 /// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 pub(super) type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
@@ -31,7 +30,7 @@ pub(super) type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 #[derive(Debug, Default)]
 pub(super) struct CostCache {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
-    feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
+    feed_forwards: RwLock<BTreeMap<FeedForwardKey, Arc<FeedForward>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
     pub replays: Arc<Replays>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
@@ -55,12 +54,12 @@ impl CostCache {
     }
 
     /// Feed-forward part of a plan.
-    pub fn feeding(&self, costs: &Costs, key: FeedingKey, plan: &Plan) -> Arc<Feeding> {
-        if let Some(known) = self.feedings.read().expect("no writer panics").get(&key) {
+    pub fn feed_forward(&self, costs: &Costs, key: FeedForwardKey, plan: &Plan) -> Arc<FeedForward> {
+        if let Some(known) = self.feed_forwards.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let feeding = Arc::new(Feeding::new(costs, plan));
-        Arc::clone(self.feedings.write().expect("no writer panics").entry(key).or_insert(feeding))
+        let feed_forward = Arc::new(FeedForward::new(costs, plan));
+        Arc::clone(self.feed_forwards.write().expect("no writer panics").entry(key).or_insert(feed_forward))
     }
 
     /// Classes of the ranks of a pipeline, made on first use.

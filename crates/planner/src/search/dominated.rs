@@ -25,7 +25,8 @@ impl Pipelines<'_> {
     pub fn is_dominated(
         &self,
         bounded: &BoundedPipeline,
-        (layers, most): (&Recomputed, Option<Bytes>),
+        layers: &Recomputed,
+        most: Option<Bytes>,
         best: &Incumbents,
     ) -> bool {
         let BoundedPipeline { ref plan, entry, stages: own, .. } = *bounded;
@@ -83,7 +84,7 @@ impl Pipelines<'_> {
         let of_stage = |zero: ZeroStage| {
             let plan = Plan { zero, shard_group: None, ..plan.clone() };
             let most = of_layers.map_or(Some(0.0), |parameters| {
-                shares_on_host((self.costs, self.space), &plan, &parameters).iter().copied().reduce(f64::max)
+                shares_on_host(self.space, &plan, &parameters).iter().copied().reduce(f64::max)
             });
             let offload = Offload { optimizer: most?, ..plan.offload };
             Some(stages.states_of_first(self.costs, &Plan { offload, ..plan }))

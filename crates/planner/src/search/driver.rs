@@ -107,6 +107,11 @@ pub struct LimitedSearches<'c> {
 }
 
 impl<'c> LimitedSearches<'c> {
+    /// Cost model of the searches.
+    pub(crate) const fn costs(&self) -> &'c Costs<'c> {
+        self.costs
+    }
+
     /// Starts with a cost model that is prepared.
     pub fn new(costs: &'c Costs<'c>) -> Self {
         Self { costs, parts: CostCache::default(), seeds: Vec::new() }
@@ -236,9 +241,8 @@ pub(super) fn run(
     let all = shapes.len() as u64;
     let explore = |batch: &[Ready], known: &SearchState, stop: &Stop| -> Vec<SearchState> {
         let explored = batch.par_iter().map(|next| {
-            let (plan, mixing, feeding) = shapes.at(next.index);
             let explorer = Explorer { costs, space, tables: &tables, pipelines, rank: next.rank, known, stop };
-            explorer.explore(&plan, (mixing, feeding), next)
+            explorer.explore(&shapes.at(next.index), next)
         });
         explored.collect()
     };

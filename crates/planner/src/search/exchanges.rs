@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use crate::space::{ShardingChoice, Space};
-use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Parameters;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
@@ -30,14 +29,15 @@ impl Exchanges {
     ///
     /// D = exposed exchange of dense parameters, E = that of experts and tied ends, k = whether ZeRO shards, o = rank order, g = shard
     /// group. With infinite windows, what is exposed of a sum of exchanges is the sum of what is exposed of each.
-    pub fn least(&self, (costs, space): (&Costs, &Space), plan: &Plan, parameters: &Parameters) -> Seconds {
-        let dense = self.dense((costs, space), plan, parameters);
-        let whole =
-            |&(choice, dense): &(ShardingChoice, Seconds)| dense + parameters.least_ends(costs, &choice.on(plan));
+    pub fn least(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> Seconds {
+        let dense = self.dense(space, plan, parameters);
+        let whole = |&(choice, dense): &(ShardingChoice, Seconds)| {
+            dense + parameters.least_ends(space.costs(), &choice.on(plan))
+        };
         dense.iter().map(whole).reduce(Seconds::min).unwrap_or_default()
     }
 
-    fn dense(&self, (costs, space): (&Costs, &Space), plan: &Plan, parameters: &Parameters) -> DenseExchanges {
+    fn dense(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> DenseExchanges {
         let layout = &plan.layout;
         let key = (layout.tp, layout.pp, layout.dense_replicas(), layout.dp > 1, parameters.dense().to_bits());
         if let Some(known) = self.dense.read().expect("no writer panics").get(&key) {
@@ -45,7 +45,7 @@ impl Exchanges {
         }
         let mut least: Vec<(ShardingChoice, Seconds)> = Vec::new();
         for choice in space.exchanges(layout) {
-            let time = parameters.least_dense_exchange(costs, &choice.on(plan));
+            let time = parameters.least_dense_exchange(space.costs(), &choice.on(plan));
             match least.iter_mut().find(|(known, _)| (known.zero, known.order) == (choice.zero, choice.order)) {
                 Some((_, known)) => *known = known.min(time),
                 None => least.push((choice, time)),

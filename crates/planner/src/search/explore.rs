@@ -4,6 +4,7 @@ use std::slice;
 
 use super::bounded::BoundedPipeline;
 use super::explorer::Explorer;
+use super::first_layers::RecomputedSplits;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
@@ -15,11 +16,11 @@ use super::opened::OpenPipeline;
 use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
-use super::tables::Recomputes;
+use super::tables::{Recomputes, SearchShape};
 use super::verdict::Verdict;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{
-    Feeding, Layers, Loaded, Mixing, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
+    Layers, Loaded, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
@@ -30,13 +31,13 @@ const FEW: usize = 8;
 
 impl Explorer<'_> {
     /// Searches every plan of a shape, but for the pipelines that are known not to fit.
-    pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), ready: &Ready) -> SearchState {
+    pub fn explore(&self, shape: &SearchShape, ready: &Ready) -> SearchState {
         let mut found = SearchState::new(self.known.best.clone());
-        let layers = Recomputed::new(self.costs, self.tables, shape, parts);
-        for bounded in &self.open_pipelines((shape, parts, &layers), ready, &mut found) {
+        let layers = Recomputed::new(self.costs, self.tables, shape);
+        for bounded in &self.open_pipelines(shape, &layers, ready, &mut found) {
             let has_example = |found: &SearchState| found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
             let most = (has_example(self.known) || has_example(&found)).then_some(self.pipelines.budget);
-            if bounded.is_hopeless(&found.best) || self.pipelines.is_dominated(bounded, (&layers, most), &found.best) {
+            if bounded.is_hopeless(&found.best) || self.pipelines.is_dominated(bounded, &layers, most, &found.best) {
                 found.counts.flow += bounded.plans();
                 continue;
             }
@@ -57,7 +58,7 @@ impl Explorer<'_> {
         }
         let splits = self.pipelines.splits(bounded, layers);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
-            self.pipelines.reject_states(bounded, layers, (splits, states), &mut found.counts);
+            self.pipelines.reject_states(bounded, layers, splits, states, &mut found.counts);
             return;
         }
         let floors = self.pipelines.floors(bounded, layers, splits);
@@ -65,7 +66,7 @@ impl Explorer<'_> {
             found.counts.reject(&reason, bounded.plans());
             return;
         }
-        match self.open_pipeline((bounded, layers, timed.flatten()), &floors, found) {
+        match self.open_pipeline(bounded, layers, timed.flatten(), &floors, found) {
             Some(open) => self.search_recomputations(&open, layers, found),
             None => found.counts.flow += bounded.plans(),
         }
@@ -76,13 +77,10 @@ impl Explorer<'_> {
         let OpenPipeline { bounded, ref pipeline, floors, flow, gathered } = *open;
         let BoundedPipeline { ref plan, entry, shardings, stages, .. } = *bounded;
         let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
+        let splits = RecomputedSplits { bounded, floors, layers: all_layers };
         let (mut fewest, mut hopeless) = (None, None);
         let is_grouped = entry.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
-        let mut groups = is_grouped.then(|| {
-            let of_pipeline = (pipeline, stages, &floors[0]);
-            let of_all = (flow, gathered.map(|(_, ends)| ends), entry.most_offloaded);
-            GroupBounds::new((all_layers.groups(), self.pipelines), of_pipeline, of_all)
-        });
+        let mut groups = is_grouped.then(|| GroupBounds::new(all_layers.groups(), self.pipelines, open, &floors[0]));
         let recomputed = |choice: &Recomputes| {
             let stages = self.tables.stages(plan, entry, choice.recompute, all_layers.head(choice.at));
             let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
@@ -97,7 +95,7 @@ impl Explorer<'_> {
                 least_time_of_flow(self.costs, plan, layers, own, &bounded.around)
             };
             let with_ends = || least + floor.ends(&self.pipelines, plan);
-            (least, gathered.map_or_else(with_ends, |(time, _)| time.min(least)))
+            (least, gathered.map_or_else(with_ends, |gathered| gathered.step.min(least)))
         };
         for (place_in_list, choice) in entry.recomputes.iter().enumerate() {
             let Recomputes { recompute, at, shares } = choice;
@@ -129,7 +127,7 @@ impl Explorer<'_> {
                 continue;
             }
             if first_layers && fewest.is_none() {
-                let (first, reason) = self.fewest_first_layers((bounded, floors, all_layers), place_in_list);
+                let (first, reason) = self.fewest_first_layers(splits, place_in_list);
                 fewest = Some(first);
                 if let Some(reason) = reason {
                     found.counts.reject(&reason, below);
@@ -137,14 +135,7 @@ impl Explorer<'_> {
                 }
             }
             if first_layers && found.best.objective().is_none() {
-                let find = || {
-                    self.hopeless_first_layers(
-                        (bounded, floors, all_layers),
-                        place_in_list,
-                        |choice| times(choice).1,
-                        &found.best,
-                    )
-                };
+                let find = || self.hopeless_first_layers(splits, place_in_list, |choice| times(choice).1, &found.best);
                 if hopeless.get_or_insert_with(find).contains(recompute) {
                     found.counts.flow += below;
                     continue;
@@ -154,7 +145,7 @@ impl Explorer<'_> {
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            let gathered = gathered.map(|(least, _)| least);
+            let gathered = gathered.map(|gathered| gathered.step);
             let variant = Variant {
                 light: pipeline,
                 plan,
@@ -219,8 +210,7 @@ impl Explorer<'_> {
                 found.counts.flow += shardings;
                 continue;
             }
-            let is_open =
-                self.search_shardings((variant, slow_gathered), &Loaded::with_memory(pipeline, memory), found);
+            let is_open = self.search_shardings(variant, slow_gathered, &Loaded::with_memory(pipeline, memory), found);
             if !is_open && !none_fits {
                 found.counts.flow += shardings * (shares.len() - fewer - 1) as u64;
                 return fewer == 0;
@@ -230,12 +220,13 @@ impl Explorer<'_> {
     }
 
     /// Searches every sharding of a pipeline under one recomputation and offload. Returns whether some of them may be fast
-    /// enough.
+    /// enough; `slow_gathered` = none under ZeRO 3 is.
     ///
     /// As a rule the menu is made only here, for few pipelines are both light and fast enough.
     fn search_shardings(
         &self,
-        (variant, slow_gathered): (&Variant, bool),
+        variant: &Variant,
+        slow_gathered: bool,
         loaded: &Loaded,
         found: &mut SearchState,
     ) -> bool {

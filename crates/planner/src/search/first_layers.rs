@@ -11,17 +11,21 @@ use meshwright_engine::cost::incremental::{Price, UnsharedMemory};
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
 
+/// Pipeline with the floors of its splits, and its layers under each recomputation.
+#[derive(Clone, Copy)]
+pub(super) struct RecomputedSplits<'p> {
+    pub bounded: &'p BoundedPipeline<'p>,
+    pub floors: &'p [SplitFloor<'p>],
+    pub layers: &'p Recomputed<'p>,
+}
+
 impl Explorer<'_> {
     /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the first of its
     /// recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are kept.
-    pub fn fewest_first_layers(
-        &self,
-        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
-        from: usize,
-    ) -> (Recompute, Option<Rejection>) {
-        let firsts = firsts(&of_pipeline.0.entry.recomputes[from..]);
-        let reason = firsts.first().and_then(|choice| self.too_large_recomputed(of_pipeline, choice));
-        let is_too_large = |choice: &Recomputes| self.too_large_recomputed(of_pipeline, choice).is_some();
+    pub fn fewest_first_layers(&self, splits: RecomputedSplits, from: usize) -> (Recompute, Option<Rejection>) {
+        let firsts = firsts(&splits.bounded.entry.recomputes[from..]);
+        let reason = firsts.first().and_then(|choice| self.too_large_recomputed(splits, choice));
+        let is_too_large = |choice: &Recomputes| self.too_large_recomputed(splits, choice).is_some();
         let at = if reason.is_some() { firsts.partition_point(is_too_large) } else { 0 };
         let fewest = firsts.get(at).map_or(Recompute::Full, |choice| choice.recompute);
         (fewest, reason)
@@ -37,17 +41,17 @@ impl Explorer<'_> {
     /// Numbers that one point of the front dominates so are found by bisection.
     pub fn hopeless_first_layers(
         &self,
-        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
+        splits: RecomputedSplits,
         from: usize,
         soonest: impl Fn(&Recomputes) -> Seconds,
         best: &Incumbents,
     ) -> Vec<Recompute> {
-        let bounded = of_pipeline.0;
+        let bounded = splits.bounded;
         let firsts = firsts(&bounded.entry.recomputes[from..]);
         let (mut hopeless, mut left) = (Vec::new(), vec![firsts]);
         while let Some(range) = left.pop() {
             let [fewest, ..] = range else { continue };
-            let (memory, _) = self.least_recomputed(of_pipeline, &range[range.len() - 1]);
+            let (memory, _) = self.least_recomputed(splits, &range[range.len() - 1]);
             if best.is_hopeless(&bounded.plan.layout, Price { time: soonest(fewest), memory }) {
                 hopeless.extend(range.iter().map(|choice| choice.recompute));
             } else if range.len() > 1 {
@@ -59,22 +63,15 @@ impl Explorer<'_> {
     }
 
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
-    fn too_large_recomputed(
-        &self,
-        of_pipeline: (&BoundedPipeline, &[SplitFloor], &Recomputed),
-        choice: &Recomputes,
-    ) -> Option<Rejection> {
-        let (needed, rank) = self.least_recomputed(of_pipeline, choice);
+    fn too_large_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> Option<Rejection> {
+        let (needed, rank) = self.least_recomputed(splits, choice);
         let available = self.pipelines.budget;
         (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
     }
 
     /// Lower bound of the memory of the plans of a recomputation of a pipeline, and the rank that needs it.
-    fn least_recomputed(
-        &self,
-        (bounded, floors, layers): (&BoundedPipeline, &[SplitFloor], &Recomputed),
-        choice: &Recomputes,
-    ) -> (Bytes, u32) {
+    fn least_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> (Bytes, u32) {
+        let RecomputedSplits { bounded, floors, layers } = splits;
         let BoundedPipeline { ref plan, entry, .. } = *bounded;
         let stages = self.tables.stages(plan, entry, choice.recompute, layers.head(choice.at));
         let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);

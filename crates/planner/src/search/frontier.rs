@@ -11,7 +11,7 @@ use super::incumbents::Incumbents;
 use super::options::{Goal, Objective};
 use super::pipelines::Pipelines;
 use super::state::SearchState;
-use super::tables::Shapes;
+use super::tables::{SearchShape, Shapes};
 use crate::space::Rejection;
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::{Price, layer_bound};
@@ -42,12 +42,23 @@ pub(super) struct Ready {
     left: u64,
 }
 
+/// Shape that is known by its layer bound.
+#[derive(Clone, Copy)]
+struct UnopenedShape {
+    /// Lower bound of its plans.
+    bound: Price,
+    /// Index among the shapes.
+    index: usize,
+    /// Rank by layer bound, from 1.
+    rank: u32,
+}
+
 /// Shapes left to explore. Most are known by their layer bound alone, which is cheap but says nothing of pipelines: few
 /// micro-batches on many ranks, or states that do not fit, make the best of them slow. So the pipelines of a shape are bounded
 /// before it is explored, which finds good incumbents early, and most shapes are never explored.
 pub(super) struct Frontier {
-    /// Lower bound, index and rank by layer bound of each shape, by ascending key.
-    by_layers: Vec<(Price, usize, u32)>,
+    /// Every shape, by ascending key.
+    by_layers: Vec<UnopenedShape>,
     /// Whether shapes come by their memory.
     by_memory: bool,
     /// Number of shapes, by ascending layer bound, whose pipelines are bounded.
@@ -63,27 +74,26 @@ impl Frontier {
         let gpus = costs.problem.cluster().gpus;
         let may_gather = pipelines.tables.engines(2).gathered;
         let fewest = if pipelines.space.allows_idle() { 1 } else { gpus };
-        let mut by_layers: Vec<(Price, usize, u32)> = (0..shapes.len())
+        let mut by_layers: Vec<UnopenedShape> = (0..shapes.len())
             .into_par_iter()
             .map(|index| {
-                let (plan, mixing, feeding) = shapes.at(index);
-                let time = layer_bound(costs, &plan, (mixing, feeding), (gpus, fewest), may_gather);
-                (Price { time, memory: Bytes::ZERO }, index, 0)
+                let SearchShape { plan, parts } = shapes.at(index);
+                let time = layer_bound(costs, &plan, parts, &(fewest..=gpus), may_gather);
+                UnopenedShape { bound: Price { time, memory: Bytes::ZERO }, index, rank: 0 }
             })
             .collect();
-        sort_by_numbers(&mut by_layers, |(bound, ..)| [bound.time.get()]);
-        by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.2 = rank);
+        sort_by_numbers(&mut by_layers, |shape| [shape.bound.time.get()]);
+        by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.rank = rank);
         if by_memory || pipelines.has_ends() {
             let mut known = BTreeMap::new();
-            for (bound, index, _) in &mut by_layers {
-                let shape = shapes.at(*index).0;
-                let Price { time, memory } = *known
-                    .entry(pipelines.degrees(&shape))
-                    .or_insert_with(|| pipelines.beside_layers(&shape, by_memory));
-                *bound = Price { time: bound.time + time, memory };
+            for shape in &mut by_layers {
+                let plan = shapes.at(shape.index).plan;
+                let Price { time, memory } =
+                    *known.entry(pipelines.degrees(&plan)).or_insert_with(|| pipelines.beside_layers(&plan, by_memory));
+                shape.bound = Price { time: shape.bound.time + time, memory };
             }
             let key = |bound: Price| if by_memory { bound.memory.get() } else { bound.time.get() };
-            sort_by_numbers(&mut by_layers, |(bound, ..)| [key(*bound)]);
+            sort_by_numbers(&mut by_layers, |shape| [key(shape.bound)]);
         }
         Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
     }
@@ -94,7 +104,7 @@ impl Frontier {
 
     /// Bounds the pipelines of the next shapes, until the best of those is known not to be worse than any other shape.
     pub fn bound_pipelines(&mut self, pipelines: &Pipelines, shapes: &Shapes, found: &mut SearchState) {
-        while let Some(&(least, ..)) = self.by_layers.get(self.bounded) {
+        while let Some(&UnopenedShape { bound: least, .. }) = self.by_layers.get(self.bounded) {
             let has_better = self.ready.peek().is_some_and(|best| best.key < self.key(least));
             if has_better || found.best.is_hopeless_for_all(least) {
                 return;
@@ -103,10 +113,9 @@ impl Frontier {
             self.bounded = (from + AT_ONCE).min(self.by_layers.len());
             let has_example = found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
             let best = &found.best;
-            let bound = |&(least, index, rank): &(Price, usize, u32)| {
-                let (plan, mixing, feeding) = shapes.at(index);
+            let bound = |&UnopenedShape { bound: least, index, rank }: &UnopenedShape| {
                 let mut counts = Counts::default();
-                let bound = pipelines.bound(&plan, (mixing, feeding), (least.time, has_example, best), &mut counts);
+                let bound = pipelines.bound(&shapes.at(index), least.time, has_example, best, &mut counts);
                 let ready = bound.map(|ShapeBound { bound: time, memory, most, next, first, left }| {
                     let bound = Price { time, memory: memory.max(least.memory) };
                     Ready { bound, key: self.key(bound), rank, index, most, next, first, left }
@@ -149,12 +158,12 @@ impl Frontier {
 
     /// Whether shapes are left whose pipelines are not bounded and may enter the answer.
     pub fn has_more(&self, best: &Incumbents) -> bool {
-        self.by_layers.get(self.bounded).is_some_and(|&(least, ..)| !best.is_hopeless_for_all(least))
+        self.by_layers.get(self.bounded).is_some_and(|shape| !best.is_hopeless_for_all(shape.bound))
     }
 
     /// Lower bound of all shapes that are left; `None` if there are none.
     pub fn bound(&self) -> Option<Price> {
-        let others = || self.by_layers[self.bounded..].iter().map(|&(bound, ..)| bound);
+        let others = || self.by_layers[self.bounded..].iter().map(|shape| shape.bound);
         if self.by_memory {
             let least = |a: Price, b: Price| Price { time: a.time.min(b.time), memory: a.memory.min(b.memory) };
             return self.ready.iter().map(|ready| ready.bound).chain(others()).reduce(least);

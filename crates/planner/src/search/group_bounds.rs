@@ -2,9 +2,11 @@
 
 use smallvec::SmallVec;
 
+use super::bounded::BoundedPipeline;
 use super::groups::Groups;
 use super::incumbents::Incumbents;
 use super::on_host::Fit;
+use super::opened::OpenPipeline;
 use super::pipelines::{Pipelines, SplitFloor};
 use super::verdict::Verdict;
 use meshwright_engine::cost::incremental::{Pipeline, Price, Stages, least_flow_of_passes};
@@ -31,13 +33,17 @@ pub(super) struct GroupBounds<'g> {
 }
 
 impl<'g> GroupBounds<'g> {
-    /// Bounds of no group yet. `most_offloaded` = largest share of the activations on the host.
+    /// Bounds of no group yet, of a pipeline with one split.
     pub fn new(
-        (groups, pipelines): (&'g Groups, Pipelines<'g>),
-        (light, stages, split): (&'g Pipeline<'g>, &'g Stages, &'g SplitFloor<'g>),
-        (flow, gathered_ends, most_offloaded): (Seconds, Option<Seconds>, f64),
+        groups: &'g Groups,
+        pipelines: Pipelines<'g>,
+        open: &'g OpenPipeline<'g>,
+        split: &'g SplitFloor<'g>,
     ) -> Self {
-        let offload = Offload { activations: most_offloaded, ..light.plan.offload };
+        let OpenPipeline { bounded, pipeline: ref light, flow, gathered, .. } = *open;
+        let BoundedPipeline { entry, stages, .. } = *bounded;
+        let gathered_ends = gathered.map(|gathered| gathered.ends);
+        let offload = Offload { activations: entry.most_offloaded, ..light.plan.offload };
         let plan = Plan { recompute: Recompute::None, offload, ..light.plan.clone() };
         let known = SmallVec::from_elem(None, groups.len());
         Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, known }

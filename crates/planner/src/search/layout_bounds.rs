@@ -68,7 +68,7 @@ impl Pipelines<'_> {
         let of_stage = |zero: ZeroStage| {
             let with = |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
             let fits = |share: &f64| least_memory_of_layers(self.costs, &with(*share), &parameters) <= self.budget;
-            let shares = shares_on_host((self.costs, self.space), &with(0.0), &parameters);
+            let shares = shares_on_host(self.space, &with(0.0), &parameters);
             let least = shares.iter().copied().filter(fits).reduce(f64::min);
             least.map(|share| least_host_update_of_layers(self.costs, &with(share), &parameters))
         };
@@ -84,7 +84,7 @@ impl Pipelines<'_> {
         let parameters = least_parameters(self.costs, plan);
         let of_stage = |zero: ZeroStage| {
             let plan = Plan { zero, ..plan.clone() };
-            let shares = shares_on_host((self.costs, self.space), &plan, &parameters);
+            let shares = shares_on_host(self.space, &plan, &parameters);
             let offload = Offload { optimizer: shares.iter().copied().reduce(f64::max)?, ..plan.offload };
             Some(least_memory_of_layers(self.costs, &Plan { offload, ..plan }, &parameters))
         };

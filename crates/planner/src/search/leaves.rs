@@ -6,6 +6,7 @@ use super::explorer::Explorer;
 use super::flow::{Flow, KnownFlow};
 use super::incumbents::Place;
 use super::menus::{Menu, ShardingList};
+use super::on_host::ShardedPlan;
 use super::state::SearchState;
 use crate::space::{Rejection, too_large_for_hosts};
 use meshwright_engine::cost::incremental::{Loaded, Price, ROUNDING, Sharding};
@@ -37,6 +38,7 @@ impl Explorer<'_> {
                 found.counts.sharding += group.count;
                 continue;
             }
+            let sharded = ShardedPlan { costs: self.costs, plan: &pipeline.plan, parameters: &menu.parameters };
             for own in &group.shardings {
                 let of_floor = leaf.flow.time(self.costs, leaf.loaded, &own.floor);
                 if is_hopeless(of_floor, found) {
@@ -49,7 +51,7 @@ impl Explorer<'_> {
                     *count += own.count();
                     continue;
                 }
-                for (sharding, longer) in own.beyond_floor(self.costs, &pipeline.plan, &menu.parameters) {
+                for (sharding, longer) in own.beyond_floor(sharded) {
                     if is_hopeless(of_floor * ROUNDING + longer, found) {
                         found.counts.sharding += 1;
                     } else {

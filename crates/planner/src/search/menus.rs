@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use super::exchanges::Exchanges;
-use super::on_host::{Fit, HostShares, Refused, shares_on_host};
+use super::on_host::{Fit, HostShares, Refused, ShardedPlan, shares_on_host};
 use super::verdict::Verdict;
 use crate::space::Space;
 use meshwright_engine::ascending::sort_by_numbers;
@@ -60,22 +60,23 @@ impl PlanMenu {
     /// ```text
     /// min (X(s) + U(s))  ≥  min X(s) + min U(s)        X = exchange that no flow hides, U = update
     /// ```
-    fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, exchanges: &Exchanges) -> Seconds {
-        *self.ends.get_or_init(|| least_ends(from, plan, &self.parameters, exchanges))
+    fn least_ends(&self, space: &Space, plan: &Plan, exchanges: &Exchanges) -> Seconds {
+        *self.ends.get_or_init(|| least_ends(space, plan, &self.parameters, exchanges))
     }
 }
 
 /// Lower bound of the time at both ends of a step of ranks with these parameters, as that of a menu.
-fn least_ends(from: (&Costs, &Space), plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Seconds {
-    least_update(from, plan, parameters) + exchanges.least(from, plan, parameters)
+fn least_ends(space: &Space, plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Seconds {
+    least_update(space, plan, parameters) + exchanges.least(space, plan, parameters)
 }
 
 /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
-fn least_update((costs, space): (&Costs, &Space), plan: &Plan, parameters: &Parameters) -> Seconds {
+fn least_update(space: &Space, plan: &Plan, parameters: &Parameters) -> Seconds {
+    let costs = space.costs();
     let stages = space.zero_stages(plan.layout.pp).into_iter().filter(|zero| *zero != ZeroStage::Three);
     let of_stage = |zero: ZeroStage| {
         let plan = Plan { zero, shard_group: None, ..plan.clone() };
-        let shares = shares_on_host((costs, space), &plan, &least_parameters(costs, &plan));
+        let shares = shares_on_host(space, &plan, &least_parameters(costs, &plan));
         (!shares.is_empty()).then(|| parameters.least_update(costs, &plan, &shares))
     };
     stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
@@ -164,13 +165,13 @@ pub(super) struct Menus {
 
 impl Menus {
     /// Entry of a plan's layout and schedule, whose menu is computed on first use.
-    pub fn plan_menu(&self, (costs, space): (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
+    pub fn plan_menu(&self, space: &Space, plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
         let key = (plan.layout, plan.schedule, plan.split.clone(), stages.last_chunk());
         if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let parameters = Arc::new(Parameters::new(costs, plan, stages));
-        let least = least_bytes(costs, space, plan, &parameters);
+        let parameters = Arc::new(Parameters::new(space.costs(), plan, stages));
+        let least = least_bytes(space, plan, &parameters);
         let (ends, menu) = (OnceLock::new(), OnceLock::new());
         let menu = Arc::new(PlanMenu { least, parameters, ends, menu });
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
@@ -178,36 +179,36 @@ impl Menus {
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout; its menu is
     /// not needed.
-    pub fn least_ends(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Seconds {
-        menu.least_ends(from, plan, &self.exchanges)
+    pub fn least_ends(&self, space: &Space, plan: &Plan, menu: &PlanMenu) -> Seconds {
+        menu.least_ends(space, plan, &self.exchanges)
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
-    pub fn least_ends_of_layout(&self, from: (&Costs, &Space), plan: &Plan) -> Seconds {
+    pub fn least_ends_of_layout(&self, space: &Space, plan: &Plan) -> Seconds {
         if let Some(known) = self.ends.read().expect("no writer panics").get(&plan.layout) {
             return *known;
         }
         // No schedule exchanges less than one that has both ends of the model on one rank.
         let plan = &Plan { schedule: Schedule::ZbV, ..plan.clone() };
-        let ends = least_ends(from, plan, &Parameters::least_of_layout(from.0, plan), &self.exchanges);
+        let ends = least_ends(space, plan, &Parameters::least_of_layout(space.costs(), plan), &self.exchanges);
         *self.ends.write().expect("no writer panics").entry(plan.layout).or_insert(ends)
     }
 
     /// Menu of an entry, computed on first use.
-    pub fn menu(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
-        Arc::clone(menu.menu.get_or_init(|| self.shared(from, plan, &menu.parameters)))
+    pub fn menu(&self, space: &Space, plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
+        Arc::clone(menu.menu.get_or_init(|| self.shared(space, plan, &menu.parameters)))
     }
 
     /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends only on how many
     /// copies of the weights a rank has, and on whether one rank has both ends of the model.
-    fn shared(&self, from: (&Costs, &Space), plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
+    fn shared(&self, space: &Space, plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
         let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
         let find = |menus: &[Arc<Menu>]| menus.iter().find(|known| known.parameters == *parameters).map(Arc::clone);
         let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all));
         if let Some(known) = known {
             return known;
         }
-        let menu = Arc::new(Menu::new(from, plan, Arc::clone(parameters)));
+        let menu = Arc::new(Menu::new(space, plan, Arc::clone(parameters)));
         let mut shared = self.by_content.write().expect("no writer panics");
         let menus = shared.entry(key).or_default();
         if let Some(known) = find(menus) {
@@ -219,11 +220,12 @@ impl Menus {
 }
 
 /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shardings of a plan's layout.
-fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<LeastStates> {
+fn least_bytes(space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<LeastStates> {
+    let costs = space.costs();
     let of_layers = least_parameters(costs, plan);
     let of_stage = |zero: ZeroStage| {
         let plan = Plan { zero, shard_group: None, ..plan.clone() };
-        let shares = shares_on_host((costs, space), &plan, &of_layers);
+        let shares = shares_on_host(space, &plan, &of_layers);
         let offload = Offload { optimizer: shares.iter().copied().reduce(f64::max)?, ..plan.offload };
         Some(parameters.least_states(costs, &Plan { offload, ..plan }))
     };
@@ -255,6 +257,7 @@ impl Menu {
     /// optimizer on the host saves memory and takes time, so what does not fit on the device alone takes longer.
     pub fn edges_within(&self, list: &ShardingList, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
         let Some(by_edges) = &list.by_edges else { return Some(list.edges) };
+        let sharded = ShardedPlan { costs, plan, parameters: &self.parameters };
         let mut least: Option<Seconds> = None;
         if !list.may_fit(fit) {
             return least;
@@ -264,7 +267,7 @@ impl Menu {
             if least.is_some_and(|least| least <= own.least_edges) {
                 break; // nor is any that follows shorter
             }
-            least = own.edges_within((costs, plan, &self.parameters), fit, least);
+            least = own.edges_within(sharded, fit, least);
         }
         least
     }
@@ -285,12 +288,13 @@ impl Menu {
     /// stands for all, whether it fits or not.
     fn any_fits(&self, costs: &Costs, plan: &Plan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> bool {
         let Some(by_edges) = &self.replicated.by_edges else { return !is_slow(self.replicated.edges) };
+        let sharded = ShardedPlan { costs, plan, parameters: &self.parameters };
         if !self.replicated.may_fit(fit) {
             return false;
         }
         let own = |&(group, at): &(u32, u32)| self.replicated.own(group, at);
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
-        fast.any(|own| own.any_fits((costs, plan, &self.parameters), fit, &is_slow))
+        fast.any(|own| own.any_fits(sharded, fit, &is_slow))
     }
 
     /// Whether a sharding under ZeRO 3 fits and is not too slow.
@@ -301,22 +305,24 @@ impl Menu {
         fit: &Fit,
         is_slow: &dyn Fn(&Sharding) -> bool,
     ) -> bool {
+        let sharded = ShardedPlan { costs, plan, parameters: &self.parameters };
         let is_open = |sharding: &Sharding| fit.holds(sharding) && !is_slow(sharding);
         let groups = self.sharded.groups.iter().filter(|group| !is_slow(&group.floor));
         let mut all = groups.flat_map(|group| &group.shardings).filter(|own| is_open(&own.floor));
-        self.sharded.may_fit(fit) && all.any(|own| own.each(costs, plan, &self.parameters).iter().any(is_open))
+        self.sharded.may_fit(fit) && all.any(|own| own.each(sharded).iter().any(is_open))
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
-    fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {
+    fn new(space: &Space, plan: &Plan, parameters: Arc<Parameters>) -> Self {
+        let costs = space.costs();
         let choices = space.shardings_by_host(&plan.layout);
         let mut kept: Vec<Kept> = Vec::with_capacity(choices.len());
         let (mut dominated, mut known, mut refused) = (0, SharedParts::default(), Refused::default());
         let of_layers = least_parameters(costs, plan);
         for (choice, all) in choices {
             let plan = choice.on(plan);
-            let hosts = refused.left((costs, space), &plan, (&all, &of_layers));
+            let hosts = refused.left(space, &plan, &all, &of_layers);
             if hosts.is_empty() {
                 continue;
             }
@@ -336,7 +342,7 @@ impl Menu {
         let (mut sharded, mut replicated) = (ShardingList::default(), ShardingList::default());
         for Kept { sharding, plan, hosts, of_space: _ } in kept {
             let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
-            list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
+            list.push(HostShares::new(ShardedPlan { costs, plan: &plan, parameters: &parameters }, sharding, hosts));
         }
         Self {
             least: least_states(costs, plan, replicated.floors().chain(sharded.floors())),

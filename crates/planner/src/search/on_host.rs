@@ -12,13 +12,9 @@ use meshwright_engine::units::{Bytes, Seconds};
 
 /// Shares of optimizer states on the host that the framework can express of a plan's ZeRO stage and that hosts may have room for, in the
 /// order of the space. `parameters` are those of [`meshwright_engine::cost::incremental::least_parameters`].
-pub(super) fn shares_on_host(
-    (costs, space): (&Costs, &Space),
-    plan: &Plan,
-    parameters: &[RankParameters; 2],
-) -> Arc<[f64]> {
+pub(super) fn shares_on_host(space: &Space, plan: &Plan, parameters: &[RankParameters; 2]) -> Arc<[f64]> {
     let shares = space.expressible_on_host(plan.zero, plan.layout.pp);
-    let most = most_optimizer_on_host(costs, plan, &parameters[0]);
+    let most = most_optimizer_on_host(space.costs(), plan, &parameters[0]);
     if shares.iter().all(|share| *share <= most) {
         return shares;
     }
@@ -52,9 +48,10 @@ impl Refused {
     /// Shares on the host, of `all` shares of a sharding, that are not refused; counts the others.
     pub fn left(
         &mut self,
-        (costs, space): (&Costs, &Space),
+        space: &Space,
         plan: &Plan,
-        (all, of_layers): (&Arc<[f64]>, &[RankParameters; 2]),
+        all: &Arc<[f64]>,
+        of_layers: &[RankParameters; 2],
     ) -> Arc<[f64]> {
         let on_host = |&optimizer: &f64| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         if let Some(why) = space.inexpressible_sharding(plan) {
@@ -65,11 +62,11 @@ impl Refused {
         let mut plans = all.iter().map(on_host);
         self.by_framework
             .add(all.len() - expressible.len(), || plans.find_map(|plan| space.inexpressible_on_host(&plan)));
-        let hosts = shares_on_host((costs, space), plan, of_layers);
+        let hosts = shares_on_host(space, plan, of_layers);
         self.by_hosts.add(expressible.len() - hosts.len(), || {
             let share = expressible.iter().copied().find(|share| !hosts.contains(share))?;
-            let available = costs.problem.cluster().host_memory?;
-            let needed = available * (share / most_optimizer_on_host(costs, plan, &of_layers[0]));
+            let available = space.costs().problem.cluster().host_memory?;
+            let needed = available * (share / most_optimizer_on_host(space.costs(), plan, &of_layers[0]));
             Some(Rejection::HostMemory { needed, available })
         });
         hosts
@@ -81,6 +78,14 @@ impl Refused {
             .into_iter()
             .filter_map(|refused| Some((refused.count, refused.why.as_ref()?)))
     }
+}
+
+/// Plan whose shardings are priced, with the parameters of its ranks.
+#[derive(Clone, Copy)]
+pub(super) struct ShardedPlan<'p> {
+    pub costs: &'p Costs<'p>,
+    pub plan: &'p Plan,
+    pub parameters: &'p Parameters,
 }
 
 /// Shardings that differ in the share of optimizer states on the host alone.
@@ -99,7 +104,8 @@ pub(super) struct HostShares {
 }
 
 impl HostShares {
-    pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters, on_device: Sharding, shares: Arc<[f64]>) -> Self {
+    pub fn new(of: ShardedPlan, on_device: Sharding, shares: Arc<[f64]>) -> Self {
+        let ShardedPlan { costs, plan, parameters } = of;
         let floor = on_device.floor(costs, plan, parameters, &shares);
         Self {
             least_edges: floor.least_time(costs, plan),
@@ -116,7 +122,8 @@ impl HostShares {
     }
 
     /// Each sharding, in the order of the shares.
-    pub fn each(&self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> &[Sharding] {
+    pub fn each(&self, of: ShardedPlan) -> &[Sharding] {
+        let ShardedPlan { costs, plan, parameters } = of;
         if self.shares[..] == [0.0] {
             return slice::from_ref(&self.floor);
         }
@@ -125,48 +132,33 @@ impl HostShares {
     }
 
     /// Each sharding, in the order of the shares, with the time that a step takes longer with it than with the floor.
-    pub fn beyond_floor<'m>(
-        &'m self,
-        costs: &Costs,
-        plan: &Plan,
-        parameters: &Parameters,
-    ) -> impl Iterator<Item = (&'m Sharding, Seconds)> + use<'m> {
-        let each = self.each(costs, plan, parameters);
-        each.iter().zip(self.edges(costs, plan, each)).map(|(sharding, edges)| (sharding, *edges - self.least_edges))
+    pub fn beyond_floor<'m>(&'m self, of: ShardedPlan) -> impl Iterator<Item = (&'m Sharding, Seconds)> + use<'m> {
+        let each = self.each(of);
+        each.iter().zip(self.edges(of, each)).map(|(sharding, edges)| (sharding, *edges - self.least_edges))
     }
 
     /// Lower bound of the time at both ends of a step of each sharding.
-    fn edges(&self, costs: &Costs, plan: &Plan, each: &[Sharding]) -> &[Seconds] {
-        self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect())
+    fn edges(&self, of: ShardedPlan, each: &[Sharding]) -> &[Seconds] {
+        self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(of.costs, of.plan)).collect())
     }
 
     /// Whether one of the shardings fits and is not too slow.
-    pub fn any_fits(
-        &self,
-        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
-        fit: &Fit,
-        is_slow: impl Fn(Seconds) -> bool,
-    ) -> bool {
+    pub fn any_fits(&self, of: ShardedPlan, fit: &Fit, is_slow: impl Fn(Seconds) -> bool) -> bool {
         if !fit.holds(&self.floor) {
             return false;
         }
-        let each = self.each(costs, plan, parameters);
-        let mut timed = each.iter().zip(self.edges(costs, plan, each));
+        let each = self.each(of);
+        let mut timed = each.iter().zip(self.edges(of, each));
         timed.any(|(sharding, edges)| !is_slow(*edges) && fit.holds(sharding))
     }
 
     /// The lesser of `known` and the lower bounds of the time at both ends of a step of the shardings that fit.
-    pub fn edges_within(
-        &self,
-        (costs, plan, parameters): (&Costs, &Plan, &Parameters),
-        fit: &Fit,
-        known: Option<Seconds>,
-    ) -> Option<Seconds> {
+    pub fn edges_within(&self, of: ShardedPlan, fit: &Fit, known: Option<Seconds>) -> Option<Seconds> {
         if !fit.holds(&self.floor) {
             return known;
         }
-        let each = self.each(costs, plan, parameters);
-        let edges = self.edges(costs, plan, each);
+        let each = self.each(of);
+        let edges = self.edges(of, each);
         let shorter = |least: Option<Seconds>, (sharding, edges): (&Sharding, &Seconds)| {
             let goes = least.is_some_and(|least| least <= *edges) || !fit.holds(sharding);
             if goes { least } else { Some(*edges) }

@@ -6,22 +6,22 @@ use super::explorer::Explorer;
 use super::frontier::Ready;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
+use super::tables::SearchShape;
 use crate::space::Rejection;
-use meshwright_engine::cost::incremental::{Feeding, Mixing};
-use meshwright_engine::plan::Plan;
 
 impl Explorer<'_> {
     /// Pipelines of a shape that may enter the answer, by ascending bound; of equal bounds in the order of the space.
     pub(super) fn open_pipelines(
         &self,
-        (shape, parts, layers): (&Plan, (&Mixing, &Feeding), &Recomputed),
+        shape: &SearchShape,
+        layers: &Recomputed,
         ready: &Ready,
         found: &mut SearchState,
     ) -> Vec<BoundedPipeline<'_>> {
         // A search for the nearest plan leaves out the layouts whose states alone are more than the known best's memory.
         let nearest = if ready.most.is_none() { found.best.most_memory() } else { None };
         let most = ready.most.or(nearest);
-        let layouts = self.pipelines.layouts(shape, parts, (most, &found.best), &mut Counts::default());
+        let layouts = self.pipelines.layouts(shape, most, &found.best, &mut Counts::default());
         let mut open = Vec::new();
         for layout in &layouts {
             // What is illegal or too large of the layouts that were bounded with the shape was counted then.

@@ -29,8 +29,17 @@ pub(super) struct OpenPipeline<'p> {
     pub floors: &'p [SplitFloor<'p>],
     /// Lower bound of its flow under ZeRO 0 to 2.
     pub flow: Seconds,
-    /// Lower bounds of its step under ZeRO 3 and of the ends of that; none where every sharding is too slow or too large.
-    pub gathered: Option<(Seconds, Seconds)>,
+    /// Lower bounds under ZeRO 3; none where every sharding is too slow or too large.
+    pub gathered: Option<GatheredBound>,
+}
+
+/// Lower bounds of the plans of a pipeline under ZeRO 3.
+#[derive(Clone, Copy)]
+pub(super) struct GatheredBound {
+    /// Time of the step.
+    pub step: Seconds,
+    /// Time at the ends of the step, a part of it.
+    pub ends: Seconds,
 }
 
 impl Explorer<'_> {
@@ -57,7 +66,9 @@ impl Explorer<'_> {
     /// The pipeline with lower bounds of the time of its plans; `None` if none of them can enter the answer.
     pub(super) fn open_pipeline<'p>(
         &self,
-        (bounded, layers, timed): (&'p BoundedPipeline<'p>, &'p Recomputed<'p>, Option<TimedPipeline<'p>>),
+        bounded: &'p BoundedPipeline<'p>,
+        layers: &'p Recomputed<'p>,
+        timed: Option<TimedPipeline<'p>>,
         floors: &'p [SplitFloor<'p>],
         found: &SearchState,
     ) -> Option<OpenPipeline<'p>> {
@@ -86,7 +97,7 @@ impl Explorer<'_> {
             || gathered.is_none_or(hopeless)
             || is_menu_early && {
                 let too_slow = found.best.too_slow(&plan.layout);
-                !floors[0].any_gathered_fits(&self.pipelines, (plan, &pipeline), too_slow)
+                !floors[0].any_gathered_fits(&self.pipelines, plan, &pipeline, too_slow)
             };
         if slow && slow_gathered {
             return None;
@@ -106,7 +117,7 @@ impl Explorer<'_> {
         if is_slow(ends(&floors[0])) || is_ranked && entry.below > MENU_COST && is_one && is_slow(edges()) {
             return None;
         }
-        let gathered = gathered.filter(|_| !slow_gathered).map(|least| (least, gathered_ends));
+        let gathered = gathered.filter(|_| !slow_gathered).map(|step| GatheredBound { step, ends: gathered_ends });
         Some(OpenPipeline { bounded, pipeline, floors, flow, gathered })
     }
 }

@@ -14,13 +14,13 @@ use super::incumbents::Incumbents;
 use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
 use super::recomputed::Recomputed;
-use super::tables::{PipelineEntry, Recomputes, Tables};
+use super::tables::{PipelineEntry, Recomputes, SearchShape, Tables};
 use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    AroundFlow, Feeding, Loaded, Mixing, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound,
-    layer_bound, least_time_of_flow,
+    AroundFlow, Loaded, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound, layer_bound,
+    least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -86,7 +86,8 @@ impl SplitFloor<'_> {
     pub fn any_gathered_fits(
         &self,
         pipelines: &Pipelines,
-        (plan, light): (&Plan, &Pipeline),
+        plan: &Plan,
+        light: &Pipeline,
         is_slow: impl Fn(Seconds) -> bool,
     ) -> bool {
         let costs = pipelines.costs;
@@ -95,6 +96,15 @@ impl SplitFloor<'_> {
         let loaded = Loaded::with_memory(light.clone(), self.memory.clone());
         menu.any_gathered_fits(costs, plan, &fit, &|sharding| is_slow(loaded.least_gathered_time(costs, sharding)))
     }
+}
+
+/// Parts of the steps of a layout's plans that no pipeline changes.
+#[derive(Clone, Copy)]
+struct OutsidePipeline {
+    /// Lower bounds of the time at the ends of a step.
+    ends: LeastEnds,
+    /// Sends and stragglers around the flow.
+    around: AroundFlow,
 }
 
 /// Pipelines of the shapes of one search.
@@ -125,13 +135,14 @@ impl<'e> Pipelines<'e> {
     /// be left out.
     pub fn layouts(
         &self,
-        shape: &Plan,
-        parts: (&Mixing, &Feeding),
-        (most, best): (Option<Bytes>, &Incumbents),
+        shape: &SearchShape,
+        most: Option<Bytes>,
+        best: &Incumbents,
         counts: &mut Counts,
     ) -> Vec<BoundedLayout> {
+        let SearchShape { plan: ref shape, parts } = *shape;
         let may_gather = self.tables.engines(2).gathered;
-        let on_one = layer_bound(self.costs, shape, parts, (1, 1), may_gather);
+        let on_one = layer_bound(self.costs, shape, parts, &(1..=1), may_gather);
         let (mut all, mut next) = (Vec::new(), 0);
         for layout in self.space.layouts(shape) {
             let (gpus, place) = (layout.world_size(), next);
@@ -153,7 +164,7 @@ impl<'e> Pipelines<'e> {
                 continue;
             }
             let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
-            let of_all = layer_bound(self.costs, &plan, parts, (gpus, gpus), may_gather);
+            let of_all = layer_bound(self.costs, &plan, parts, &(gpus..=gpus), may_gather);
             let flow = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
             // Without an objective, most layouts are left out by their memory.
             let is_ranked = best.objective().is_some();
@@ -175,8 +186,8 @@ impl<'e> Pipelines<'e> {
         most: Option<Bytes>,
         counts: &mut Counts,
     ) -> (Vec<BoundedPipeline<'e>>, u64) {
-        let BoundedLayout { ref plan, shardings, bound: Price { time, memory }, ends, place } = *layout;
-        let too_large = most.is_some_and(|most| memory > most);
+        let BoundedLayout { ref plan, shardings, bound, ends, place } = *layout;
+        let too_large = most.is_some_and(|most| bound.memory > most);
         let table = self.tables.pipelines(plan);
         let legal = table.legal(self.costs.problem, plan);
         for (reason, below) in &legal.rejected {
@@ -186,26 +197,25 @@ impl<'e> Pipelines<'e> {
         if too_large {
             return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
-        let (around, on_host) = (AroundFlow::new(self.costs, plan), self.least_ends(plan));
+        let on_host = self.least_ends(plan);
         let ends = LeastEnds { replicated: on_host.replicated.max(ends), ..on_host };
-        let bounded = |(entry, place): (&'e PipelineEntry, u32)| {
-            let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
-            let own = Plan { schedule, split, ..plan.clone() };
-            self.bounded(own, entry, (shardings, Price { time, memory }, ends, around), layers, place)
-        };
+        let outside = OutsidePipeline { ends, around: AroundFlow::new(self.costs, plan) };
+        let bounded = |(entry, place): (&'e PipelineEntry, u32)| self.bounded(layout, entry, place, outside, layers);
         (legal.map(bounded).collect(), 0)
     }
 
-    /// Bounds a pipeline of a layout with `shardings` shardings, lower bounds `least` of time and memory, lower bounds `ends` of the time
-    /// at the ends of a step, and sends and stragglers `around` its flow.
+    /// Bounds one pipeline of a layout, which is at `place` in the order of the space.
     fn bounded(
         &self,
-        plan: Plan,
+        layout: &BoundedLayout,
         entry: &'e PipelineEntry,
-        (shardings, least, ends, around): (u64, Price, LeastEnds, AroundFlow),
-        layers: &Recomputed,
         place: u32,
+        outside: OutsidePipeline,
+        layers: &Recomputed,
     ) -> BoundedPipeline<'e> {
+        let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
+        let plan = Plan { schedule, split, ..layout.plan.clone() };
+        let OutsidePipeline { ends, around } = outside;
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &entry.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
@@ -224,7 +234,8 @@ impl<'e> Pipelines<'e> {
         } else {
             bound + ends.replicated
         };
-        let (bound, memory) = (bound.max(least.time), least.memory);
+        let (bound, memory) = (bound.max(layout.bound.time), layout.bound.memory);
+        let shardings = layout.shardings;
         BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, around, bound, memory, place }
     }
 
@@ -310,7 +321,8 @@ impl<'e> Pipelines<'e> {
         &self,
         bounded: &BoundedPipeline<'e>,
         layers: &Recomputed,
-        (splits, states): (Splits<'e>, Rejection),
+        splits: Splits<'e>,
+        states: Rejection,
         counts: &mut Counts,
     ) {
         if !counts.reject_more(Rejection::OUT_OF_MEMORY, bounded.plans()) {
@@ -325,14 +337,15 @@ impl<'e> Pipelines<'e> {
     /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
     pub fn bound(
         &self,
-        shape: &Plan,
-        parts: (&Mixing, &Feeding),
-        (least, has_example, best): (Seconds, bool, &Incumbents),
+        shape: &SearchShape,
+        least: Seconds,
+        has_example: bool,
+        best: &Incumbents,
         counts: &mut Counts,
     ) -> Option<ShapeBound> {
-        let layers = Recomputed::new(self.costs, self.tables, shape, parts);
+        let layers = Recomputed::new(self.costs, self.tables, shape);
         let most = has_example.then_some(self.budget);
-        let layouts = self.layouts(shape, parts, (most, best), counts);
+        let layouts = self.layouts(shape, most, best, counts);
         let (mut open, mut bounded) = (BinaryHeap::new(), 0);
         loop {
             // Pipelines are bounded while those of another layout may come next.
@@ -361,7 +374,7 @@ impl<'e> Pipelines<'e> {
             if has_example {
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, first.plans());
             } else {
-                self.reject_states(&first, &layers, (splits, states), counts);
+                self.reject_states(&first, &layers, splits, states, counts);
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::cell::OnceCell;
 
 use super::groups::Groups;
-use super::tables::Tables;
+use super::tables::{SearchShape, Tables};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Block, Feeding, Layers, Mixing};
+use meshwright_engine::cost::incremental::{Block, Layers};
 use meshwright_engine::plan::{Plan, Recompute};
 
 /// Layers of one shape under each recomputation, computed on first use.
@@ -23,10 +23,11 @@ pub(super) struct Recomputed<'r> {
 }
 
 impl<'r> Recomputed<'r> {
-    pub fn new(costs: &'r Costs<'r>, tables: &Tables, shape: &'r Plan, (mixing, feeding): (&Mixing, &Feeding)) -> Self {
+    pub fn new(costs: &'r Costs<'r>, tables: &Tables, shape: &'r SearchShape) -> Self {
+        let SearchShape { plan: ref shape, parts } = *shape;
         let known: Vec<_> = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
         let heads = vec![OnceCell::new(); known.len()];
-        let block = Block::new(costs, shape, mixing, feeding);
+        let block = Block::new(costs, shape, parts);
         let (range_of_heads, floor, groups) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         Self { costs, shape, block, known, heads, range_of_heads, floor, groups }
     }

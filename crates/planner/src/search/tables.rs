@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 use itertools::Itertools as _;
 use rayon::prelude::*;
 
-use super::cache::{CostCache, FeedingKey};
+use super::cache::{CostCache, FeedForwardKey};
 use super::menus::{Menu, Menus, PlanMenu};
-use crate::space::{Rejection, Space, legal, on_grid};
+use crate::space::{ExpertGrid, Rejection, Space, legal, on_grid};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
+use meshwright_engine::cost::incremental::{FeedForward, LayerParts, Mixing, Stages};
 use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -18,49 +18,64 @@ use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::schedule::replays::SimulatorKey;
 use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::units::Seconds;
 
 /// All shapes of the space, with the costs of their token-mixing and feed-forward parts.
 pub(super) struct Shapes {
     mixes: Vec<(Plan, Arc<Mixing>)>,
-    feedings: Vec<Arc<Feeding>>,
-    /// Index of the mix, index of the feed-forward part, ep, etp and dispatcher of each shape.
-    all: Vec<(u32, u32, u32, u32, Dispatcher)>,
+    feed_forwards: Vec<Arc<FeedForward>>,
+    all: Vec<ShapeEntry>,
+}
+
+/// Entry of one shape.
+struct ShapeEntry {
+    /// Index of its mix.
+    mix: u32,
+    /// Index of its feed-forward part.
+    feed_forward: u32,
+    grid: ExpertGrid,
+}
+
+/// Shape of the space, with the costs of the two parts of its layers.
+pub(super) struct SearchShape<'s> {
+    /// The plan, but for its pipeline, recomputation, offload and sharding.
+    pub plan: Plan,
+    pub parts: LayerParts<'s>,
 }
 
 impl Shapes {
     pub fn new(costs: &Costs, space: &Space, parts: &CostCache) -> Self {
         let seq_len = costs.problem.workload().seq_len;
         let mixes = space.mixes();
-        let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
-        let mut plans: Vec<(FeedingKey, Plan)> = Vec::new();
-        let mut grids: BTreeMap<u32, Vec<(u32, u32, Dispatcher)>> = BTreeMap::new();
+        let mut keys: BTreeMap<FeedForwardKey, u32> = BTreeMap::new();
+        let mut plans: Vec<(FeedForwardKey, Plan)> = Vec::new();
+        let mut grids: BTreeMap<u32, Vec<ExpertGrid>> = BTreeMap::new();
         let mut shapes = Vec::new();
         for (index, mix) in mixes.iter().enumerate() {
             let tp = mix.layout.tp;
-            for &(ep, etp, dispatcher) in &*grids.entry(tp).or_insert_with(|| space.grids(tp)) {
-                let key = (tp, mix.sequence_parallel, mix.tokens(seq_len).to_bits(), ep, etp, dispatcher);
-                let feeding = *keys.entry(key).or_insert_with(|| {
-                    plans.push((key, on_grid(mix, (ep, etp, dispatcher))));
+            for &grid in &*grids.entry(tp).or_insert_with(|| space.grids(tp)) {
+                let key = (tp, mix.sequence_parallel, mix.tokens(seq_len).to_bits(), grid);
+                let feed_forward = *keys.entry(key).or_insert_with(|| {
+                    plans.push((key, on_grid(mix, grid)));
                     plans.len() as u32 - 1
                 });
-                shapes.push((index as u32, feeding, ep, etp, dispatcher));
+                shapes.push(ShapeEntry { mix: index as u32, feed_forward, grid });
             }
         }
-        let feedings = plans.par_iter().map(|(key, plan)| parts.feeding(costs, *key, plan)).collect();
+        let feed_forwards = plans.par_iter().map(|(key, plan)| parts.feed_forward(costs, *key, plan)).collect();
         let mixes = mixes.into_par_iter().map(|mix| (mix.clone(), parts.mixing(costs, &mix))).collect();
-        Self { mixes, feedings, all: shapes }
+        Self { mixes, feed_forwards, all: shapes }
     }
 
     pub const fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub fn at(&self, index: usize) -> (Plan, &Mixing, &Feeding) {
-        let (mix, feeding, ep, etp, dispatcher) = self.all[index];
+    pub fn at(&self, index: usize) -> SearchShape<'_> {
+        let ShapeEntry { mix, feed_forward, grid } = self.all[index];
         let (plan, mixing) = &self.mixes[mix as usize];
-        (on_grid(plan, (ep, etp, dispatcher)), mixing, &self.feedings[feeding as usize])
+        let parts = LayerParts { mixing, feed_forward: &self.feed_forwards[feed_forward as usize] };
+        SearchShape { plan: on_grid(plan, grid), parts }
     }
 }
 
@@ -245,22 +260,22 @@ impl<'t> Tables<'t> {
 
     /// Entry of a plan's layout and schedule, whose menu is computed on first use.
     pub fn plan_menu(&self, plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
-        self.menus.plan_menu((self.costs, self.space), plan, stages)
+        self.menus.plan_menu(self.space, plan, stages)
     }
 
     /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
-        self.menus.menu((self.costs, self.space), plan, menu)
+        self.menus.menu(self.space, plan, menu)
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout.
     pub fn least_ends(&self, plan: &Plan, menu: &PlanMenu) -> Seconds {
-        self.menus.least_ends((self.costs, self.space), plan, menu)
+        self.menus.least_ends(self.space, plan, menu)
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
     pub fn least_ends_of_layout(&self, plan: &Plan) -> Seconds {
-        self.menus.least_ends_of_layout((self.costs, self.space), plan)
+        self.menus.least_ends_of_layout(self.space, plan)
     }
 
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there

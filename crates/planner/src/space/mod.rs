@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::limits::{Limits, Obstacle};
 use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -89,7 +90,7 @@ pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
 
 /// Rejection of a plan whose offloaded data exceed the memory of a host.
 pub(crate) fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
-    costs.over_host(plan).map(|(needed, available)| Rejection::HostMemory { needed, available })
+    costs.over_host(plan).map(|HostExcess { needed, available }| Rejection::HostMemory { needed, available })
 }
 
 /// Query block size of a fused attention kernel; a shorter chunk leaves the block half empty. Source: specification §2.3.
@@ -112,8 +113,20 @@ pub fn divisors(n: u32) -> Vec<u32> {
 /// costs.
 pub type PlanShape = Plan;
 
-/// Shape of a mix on an expert grid: ep, etp and dispatcher.
-pub(crate) fn on_grid(mix: &Plan, (ep, etp, dispatcher): (u32, u32, Dispatcher)) -> PlanShape {
+/// Expert grid of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ExpertGrid {
+    /// Expert-parallel degree.
+    pub ep: u32,
+    /// Tensor-parallel degree of an expert.
+    pub etp: u32,
+    /// Token dispatcher.
+    pub dispatcher: Dispatcher,
+}
+
+/// Shape of a mix on an expert grid.
+pub(crate) fn on_grid(mix: &Plan, grid: ExpertGrid) -> PlanShape {
+    let ExpertGrid { ep, etp, dispatcher } = grid;
     Plan { layout: Layout { ep, etp, ..mix.layout }, dispatcher, ..mix.clone() }
 }
 
@@ -139,6 +152,11 @@ impl<'a> Space<'a> {
         let expressible_shares = [const { [const { OnceLock::new() }; 2] }; 4];
         let recomputes = vec![OnceLock::new(); costs.problem.model().layers() as usize + 1];
         Self { costs, restrictions, activation_shares, optimizer_shares, expressible_shares, recomputes }
+    }
+
+    /// Costs of the problem.
+    pub(crate) const fn costs(&self) -> &'a Costs<'a> {
+        self.costs
     }
 
     /// Values that plans of the space must or must not have.
@@ -210,8 +228,8 @@ impl<'a> Space<'a> {
         mixes
     }
 
-    /// Expert grids of a tensor-parallel degree: ep, etp and dispatcher.
-    pub(crate) fn grids(&self, tp: u32) -> Vec<(u32, u32, Dispatcher)> {
+    /// Expert grids of a tensor-parallel degree.
+    pub(crate) fn grids(&self, tp: u32) -> Vec<ExpertGrid> {
         let problem = self.costs.problem;
         let gpus = u64::from(problem.cluster().gpus);
         let (expert_sizes, expert_tps) = match problem.model().experts() {
@@ -224,7 +242,7 @@ impl<'a> Space<'a> {
             let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
             if allowed && u64::from(ep) * u64::from(etp) <= gpus {
                 let dispatchers = if ep == 1 { &alone } else { &spread };
-                grids.extend(dispatchers.iter().map(|&dispatcher| (ep, etp, dispatcher)));
+                grids.extend(dispatchers.iter().map(|&dispatcher| ExpertGrid { ep, etp, dispatcher }));
             }
         }
         grids

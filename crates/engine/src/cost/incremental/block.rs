@@ -1,6 +1,7 @@
 //! Layers and ends of the model, priced once for all pipelines, shardings and recomputations.
 
 use std::cell::OnceCell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::cost::costs::Costs;
@@ -29,12 +30,21 @@ pub struct Mixing {
 
 /// The feed-forward part of every kind of layer: tp, sp, tokens, ep, etp, dispatcher.
 #[derive(Clone, Debug)]
-pub struct Feeding {
+pub struct FeedForward {
     layers: Vec<LayerCost>,
     /// One layer of each kind, for one micro-batch.
     busy_of_kinds: Vec<Seconds>,
     /// All layers.
     busy: Seconds,
+}
+
+/// Both parts of every kind of layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerParts<'p> {
+    /// The token-mixing part.
+    pub mixing: &'p Mixing,
+    /// The feed-forward part.
+    pub feed_forward: &'p FeedForward,
 }
 
 /// Layers of both parts, without recomputation.
@@ -55,10 +65,10 @@ impl Mixing {
     }
 }
 
-impl Feeding {
+impl FeedForward {
     /// Prices the part.
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
-        let layers = each_kind(costs, |kind| costs.feeding(kind, plan));
+        let layers = each_kind(costs, |kind| costs.feed_forward(kind, plan));
         let busy_of_kinds = busy_of_kinds(costs, &layers);
         Self { busy: of_all_layers(costs, &busy_of_kinds), busy_of_kinds, layers }
     }
@@ -86,28 +96,29 @@ fn of_all_layers(costs: &Costs, of_kinds: &[Seconds]) -> Seconds {
     costs.kind_counts().iter().zip(of_kinds).map(|(&count, &time)| time * f64::from(count)).sum()
 }
 
-/// Lower bound on the step time of plans with these layers on `fewest` to `gpus` GPUs, over all pipelines, replicas, shardings and
+/// Lower bound on the step time of plans with these layers on so many `gpus`, over all pipelines, replicas, shardings and
 /// recomputations:
 ///
 /// ```text
 /// T ≥ (1 + J)·B·t·c/(N·b)·(Σ_layers (F + B) + head)          specification §8.1, layer bound
 /// ```
 ///
-/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly. Host
-/// floors and traffic that may run beside compute are left out; `J` is that of `fewest` GPUs. If plans `may_gather` their weights in a
+/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly; N is the most GPUs,
+/// `J` that of the fewest. Host floors and traffic that may run beside compute are left out. If plans `may_gather` their weights in a
 /// pipeline, half the head counts, as in their price (specification §5.4).
 pub fn layer_bound(
     costs: &Costs,
     plan: &Plan,
-    (mixing, feeding): (&Mixing, &Feeding),
-    (gpus, fewest): (u32, u32),
+    parts: LayerParts,
+    gpus: &RangeInclusive<u32>,
     may_gather: bool,
 ) -> Seconds {
-    let groups = f64::from(gpus) / f64::from(plan.layout.tp * plan.layout.cp);
+    let LayerParts { mixing, feed_forward } = parts;
+    let groups = f64::from(*gpus.end()) / f64::from(plan.layout.tp * plan.layout.cp);
     let micro_batches = f64::from(costs.problem.workload().global_batch) / f64::from(plan.micro_batch);
-    let slow_down = 1.0 + costs.slow_down(fewest);
+    let slow_down = 1.0 + costs.slow_down(*gpus.start());
     let head = if may_gather { mixing.head * 0.5 } else { mixing.head };
-    (mixing.busy + head + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
+    (mixing.busy + head + feed_forward.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
 /// Lower bound on the step time of plans with these layers and a plan's pp and dp, over all schedules that keep at most `copies` copies
@@ -119,8 +130,9 @@ pub fn layer_bound(
 ///
 /// A rank works on 1/c of the micro-batches in each of its c stages, which hold whole layers: of the n_k layers some rank has no fewer
 /// than the mean, rounded up. Host floors and traffic that may run beside compute are left out.
-pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, (mixing, feeding): (&Mixing, &Feeding), copies: u32) -> Seconds {
-    let times = || mixing.busy_of_kinds.iter().zip(&feeding.busy_of_kinds).map(|(mixing, feeding)| *mixing + *feeding);
+pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, parts: LayerParts, copies: u32) -> Seconds {
+    let LayerParts { mixing, feed_forward } = parts;
+    let times = || mixing.busy_of_kinds.iter().zip(&feed_forward.busy_of_kinds).map(|(mixing, ffn)| *mixing + *ffn);
     let of_kind = |least: Seconds| {
         let as_long = costs.kind_counts().iter().zip(times()).filter(|(_, time)| *time >= least);
         let layers: u32 = as_long.map(|(count, _)| count).sum();
@@ -136,17 +148,21 @@ pub const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
     /// Joins both parts; of `plan` only what they depend on is read.
-    pub fn new(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feeding) -> Self {
+    pub fn new(costs: &Costs, plan: &Plan, LayerParts { mixing, feed_forward }: LayerParts) -> Self {
         let plan = Plan { recompute: Recompute::None, ..plan.clone() };
         let layers = (0..mixing.layers.len())
-            .map(|kind| costs.joined(kind, &plan, &mixing.layers[kind], &feeding.layers[kind]))
+            .map(|kind| costs.joined(kind, &plan, &mixing.layers[kind], &feed_forward.layers[kind]))
             .collect();
         Self { plain: Arc::new(ShapeCost::new(costs, &plan, layers, mixing.ends)) }
     }
 
     /// Block of both parts, priced for a single plan.
     pub fn of(costs: &Costs, plan: &Plan) -> Self {
-        Self::new(costs, plan, &Mixing::new(costs, plan), &Feeding::new(costs, plan))
+        Self::new(
+            costs,
+            plan,
+            LayerParts { mixing: &Mixing::new(costs, plan), feed_forward: &FeedForward::new(costs, plan) },
+        )
     }
 
     /// Layers that the head weighs in a pipeline under a plan's recomputation, by which a cost-balanced split is known.
@@ -203,8 +219,8 @@ pub struct Layers {
 /// Time of the passes of the two ends of the model, for one micro-batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndPasses {
-    /// Forward and backward of the embedding.
-    pub embedding: (Seconds, Seconds),
+    /// Passes of the embedding.
+    pub embedding: Pair,
     /// Forward and backward of the loss together.
     pub loss: Seconds,
 }
@@ -212,7 +228,7 @@ pub(super) struct EndPasses {
 impl EndPasses {
     fn new(ends: &Ends) -> Self {
         let (embedding, loss) = (stage::embedding(ends), stage::loss(ends));
-        Self { embedding: (embedding.forward(), embedding.backward()), loss: loss.forward() + loss.backward() }
+        Self { embedding: embedding.passes(), loss: loss.forward() + loss.backward() }
     }
 }
 
@@ -225,8 +241,8 @@ pub(super) struct Works {
     gathered: OnceCell<Vec<Work>>,
     /// Layers that the head weighs.
     pub head: f64,
-    /// Forward and backward under ZeRO 0 to 2, summed up.
-    pub passes: Vec<(Seconds, Seconds)>,
+    /// Passes under ZeRO 0 to 2, all their work together.
+    pub passes: Vec<Pair>,
 }
 
 impl Works {
@@ -234,7 +250,7 @@ impl Works {
         let work = |choice: &LayerChoice| costs.work_of(plan, &shape.layers[choice.kind], choice);
         let layers: Vec<Work> = choices.iter().map(work).collect();
         let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
-        let passes = layers.iter().map(|work| (work.forward(), work.backward())).collect();
+        let passes = layers.iter().map(Work::passes).collect();
         Self { layers, gathered: OnceCell::new(), head, passes }
     }
 
@@ -242,9 +258,9 @@ impl Works {
     fn shorten_passes(&mut self, other: &Self) {
         let passes = self.passes.iter_mut().zip(&other.passes);
         for ((own, its), (work, its_work)) in passes.zip(self.layers.iter_mut().zip(&other.layers)) {
-            *own = (own.0.min(its.0), own.1.min(its.1));
+            *own = Pair { forward: own.forward.min(its.forward), backward: own.backward.min(its.backward) };
             *work = Work {
-                compute: Pair { forward: own.0, backward: own.1 },
+                compute: *own,
                 ep_beside: work.ep_beside.min(its_work.ep_beside),
                 ep_exposed: work.ep_exposed.min(its_work.ep_exposed),
                 wgrad: work.wgrad.min(its_work.wgrad),
@@ -302,7 +318,7 @@ impl Layers {
 
     /// Time of a micro-batch in one layer of each choice, in a pipeline.
     pub fn time(&self) -> Seconds {
-        self.in_pipeline.passes.iter().map(|&(forward, backward)| forward + backward).sum()
+        self.in_pipeline.passes.iter().map(|passes| passes.sum()).sum()
     }
 
     /// Working set of a rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`].

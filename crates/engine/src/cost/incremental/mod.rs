@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Mixing     tp, sp, cp and its kind, micro-batch                          attention and norms, the ends of the model
-//! Feeding    tp, sp, tokens, ep, etp, dispatcher                           feed-forward parts, tensor collectives
-//! Block      mixing × feeding                                              layers, nothing recomputed
+//! FeedForward tp, sp, tokens, ep, etp, dispatcher                           feed-forward parts, tensor collectives
+//! Block      mixing × feed-forward                                         layers, nothing recomputed
 //! Layers     block × recomputation                                         work and bytes of one layer of each choice
 //! Stages     pp, schedule, split, first layers recomputed                  classes of identical ranks
 //! Pipeline   layers × stages × dp × offloaded activations                  flow through the pipeline
@@ -23,7 +23,7 @@ mod rank_memory;
 mod sharding;
 mod stages;
 
-pub use block::{Block, Feeding, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
+pub use block::{Block, FeedForward, LayerParts, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
 pub use first_rank::FirstRank;
 pub use least::{
     AroundFlow, Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,

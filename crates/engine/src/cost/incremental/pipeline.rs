@@ -12,7 +12,7 @@ use crate::cost::costs::Costs;
 use crate::cost::counts::LayerChoice;
 use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
-use crate::cost::shape::ShapeCost;
+use crate::cost::shape::{CountedPlan, ShapeCost};
 use crate::cost::stage;
 use crate::cost::work::Work;
 use crate::plan::{Plan, ZeroStage};
@@ -106,10 +106,11 @@ impl<'l> Pipeline<'l> {
         let Self { plan, stages, .. } = self;
         let works = &layers.works(plan.layout.pp).layers;
         let works = with_transfers(costs, plan, layers, works, plan.offload.activations);
+        let counted = CountedPlan { plan, shape: &layers.shape, counts: &stages.counts };
         if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
-            return costs.times_of(plan, &costs.works_of_chunks(plan, &layers.shape, &stages.counts, &works));
+            return costs.times_of(plan, &costs.works_of_chunks(counted, &works));
         }
-        costs.times_of_chunks(plan, &layers.shape, &stages.counts, &works)
+        costs.times_of_chunks(counted, &works)
     }
 
     /// Working time of the rank of the closed form.

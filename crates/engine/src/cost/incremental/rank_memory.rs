@@ -148,7 +148,7 @@ impl<'l> UnsharedMemory<'l> {
     /// Memory with a plan's layers, and with the share of their activations that it leaves on the host.
     pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
         let Self { stages, ref moments, timing, is_single, reserve, caches } = *self;
-        let (together, by_moment) = held(costs, plan, layers, (stages, moments));
+        let (together, by_moment) = held(costs, plan, layers, stages, moments);
         RankMemory { together, by_moment, timing, is_single, reserve, caches }
     }
 }
@@ -170,7 +170,8 @@ fn held(
     costs: &Costs,
     plan: &Plan,
     layers: &Layers,
-    (stages, moments): (&Stages, &Moments),
+    stages: &Stages,
+    moments: &Moments,
 ) -> (SmallVec<[Held; 4]>, Vec<Vec<Held>>) {
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));

@@ -4,7 +4,7 @@
 //! mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its critical path is the row to add next, and
 //! its shares say where to branch.
 
-use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
+use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, Progress, VIOLATED};
 use super::packed::PackedColumns;
 
 /// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
@@ -82,17 +82,19 @@ pub struct Rest {
 /// Raises the bound of a node until it reaches the cutoff, the step length vanishes, or columns under the cutoff are met that hold
 /// the model's layers of each kind.
 pub fn ascend(dual: &Dual, pool: &PathPool, node: SearchNode, cutoff: f64) -> Ascended {
-    let mut paths = PathView::new(pool);
-    let (mut work, mut short) = (0, None);
-    let rest = ascended(dual, node, cutoff, (&mut paths, &mut work, &mut short));
-    Ascended { rest, short, fresh: paths.fresh, work }
+    let mut progress = Progress { paths: PathView::new(pool), work: 0 };
+    let mut short = None;
+    let rest = ascended(dual, node, cutoff, &mut progress, &mut short);
+    Ascended { rest, short, fresh: progress.paths.fresh, work: progress.work }
 }
 
+/// The node after its ascent; `None` where it is pruned. Columns as in [`Ascended::short`] are left in `short`.
 fn ascended(
     dual: &Dual,
     mut node: SearchNode,
     cutoff: f64,
-    (paths, work, short): (&mut PathView, &mut usize, &mut Option<(Vec<usize>, f64)>),
+    progress: &mut Progress,
+    short: &mut Option<(Vec<usize>, f64)>,
 ) -> Option<Rest> {
     let mut packed = dual.packed(&node.left);
     let schedule = match (node.depth, packed.len()) {
@@ -105,8 +107,8 @@ fn ascended(
     let (mut pace, mut stalled) = (FIRST_PACE, 0);
     let mut mean = Mean::new(node.left.len());
     for round in 0..schedule.rounds {
-        *work += COLUMN * packed.len() + 2 * dual.width() * at.paths.len();
-        let minimiser = dual.minimise(&packed, &at, paths)?;
+        progress.work += COLUMN * packed.len() + 2 * dual.width() * at.paths.len();
+        let minimiser = dual.minimise(&packed, &at, &progress.paths)?;
         mean.take(dual, &minimiser, schedule.newest);
         if minimiser.value > best + BETTER * cutoff {
             (pace, stalled) = ((pace * FASTER).min(MOST_PACE), 0);
@@ -120,19 +122,19 @@ fn ascended(
         if best >= cutoff {
             return None;
         }
-        if paths.lengths(&dual.times(&minimiser), &at).iter().all(|&length| length < cutoff) {
+        if progress.paths.lengths(&dual.times(&minimiser), &at).iter().all(|&length| length < cutoff) {
             let loads = dual.loads(&dual.times(&minimiser));
-            match dual.violated_path(&loads, &at, cutoff, (paths, work)) {
+            match dual.violated_path(&loads, &at, cutoff, progress) {
                 Some(path) => node.multipliers.paths.push((path, 0.0)),
                 None if dual.missing(&minimiser).iter().all(|&missing| missing == 0.0) => {
-                    *short = Some((minimiser.chosen, dual.longest_path(&loads, paths)));
+                    *short = Some((minimiser.chosen, dual.longest_path(&loads, &progress.paths)));
                     break;
                 }
                 None => {} // The multipliers of the kinds raise the bound further.
             }
         } else if round % schedule.critical_path_every == 0 || (stalled == 0 && round % 2 == 0) {
             let loads = dual.loads(&mean.times);
-            if let Some(path) = dual.violated_path(&loads, &at, best * (1.0 + VIOLATED), (paths, work)) {
+            if let Some(path) = dual.violated_path(&loads, &at, best * (1.0 + VIOLATED), progress) {
                 node.multipliers.paths.push((path, 0.0));
             }
         }
@@ -142,8 +144,8 @@ fn ascended(
                 break;
             }
         }
-        let lengths = paths.lengths(&mean.times, &node.multipliers);
-        let Some(next) = dual.stepped(&node.multipliers, (&lengths, &mean.missing), pace * (cutoff - best)) else {
+        let lengths = progress.paths.lengths(&mean.times, &node.multipliers);
+        let Some(next) = dual.stepped(&node.multipliers, &lengths, &mean.missing, pace * (cutoff - best)) else {
             break;
         };
         at = next;
@@ -152,14 +154,14 @@ fn ascended(
         }
         if round % FIX_EVERY == FIX_EVERY - 1 {
             let before = packed.len();
-            drop_columns(dual, &packed, &mut node, (cutoff, paths))?;
+            drop_columns(dual, &packed, &mut node, cutoff, &progress.paths)?;
             if node.left.iter().map(Vec::len).sum::<usize>() < before {
                 packed = dual.packed(&node.left);
             }
         }
     }
     node.bound = node.bound.max(best);
-    let each = drop_columns(dual, &packed, &mut node, (cutoff, paths))?;
+    let each = drop_columns(dual, &packed, &mut node, cutoff, &progress.paths)?;
     Some(Rest { node, shares: mean.shares, each })
 }
 
@@ -169,7 +171,8 @@ fn drop_columns(
     dual: &Dual,
     packed: &PackedColumns,
     node: &mut SearchNode,
-    (cutoff, paths): (f64, &PathView),
+    cutoff: f64,
+    paths: &PathView,
 ) -> Option<Vec<Vec<f64>>> {
     let mut each = dual.bound_of_each(packed, &node.multipliers, paths);
     for (left, each) in node.left.iter_mut().zip(&mut each) {

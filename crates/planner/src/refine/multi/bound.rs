@@ -1,7 +1,6 @@
 //! Lower bound on the pipeline's time where ranks hold several stages.
 
-use super::branch;
-use super::branch::Budget;
+use super::branch::{BranchAndBound, Budget};
 use super::columns::Columns;
 use super::coverage::covers_layers;
 use super::shapes::StageShapes;
@@ -28,7 +27,7 @@ pub struct BoundTarget {
 ///
 /// * the busiest rank with every layer under its fastest option ([`busiest`]);
 /// * the busiest rank over columns that fit ([`Columns::busiest`]);
-/// * the Lagrangian dual, raised by branch and bound ([`branch::prove`]).
+/// * the Lagrangian dual, raised by branch and bound ([`BranchAndBound`]).
 pub fn lower_bound(
     program: &StageProgram,
     paths: Vec<Path>,
@@ -58,7 +57,8 @@ pub fn lower_bound(
     let enough = tolerance.max(ENOUGH);
     let cutoff = |incumbent: f64| line.pipeline(incumbent * (1.0 - enough));
     let mut simulate = |cuts: Vec<usize>| cutoff(simulate(cuts));
-    let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut simulate));
+    let tree = BranchAndBound::new(program, &shapes, &columns, paths, cutoff(incumbent));
+    let dual = tree.lower_bound(budget, &mut simulate);
     let pipeline = dual.max(m * least).max(m * columns.busiest(program, &shapes));
     lift(line, pipeline)
 }

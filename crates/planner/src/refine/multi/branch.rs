@@ -24,13 +24,18 @@ pub struct Budget {
     pub left: usize,
 }
 
-/// Open nodes, with what they share.
-struct Tree<'a> {
+/// Branch and bound for a lower bound on the longest dependency path of every split of some columns.
+///
+/// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its
+/// stages, then on what its stages recompute. Critical paths of minimisers join the rows of all nodes.
+pub struct BranchAndBound<'a> {
     program: &'a StageProgram<'a>,
     stages: &'a StageShapes,
     dual: Dual<'a>,
     pool: PathPool,
+    /// Length from which on a path needs no proof.
     cutoff: f64,
+    /// Nodes that are left to branch.
     open: Vec<SearchNode>,
     /// Least bound of the nodes that are not branched any more.
     proved: f64,
@@ -38,49 +43,49 @@ struct Tree<'a> {
     provable: f64,
 }
 
-/// Lower bound on the longest dependency path of every split of these columns, at most `cutoff`.
-///
-/// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its
-/// stages, then on what its stages recompute. Critical paths of minimisers join the rows of all nodes. Minimisers without a
-/// path over the cutoff are passed to `simulate`, which returns the new cutoff.
-pub fn prove(
-    program: &StageProgram,
-    stages: &StageShapes,
-    columns: &Columns,
-    paths: Vec<Path>,
-    cutoff: f64,
-    (budget, simulate): (&mut Budget, &mut dyn FnMut(Vec<usize>) -> f64),
-) -> f64 {
-    let left: Vec<Vec<usize>> = columns.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
-    let even = 1.0 / paths.len() as f64;
-    let multipliers = Multipliers {
-        paths: (0..paths.len()).map(|path| (path, even)).collect(),
-        kinds: vec![0.0; program.layer_kinds()],
-    };
-    let dual = Dual::new(program, columns, stages, cutoff);
-    let mut pool = PathPool::default();
-    for path in paths {
-        dual.join(&mut pool, path);
-    }
-    let open = vec![SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }];
-    let mut tree = Tree { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY, provable: f64::INFINITY };
-    while budget.left > 0 {
-        let next = tree.next();
-        if next.is_empty() {
-            break;
+impl<'a> BranchAndBound<'a> {
+    /// Root of the tree: all columns, under equal weights of these paths.
+    pub fn new(
+        program: &'a StageProgram<'a>,
+        stages: &'a StageShapes,
+        columns: &'a Columns,
+        paths: Vec<Path>,
+        cutoff: f64,
+    ) -> Self {
+        let left: Vec<Vec<usize>> = columns.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
+        let even = 1.0 / paths.len() as f64;
+        let multipliers = Multipliers {
+            paths: (0..paths.len()).map(|path| (path, even)).collect(),
+            kinds: vec![0.0; program.layer_kinds()],
+        };
+        let dual = Dual::new(program, columns, stages, cutoff);
+        let mut pool = PathPool::default();
+        for path in paths {
+            dual.join(&mut pool, path);
         }
-        let before = tree.pool.paths.len();
-        let ascended: Vec<Ascended> =
-            next.into_par_iter().map(|node| ascend(&tree.dual, &tree.pool, node, tree.cutoff)).collect();
-        for ascended in ascended {
-            budget.left = budget.left.saturating_sub(ascended.work);
-            tree.apply(ascended, before, simulate);
-        }
+        let open = vec![SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }];
+        Self { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY, provable: f64::INFINITY }
     }
-    tree.open.iter().map(|node| node.bound).fold(tree.proved, f64::min).min(tree.cutoff)
-}
 
-impl Tree<'_> {
+    /// The lower bound, at most the cutoff. Minimisers without a path over the cutoff are passed to `simulate`, which returns the new
+    /// cutoff.
+    pub fn lower_bound(mut self, budget: &mut Budget, simulate: &mut dyn FnMut(Vec<usize>) -> f64) -> f64 {
+        while budget.left > 0 {
+            let next = self.next();
+            if next.is_empty() {
+                break;
+            }
+            let before = self.pool.paths.len();
+            let ascended: Vec<Ascended> =
+                next.into_par_iter().map(|node| ascend(&self.dual, &self.pool, node, self.cutoff)).collect();
+            for ascended in ascended {
+                budget.left = budget.left.saturating_sub(ascended.work);
+                self.apply(ascended, before, simulate);
+            }
+        }
+        self.open.iter().map(|node| node.bound).fold(self.proved, f64::min).min(self.cutoff)
+    }
+
     /// Nodes with the least bounds under what can be proved, of equals the deepest first.
     fn next(&mut self) -> Vec<SearchNode> {
         sort_by_numbers(&mut self.open, |node| [-node.bound, node.depth as f64]);

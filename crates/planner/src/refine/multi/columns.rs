@@ -1,7 +1,7 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
 use super::coverage::covers_layers;
-use super::recomputation::{ExtraTime, MixStairs, recomputations};
+use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
 use crate::refine::program::StageProgram;
@@ -95,8 +95,7 @@ impl Columns {
         if program.chunks > MOST_OF_RANK * program.ranks {
             return None;
         }
-        let mut mixes: Vec<Option<Vec<MixStairs>>> = Vec::new();
-        mixes.resize_with(stages.shapes().len(), || None);
+        let mut recomputations = Recomputations::new(program, stages);
         let mut left = MOST;
         let mut ranks = Vec::with_capacity(program.ranks);
         for rank in 0..program.ranks {
@@ -122,11 +121,11 @@ impl Columns {
             };
             let least: Vec<f64> =
                 of_chunk.iter().map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min)).collect();
-            let mut found = Vec::new();
-            combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
-            for (shapes, time) in found {
+            let combinations =
+                Combinations { of_chunk: &of_chunk, least: &least, ceiling, most: left, found: Vec::new() };
+            for (shapes, time) in combinations.within_ceiling()? {
                 let most = (ceiling - time) / program.slower();
-                let (extras, all) = recomputations(program, stages, &mut mixes, (rank, &of_rank.chunks), &shapes, most);
+                let (extras, all) = recomputations.of_shapes(rank, &of_rank.chunks, &shapes, most);
                 of_rank.listed &= all;
                 for extra in extras {
                     of_rank.push(program, stages, &shapes, &extra);
@@ -218,28 +217,42 @@ impl Columns {
     }
 }
 
-/// Every column of a shape for each stage whose fastest times are within the ceiling. `None` where there are more than `most`.
-fn combine(
-    of_chunk: &[Vec<(usize, f64)>],
-    least: &[f64],
+/// Enumeration of the combinations of a shape for each stage of a rank.
+struct Combinations<'c> {
+    /// Shapes of each stage, with the fastest time of each.
+    of_chunk: &'c [Vec<(usize, f64)>],
+    /// Least of those times, by stage.
+    least: &'c [f64],
+    /// Largest time of all stages together.
     ceiling: f64,
-    time: f64,
-    chosen: &mut Vec<usize>,
-    found: &mut Vec<(Vec<usize>, f64)>,
+    /// Largest number of combinations.
     most: usize,
-) -> Option<()> {
-    let at = chosen.len();
-    if at == of_chunk.len() {
-        found.push((chosen.clone(), time));
-        return (found.len() <= most).then_some(());
+    /// Those that are complete, with the time of their stages.
+    found: Vec<(Vec<usize>, f64)>,
+}
+
+impl Combinations<'_> {
+    /// Every combination whose fastest times are within the ceiling. `None` where there are too many.
+    fn within_ceiling(mut self) -> Option<Vec<(Vec<usize>, f64)>> {
+        self.extend(&mut Vec::new(), 0.0)?;
+        Some(self.found)
     }
-    let behind: f64 = least[at + 1..].iter().sum();
-    for &(shape, own) in &of_chunk[at] {
-        if time + own + behind <= ceiling {
-            chosen.push(shape);
-            combine(of_chunk, least, ceiling, time + own, chosen, found, most)?;
-            chosen.pop();
+
+    /// Adds every combination that begins with the `chosen` shapes, which take `time`.
+    fn extend(&mut self, chosen: &mut Vec<usize>, time: f64) -> Option<()> {
+        let at = chosen.len();
+        if at == self.of_chunk.len() {
+            self.found.push((chosen.clone(), time));
+            return (self.found.len() <= self.most).then_some(());
         }
+        let behind: f64 = self.least[at + 1..].iter().sum();
+        for &(shape, own) in &self.of_chunk[at] {
+            if time + own + behind <= self.ceiling {
+                chosen.push(shape);
+                self.extend(chosen, time + own)?;
+                chosen.pop();
+            }
+        }
+        Some(())
     }
-    Some(())
 }

@@ -74,6 +74,14 @@ impl<'p> PathView<'p> {
     }
 }
 
+/// Paths that are known at one node, and the work done on it.
+pub struct Progress<'p> {
+    /// Paths of the shared pool, and those that the node has met.
+    pub paths: PathView<'p>,
+    /// Multiplications, and operations simulated.
+    pub work: usize,
+}
+
 /// Lagrange multipliers. Any are valid as long as the weights of paths are not negative and sum to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Multipliers {
@@ -289,7 +297,7 @@ impl<'a> Dual<'a> {
     /// ```text
     /// w ← project(w + s·(length − Σ w·length)),   π ← π + s·u²·missing,   s = rise / (|Δw|² + |u·missing|²)
     /// ```
-    pub fn stepped(&self, from: &Multipliers, (lengths, missing): (&[f64], &[f64]), rise: f64) -> Option<Multipliers> {
+    pub fn stepped(&self, from: &Multipliers, lengths: &[f64], missing: &[f64], rise: f64) -> Option<Multipliers> {
         let mean: f64 = lengths.iter().zip(&from.paths).map(|(length, (_, weight))| length * weight).sum();
         let slope = |(length, &(_, weight)): (&f64, &(usize, f64))| {
             let slope = length - mean;
@@ -332,14 +340,15 @@ impl<'a> Dual<'a> {
     }
 
     /// Index of a path without a weight that is at least `limit` long over these stages, a known one or else the critical path of
-    /// their simulation, which joins the fresh ones. Its work is added to `work`.
+    /// their simulation, which joins the fresh ones.
     pub fn violated_path(
         &self,
         loads: &[StageLoad],
         at: &Multipliers,
         mut limit: f64,
-        (paths, work): (&mut PathView, &mut usize),
+        progress: &mut Progress,
     ) -> Option<usize> {
+        let Progress { paths, work } = progress;
         let times = self.counted_times(loads);
         let lengths = (0..paths.len()).map(|path| (path, dot(paths.counted(path), &times)));
         let longest = lengths.max_by(|a, b| a.1.total_cmp(&b.1));

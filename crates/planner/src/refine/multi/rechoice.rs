@@ -20,7 +20,7 @@ pub fn rechoose(program: &StageProgram, simulator: &Simulator, cuts: &[usize], l
             let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
             for (at, &one) in own.iter().enumerate() {
                 for &other in &own[at + 1..] {
-                    for pair in exchanges(program, cuts, loads, &own, (one, other)) {
+                    for pair in exchanges(program, cuts, loads, &own, one, other) {
                         let old = (loads[one], loads[other]);
                         (loads[one], loads[other]) = pair;
                         let now = time(loads);
@@ -45,7 +45,8 @@ fn exchanges(
     cuts: &[usize],
     loads: &[StageLoad],
     own: &[usize],
-    (one, other): (usize, usize),
+    one: usize,
+    other: usize,
 ) -> Vec<(StageLoad, StageLoad)> {
     let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let room = program.room[program.rank_of(one)] - states;

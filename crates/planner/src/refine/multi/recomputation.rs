@@ -23,51 +23,75 @@ pub struct MixStairs {
     steps: Vec<(f64, f64)>,
 }
 
-/// Recomputations with which these shapes fit their rank, none over `ceiling`, and whether they are complete.
-///
-/// One of two stages: every undominated pair, or the vertices of its lower hull where there are many. Of more: one entry, the largest
-/// over the moments of memory of the linear relaxation. Empty where the shapes do not fit.
-pub fn recomputations(
-    program: &StageProgram,
-    shapes_of: &StageShapes,
-    mixes: &mut [Option<Vec<MixStairs>>],
-    (rank, chunks): (usize, &[usize]),
-    shapes: &[usize],
-    ceiling: f64,
-) -> (Vec<ExtraTime>, bool) {
-    let like = |shape: usize| shapes_of.shapes()[shape].items;
-    let loads =
-        || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
-    let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
-    let room = program.room[rank] - states;
-    let working_set = loads().map(|load| load.working_set).fold(0.0, f64::max);
-    let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
-    let tight: Vec<Vec<f64>> = program.stager.peak_moments()[rank]
-        .iter()
-        .map(|moment| weights(moment))
-        .filter(|weights| {
-            loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + working_set > room
-        })
-        .collect();
-    let none = vec![0.0; chunks.len()];
-    if tight.is_empty() {
-        return (vec![ExtraTime { of_stage: none, unplaced: 0.0 }], true);
+/// Recomputations of ranks by the shapes of their stages, with the mixes of each shape computed once.
+pub struct Recomputations<'a> {
+    program: &'a StageProgram<'a>,
+    stages: &'a StageShapes,
+    /// Mixes of the layers of each shape, computed on first use.
+    mixes: Vec<Option<Vec<MixStairs>>>,
+}
+
+impl<'a> Recomputations<'a> {
+    /// Recomputations of no shape yet.
+    pub fn new(program: &'a StageProgram<'a>, stages: &'a StageShapes) -> Self {
+        let mut mixes = Vec::new();
+        mixes.resize_with(stages.shapes().len(), || None);
+        Self { program, stages, mixes }
     }
-    for (&chunk, &shape) in chunks.iter().zip(shapes) {
-        if mixes[shape].is_none() {
-            mixes[shape] = Some(mix_stairs(program, chunk, like(shape)));
+
+    /// Recomputations with which `shapes`, one for each of the `chunks` of a rank, fit the rank, none over `ceiling`, and whether they
+    /// are complete.
+    ///
+    /// One of two stages: every undominated pair, or the vertices of its lower hull where there are many. Of more: one entry, the
+    /// largest over the moments of memory of the linear relaxation. Empty where the shapes do not fit.
+    pub fn of_shapes(
+        &mut self,
+        rank: usize,
+        chunks: &[usize],
+        shapes: &[usize],
+        ceiling: f64,
+    ) -> (Vec<ExtraTime>, bool) {
+        let (program, stages) = (self.program, self.stages);
+        let items_of = |shape: usize| stages.shapes()[shape].items;
+        let loads = || {
+            chunks
+                .iter()
+                .zip(shapes)
+                .map(|(&chunk, &shape)| program.fastest(chunk, items_of(shape).0, items_of(shape).1))
+        };
+        let states: f64 = shapes.iter().map(|&shape| program.states(items_of(shape).0, items_of(shape).1)).sum();
+        let room = program.room[rank] - states;
+        let working_set = loads().map(|load| load.working_set).fold(0.0, f64::max);
+        let weights =
+            |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
+        let tight: Vec<Vec<f64>> = program.stager.peak_moments()[rank]
+            .iter()
+            .map(|moment| weights(moment))
+            .filter(|weights| {
+                loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + working_set > room
+            })
+            .collect();
+        let none = vec![0.0; chunks.len()];
+        if tight.is_empty() {
+            return (vec![ExtraTime { of_stage: none, unplaced: 0.0 }], true);
         }
+        for (&chunk, &shape) in chunks.iter().zip(shapes) {
+            if self.mixes[shape].is_none() {
+                self.mixes[shape] = Some(mix_stairs(program, chunk, items_of(shape)));
+            }
+        }
+        let stairs: Vec<&[MixStairs]> = shapes.iter().filter_map(|&shape| self.mixes[shape].as_deref()).collect();
+        let slack =
+            |(&chunk, &shape): (&usize, &usize)| program.frontier(chunk, items_of(shape).0, items_of(shape).1).slack;
+        let slack: Vec<f64> = chunks.iter().zip(shapes).map(slack).collect();
+        let levels = Levels::new(&stairs);
+        if shapes.len() == 2 {
+            return listed_pairs(&levels, &tight, room, [slack[0], slack[1]], ceiling);
+        }
+        let unplaced = (least_sum(&levels, &tight, room) - slack.iter().sum::<f64>()).max(0.0);
+        let listed = if unplaced > ceiling { Vec::new() } else { vec![ExtraTime { of_stage: none, unplaced }] };
+        (listed, false)
     }
-    let stairs: Vec<&[MixStairs]> = shapes.iter().filter_map(|&shape| mixes[shape].as_deref()).collect();
-    let slack = |(&chunk, &shape): (&usize, &usize)| program.frontier(chunk, like(shape).0, like(shape).1).slack;
-    let slack: Vec<f64> = chunks.iter().zip(shapes).map(slack).collect();
-    let levels = Levels::new(&stairs);
-    if shapes.len() == 2 {
-        return listed_pairs(&levels, &tight, room, [slack[0], slack[1]], ceiling);
-    }
-    let unplaced = (least_sum(&levels, &tight, room) - slack.iter().sum::<f64>()).max(0.0);
-    let listed = if unplaced > ceiling { Vec::new() } else { vec![ExtraTime { of_stage: none, unplaced }] };
-    (listed, false)
 }
 
 /// Stairs of a rank's stages, by the largest working set that their recomputed layers may need.
