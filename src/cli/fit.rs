@@ -15,7 +15,7 @@ use crate::report::{Sheet, validate as sheets};
 use meshwright_engine::range;
 use meshwright_engine::units::percent;
 use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
-use meshwright_lab::fit::steps::{self, Fitted, Weights};
+use meshwright_lab::fit::steps::{self, FitRuns, Fitted, Weights};
 use meshwright_lab::fit::{free, report};
 use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::sample::{PredictedRun, samples};
@@ -95,7 +95,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let witnesses = witnesses(args.witnesses.as_deref())?;
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-    let fitted = steps::fit(&rows, &witnesses, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
+    let runs = FitRuns { rows: &rows, witnesses: &witnesses, counts: &counts };
+    let fitted = steps::fit(runs, &sets, &blocks, weights, &|line| output::talk(line))?;
     let file = args.runs.file_name();
     let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted.constants, &file);
     let new = sets.clone().with_fit(Some(fit.clone().into()));

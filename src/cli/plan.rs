@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
-    for hint in hints::hints((&question, &effort), problem, options, risk, found) {
+    for hint in hints::hints(&question, &effort, problem, options, risk, found) {
         output::talk(&format!("hint: {hint}"));
     }
     output::talk(&counts(&found.ranking));

@@ -10,7 +10,7 @@ use super::noted::Noted;
 use super::options::Question;
 use super::own_runs::measured_runs;
 use super::plan::PlanOptions;
-use super::search::Found;
+use super::search::{Found, SearchInputs};
 use super::subject::Subject;
 use crate::report::json::{self, AnswerDocument, Priced};
 use crate::report::{placed, pools_document};
@@ -126,7 +126,8 @@ impl PlanQuestion {
             .transpose()?
             .map_or_else(Default::default, |noted| (noted.value, noted.notes));
         let options = SearchOptions { top: self.plans.top as usize, restrictions };
-        let found = self.plans.find(&problem, &options, risk, economy.as_ref(), &runs, control);
+        let inputs = SearchInputs { risk, economy: economy.as_ref(), runs: &runs };
+        let found = self.plans.find(&problem, &options, inputs, control);
         let searched = found.searched(&problem);
         let is_over = || control(0, 1).is_break();
         let refined = self.plans.refine.entries(searched, &found.ranking, &options.restrictions, &is_over);

@@ -62,7 +62,7 @@ pub use recipe::recipe;
 pub use refine::RefineOptions;
 pub use replay::ReplayQuestion;
 pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, filters, validation};
-pub use search::{Found, counts};
+pub use search::{Found, SearchInputs, counts};
 pub use subject::Subject;
 #[cfg(feature = "programs")]
 pub use sweep::{SweepAnswer, tornado_of_cheapest};

@@ -11,6 +11,17 @@ use meshwright_planner::search::{
     ChangedOptimum, Control, Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity,
 };
 
+/// Inputs of a search besides the problem and the space.
+#[derive(Clone, Copy)]
+pub struct SearchInputs<'i> {
+    /// Accepted probability that a plan runs out of memory.
+    pub risk: f64,
+    /// Prices, where an objective needs them.
+    pub economy: Option<&'i Economy>,
+    /// Measured runs that step times are given.
+    pub runs: &'i [MeasuredRun],
+}
+
 /// Result of the search that the arguments ask for.
 pub struct Found {
     /// Recommendation, where step time is what counts.
@@ -46,16 +57,9 @@ impl PlanOptions {
         !self.pareto && self.economy.objective.goal() == Goal::Fastest && self.economy.objective != Minimised::Energy
     }
 
-    /// Searches by the objective, until done or until `control` ends it; step times are given the measured `runs`.
-    pub fn find(
-        &self,
-        problem: &Problem,
-        options: &SearchOptions,
-        risk: f64,
-        economy: Option<&Economy>,
-        runs: &[MeasuredRun],
-        control: &Control,
-    ) -> Found {
+    /// Searches by the objective, until done or until `control` ends it.
+    pub fn find(&self, problem: &Problem, options: &SearchOptions, inputs: SearchInputs, control: &Control) -> Found {
+        let SearchInputs { risk, economy, runs } = inputs;
         let prudence = Prudence { risk, exotic: self.exotic };
         let goal = if self.pareto { Goal::Pareto } else { self.economy.objective.goal() };
         if self.ranks_by_step_time() {

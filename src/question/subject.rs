@@ -46,7 +46,8 @@ impl Question {
                 let gpus = pools.gpus();
                 let pooled = Pooled::new(pools, |cluster| {
                     notes = Notes::default();
-                    self.options.on_part(model.clone(), cluster, gpus, framework, &sets, &mut notes)
+                    let part = ClusterPart { cluster, gpus };
+                    self.options.on_part(model.clone(), part, framework, &sets, &mut notes)
                 })?;
                 Subject::Pools(Box::new(pooled))
             }
@@ -78,6 +79,13 @@ impl Question {
         let options = QuestionOptions { risk: None, ..self.options.clone() };
         Ok((Self { options, ..self.clone() }, risk))
     }
+}
+
+/// Cluster that may be part of a larger machine, such as a pool.
+struct ClusterPart {
+    cluster: Cluster,
+    /// GPUs of the whole machine, which the usual batch is for.
+    gpus: u32,
 }
 
 /// Sentences on how a problem came about.
@@ -114,8 +122,8 @@ impl QuestionOptions {
             }
             cluster = cluster.resized(gpus);
         }
-        let gpus = cluster.gpus;
-        self.on_part(model, cluster, gpus, framework, sets, notes)
+        let whole = ClusterPart { gpus: cluster.gpus, cluster };
+        self.on_part(model, whole, framework, sets, notes)
     }
 
     /// Refuses options that need a single kind of GPU.
@@ -134,16 +142,16 @@ impl QuestionOptions {
         Ok(())
     }
 
-    /// Problem of a model on a cluster, which may be part of `gpus` GPUs.
+    /// Problem of a model on a cluster or a part of one.
     fn on_part(
         &self,
         model: Model,
-        mut cluster: Cluster,
-        gpus: u32,
+        part: ClusterPart,
         framework: Option<&'static Framework>,
         sets: &Overrides,
         notes: &mut Notes,
     ) -> Result<Problem, QuestionError> {
+        let ClusterPart { mut cluster, gpus } = part;
         let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&model, &cluster, framework));
         let assumed = &mut notes.assumed;
         if self.stack.is_none() {

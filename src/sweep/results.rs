@@ -161,7 +161,8 @@ pub(super) fn ordered(
     from: &[&Path],
     form: Form,
     to: &Path,
-    (expected, existing): (Expected, Existing),
+    expected: Expected,
+    existing: Existing,
 ) -> Result<Draft, SweepError> {
     let mut places: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
     let found: Vec<_> = from.par_iter().enumerate().map(|(file, path)| places_in(path, file, form, expected)).collect();

@@ -127,7 +127,7 @@ impl Store {
     pub fn finish(self) -> Result<PathBuf, SweepError> {
         let Self { finished, part, digest, options, file } = self;
         let expected = Expected { digest: &digest, options };
-        ordered(&[part.as_path()], Form::Part, &finished, (expected, Existing::Keep))?.publish()?;
+        ordered(&[part.as_path()], Form::Part, &finished, expected, Existing::Keep)?.publish()?;
         drop(file);
         std::fs::remove_file(&part).map_err(|why| SweepError::results(&part, format!("cannot be removed: {why}")))?;
         Ok(finished)
@@ -178,7 +178,7 @@ pub fn merge(from: &[PathBuf], to: &Path, expected: Expected, existing: Existing
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
     }
     let paths: Vec<&Path> = from.iter().map(PathBuf::as_path).collect();
-    let draft = ordered(&paths, Form::Finished, to, (expected, existing))?;
+    let draft = ordered(&paths, Form::Finished, to, expected, existing)?;
     let (synced, selection) = rayon::join(|| draft.sync(), || Selection::read(draft.written()));
     synced?;
     draft.publish()?;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::posterior::Posterior;
 use super::study::{Study, TuneError};
 use super::trials::{Trial, Trials};
-use crate::question::{Minimised, Noted, PlanOptions, Question, Subject};
+use crate::question::{Minimised, Noted, PlanOptions, Question, SearchInputs, Subject};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -148,7 +148,8 @@ impl StudyQuestion {
         let (launcher, note) = self.plans.default_launcher(problem);
         let restrictions = self.plans.restrictions(framework.or(launcher), problem)?;
         let options = SearchOptions { top: self.limits.plans_to_try as usize, restrictions };
-        let found = self.plans.find(problem, &options, risk, None, &[], control);
+        let inputs = SearchInputs { risk, economy: None, runs: &[] };
+        let found = self.plans.find(problem, &options, inputs, control);
         let plans = found.ranking.evaluations.into_iter().map(|evaluation| (None, evaluation.plan)).collect();
         Ok(Noted { value: plans, notes: note.into_iter().collect() })
     }

@@ -17,7 +17,8 @@ const WORTH_SAYING: f64 = 0.03;
 
 /// Hints on the sizes that the user named, at most one for each, and on CUDA graphs.
 pub fn hints(
-    (question, effort): (&PlanQuestion, &EffortLimits),
+    question: &PlanQuestion,
+    effort: &EffortLimits,
     problem: &Problem,
     options: &SearchOptions,
     risk: f64,

@@ -31,12 +31,24 @@ const BAND: f64 = 300.0;
 /// Space below a band, for its axis.
 const BELOW: f64 = 30.0;
 
-/// Times of a step that one band shows.
-type Span = (f64, f64);
+/// Part of a step, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Span {
+    from: f64,
+    until: f64,
+}
 
-/// Bands of a step, and the time between them that is not drawn.
+impl Span {
+    /// The span that begins `seconds` later.
+    fn delayed(self, seconds: f64) -> Self {
+        Self { from: seconds + self.from, until: seconds + self.until }
+    }
+}
+
+/// Step in bands.
 struct Folding {
     bands: Vec<Span>,
+    /// Time between the bands that is not drawn.
     left_out: Option<Span>,
 }
 
@@ -46,7 +58,8 @@ fn fold(whole: f64, forward: f64) -> Folding {
     let count = |long: f64| (whole / long).ceil().max(1.0) as usize;
     let (wide, narrow) = (count(long(WIDE)), count(long(NARROW)));
     let even = |bands: usize| whole / bands as f64;
-    let split = |bands: usize, long: f64| (0..bands).map(move |at| (at as f64 * long, (at + 1) as f64 * long));
+    let band = |at: usize, long: f64| Span { from: at as f64 * long, until: (at + 1) as f64 * long };
+    let split = |bands: usize, long: f64| (0..bands).map(move |at| band(at, long));
     if wide <= MOST_WIDE {
         return Folding { bands: split(wide, even(wide)).collect(), left_out: None };
     }
@@ -56,8 +69,8 @@ fn fold(whole: f64, forward: f64) -> Folding {
     }
     let (long, half) = (long(NARROW), MOST_BANDS / 2);
     let last = whole - half as f64 * long;
-    let bands = split(half, long).chain(split(half, long).map(|(from, until)| (last + from, last + until)));
-    Folding { bands: bands.collect(), left_out: Some((half as f64 * long, last)) }
+    let bands = split(half, long).chain(split(half, long).map(|band| band.delayed(last)));
+    Folding { bands: bands.collect(), left_out: Some(Span { from: half as f64 * long, until: last }) }
 }
 
 /// Drawing of a step with its height.
@@ -79,15 +92,17 @@ pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
     );
     let mut svg =
         drawing(height, words).child(label(LEFT, 14.0, Anchor::Start, "the whole step, filled where a rank is busy"));
-    svg = svg.child(overview(timeline, whole, top, strip)).child(axis(top + strip * ranks, (0.0, whole)));
+    svg = svg
+        .child(overview(timeline, whole, top, strip))
+        .child(axis(top + strip * ranks, Span { from: 0.0, until: whole }));
     for (at, band) in bands.iter().enumerate() {
         let y = first + at as f64 * band_height;
         svg = svg.children(operations(timeline, *band, y, row)).child(axis(y + row * ranks, *band));
-        if let Some((from, until)) = left_out.filter(|(from, _)| (band.1 - from).abs() < 1e-12) {
-            let missing = passes_within(timeline, from, until);
+        if let Some(gap) = left_out.filter(|gap| (band.until - gap.from).abs() < 1e-12) {
+            let missing = passes_within(timeline, gap);
             let words = format!(
                 "↕ {} in between are like these: {} passes of rank 0",
-                Seconds::new(until - from),
+                Seconds::new(gap.until - gap.from),
                 thousands(missing as u64)
             );
             svg = svg.child(label(WIDTH - 12.0, y + row * ranks + 26.0, Anchor::End, words));
@@ -103,8 +118,9 @@ fn typical_forward(timeline: &Timeline) -> f64 {
     upper_median(times).filter(|time| *time > 0.0).unwrap_or(timeline.makespan.get())
 }
 
-fn passes_within(timeline: &Timeline, from: f64, until: f64) -> usize {
-    let inside = |event: &&Event| event.rank == 0 && event.start.get() >= from && event.end.get() <= until;
+/// Number of passes of rank 0 within a span.
+fn passes_within(timeline: &Timeline, span: Span) -> usize {
+    let inside = |event: &&Event| event.rank == 0 && event.start.get() >= span.from && event.end.get() <= span.until;
     timeline.events.iter().filter(inside).count()
 }
 
@@ -115,7 +131,7 @@ fn overview(timeline: &Timeline, whole: f64, top: f64, row: f64) -> HtmlElement 
     let mut busy = String::new();
     for rank in 0..ranks {
         let y = top + f64::from(rank) * row;
-        let mut open: Option<Span> = None;
+        let mut open: Option<(f64, f64)> = None;
         let spans = timeline.events.iter().filter(|event| event.rank == rank);
         for event in spans {
             let (from, until) = (at(event.start.get()), at(event.end.get()));
@@ -148,7 +164,8 @@ fn slice(path: &mut String, from: f64, until: f64, y: f64, height: f64) {
 }
 
 /// Operations within a band: one path for each pass and shade, and the numbers of micro-batches where they fit.
-fn operations(timeline: &Timeline, (from, until): Span, top: f64, row: f64) -> Vec<HtmlElement> {
+fn operations(timeline: &Timeline, band: Span, top: f64, row: f64) -> Vec<HtmlElement> {
+    let Span { from, until } = band;
     let ranks = timeline.plan.layout.pp;
     let scale = ACROSS / (until - from);
     let at = |time: f64| LEFT + (time.clamp(from, until) - from) * scale;
@@ -197,7 +214,8 @@ fn shade(op: Op, ranks: u32) -> (&'static str, bool) {
 }
 
 /// Axis in milliseconds below a band.
-fn axis(y: f64, (from, until): Span) -> HtmlElement {
+fn axis(y: f64, band: Span) -> HtmlElement {
+    let Span { from, until } = band;
     let scale = ACROSS / (until - from);
     let step = round_step((until - from) * 1e3 / 8.0);
     let first = (from * 1e3 / step).ceil() as u64;
@@ -238,16 +256,16 @@ mod tests {
             let folding = fold(whole, forward);
             assert!(folding.bands.len() <= MOST_BANDS && folding.left_out.is_none());
             for pair in folding.bands.windows(2) {
-                assert!((pair[0].1 - pair[1].0).abs() < 1e-9, "bands follow one another");
+                assert!((pair[0].until - pair[1].from).abs() < 1e-9, "bands follow one another");
             }
-            assert!((folding.bands.last().unwrap().1 - whole).abs() < 1e-9);
-            let width = forward / (folding.bands[0].1 - folding.bands[0].0) * ACROSS;
+            assert!((folding.bands.last().unwrap().until - whole).abs() < 1e-9);
+            let width = forward / (folding.bands[0].until - folding.bands[0].from) * ACROSS;
             assert!(width > 2.0, "a pass of {width} pixels");
         }
         let long = fold(100.0, 0.001);
         assert_eq!(long.bands.len(), MOST_BANDS);
-        let (from, until) = long.left_out.unwrap();
-        assert!((from - long.bands[2].1).abs() < 1e-9 && (until - long.bands[3].0).abs() < 1e-9);
-        assert!((long.bands[5].1 - 100.0).abs() < 1e-9);
+        let Span { from, until } = long.left_out.unwrap();
+        assert!((from - long.bands[2].until).abs() < 1e-9 && (until - long.bands[3].from).abs() < 1e-9);
+        assert!((long.bands[5].until - 100.0).abs() < 1e-9);
     }
 }

@@ -177,7 +177,7 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
     for PeriodBudget { start, end, usd } in wanted.period_budgets() {
         let mut spent = 0.0;
         for line in &fleet.lines {
-            spent += line.cost_usd * candidate_of(line)?.paid_within((start, end), (line.from_day, line.to_day));
+            spent += line.cost_usd * candidate_of(line)?.paid_within(&(start..end), &(line.from_day..line.to_day));
         }
         if spent > usd * TOLERANCE {
             return Err(format!("${spent:.0} from day {start:.0} to {end:.0}, over the period's `budget`"));

@@ -1,6 +1,7 @@
 //! Columns of the integer program: clusters of one option with the runs that fit.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::rack::racks;
 use super::request::{FleetGoal, Offer, PurchaseRequest};
@@ -44,11 +45,11 @@ impl Candidate<'_> {
         dollars + self.idle((self.committed_days - days).max(0.0))
     }
 
-    /// Share of a cluster's dollars that falls within a range of days. The cost is spread evenly from the start to the end
-    /// of the cluster, or of its commitment.
-    pub fn paid_within(&self, (start, end): (f64, f64), (from, to): (f64, f64)) -> f64 {
-        let to = to.max(from + self.committed_days);
-        (end.min(to) - start.max(from)).max(0.0) / (to - from)
+    /// Share of the dollars of a cluster that is `used` from day to day which falls within a `period` of days. The cost is spread
+    /// evenly from the start to the end of the cluster, or of its commitment.
+    pub fn paid_within(&self, period: &Range<f64>, used: &Range<f64>) -> f64 {
+        let end = used.end.max(used.start + self.committed_days);
+        (period.end.min(end) - period.start.max(used.start)).max(0.0) / (end - used.start)
     }
 
     /// Dollars of days that are paid for but not used.

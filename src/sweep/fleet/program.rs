@@ -122,7 +122,7 @@ impl Program<'_> {
         for PeriodBudget { start, end, usd } in self.wanted.period_budgets() {
             let within = |(k, column): (usize, &Column)| -> Expression {
                 let candidate = &self.candidates[column.candidate];
-                let share = candidate.paid_within((start, end), (column.from, column.to));
+                let share = candidate.paid_within(&(start..end), &(column.from..column.to));
                 cost_of(k) * share
             };
             let spent: Expression = self.columns.iter().enumerate().map(within).sum();

@@ -58,10 +58,11 @@ impl Costs<'_> {
             embedding: Pair { forward: embed, backward: embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD) },
             embedding_comm: Pair { forward: embed_comm, backward: Seconds::ZERO },
             head: Pair {
-                forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward) + stream(tokens * vocab, loss.0),
+                forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward)
+                    + stream(tokens * vocab, loss.forward),
                 backward: (gemm(tokens, hidden, vocab, traffic::BF16, Pass::Dgrad)
                     + gemm(hidden, vocab, tokens, traffic::ACCUMULATED, Pass::Wgrad)
-                    + stream(tokens * vocab, loss.1)),
+                    + stream(tokens * vocab, loss.backward)),
             },
             head_comm: Pair { forward: head_comm, backward: head_comm },
         }

@@ -3,14 +3,14 @@
 use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
-use super::layer::LayerCost;
-use super::traffic::{self, Streamed, chunked, latent};
+use super::layer::{LayerCost, Pair};
+use super::traffic::{self, Streamed, StreamedPasses, chunked, latent};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::Projection;
 use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Plan};
-use crate::units::{Bytes, Seconds};
+use crate::units::Bytes;
 
 /// Heads of the attention of a whole layer, and the dimensions of each.
 struct Heads {
@@ -44,7 +44,7 @@ impl Costs<'_> {
         cost.dgrad +=
             self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
         if eager > 0.0 {
-            let (forward, backward) = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
+            let Pair { forward, backward } = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
             cost.norms += forward;
             cost.forward += forward;
             cost.dgrad += backward;
@@ -56,15 +56,10 @@ impl Costs<'_> {
         self.device.stack.eager_operators && self.problem.model().norm == Norm::Rms
     }
 
-    /// Forward and backward time of `calls` calls over `elements` elements in all, operator by operator.
-    fn by_operators(
-        &self,
-        (forward, backward): &(Streamed, Streamed),
-        elements: f64,
-        calls: f64,
-    ) -> (Seconds, Seconds) {
+    /// Time of `calls` calls over `elements` elements in all, operator by operator.
+    fn by_operators(&self, passes: &StreamedPasses, elements: f64, calls: f64) -> Pair {
         let time = |of: &Streamed| self.device.stream_fused(Bytes::new(of.bytes * elements), of.kernels * calls);
-        (time(forward), time(backward))
+        Pair { forward: time(&passes.forward), backward: time(&passes.backward) }
     }
 
     /// Adds the mixer of a layer to its cost: attention, latent attention or a recurrence.
@@ -102,7 +97,7 @@ impl Costs<'_> {
         let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
         let projections = into.map(|width| (hidden, width)).chain([(out, hidden)]);
         self.adapters(Adapted::Mixer, tokens, projections, cost);
-        let (forward, backward) = self.rotation(attention, tokens, qkv, tp);
+        let Pair { forward, backward } = self.rotation(attention, tokens, qkv, tp);
         cost.forward += forward;
         cost.dgrad += backward;
         if attention.qk_norm != QkNorm::None && (self.device.stack.qk_norm_kernels || self.norms_are_eager()) {
@@ -119,8 +114,8 @@ impl Costs<'_> {
         self.core(&heads, attention.span, kernel, plan, cost);
     }
 
-    /// Split of the fused projection and rotation of queries and keys, forward and backward.
-    fn rotation(&self, attention: &Attention, tokens: f64, qkv: f64, tp: f64) -> (Seconds, Seconds) {
+    /// Time of the split of the fused projection and of the rotation of queries and keys.
+    fn rotation(&self, attention: &Attention, tokens: f64, qkv: f64, tp: f64) -> Pair {
         if attention.rope && self.device.stack.eager_operators {
             let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
             return self.by_operators(&traffic::EAGER_ROTARY, tokens * rotated, 1.0);
@@ -128,18 +123,21 @@ impl Costs<'_> {
         let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
         let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
         let split = self.device.stream(split, traffic::SPLIT.kernels);
-        (split, split)
+        Pair { forward: split, backward: split }
     }
 
     /// Norms of queries and of keys, a kernel each: those of a layer's input over n·(a + g)·d/t elements (specification §2.4).
     fn query_key_norms(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
         let heads = f64::from(attention.heads + attention.kv_heads) / f64::from(plan.layout.tp);
         let elements = self.tokens(plan) * heads * f64::from(attention.head_dim);
-        let (forward, backward) = if self.norms_are_eager() {
+        let Pair { forward, backward } = if self.norms_are_eager() {
             self.by_operators(&traffic::EAGER_NORM, elements, 2.0)
         } else {
             let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
-            (time(traffic::NORM.0, 2.0), time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS))
+            Pair {
+                forward: time(traffic::NORM.0, 2.0),
+                backward: time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS),
+            }
         };
         cost.forward += forward;
         cost.dgrad += backward;
@@ -222,10 +220,11 @@ impl Costs<'_> {
     /// Adds a memory-bound scan of `inner` channels to a layer's cost.
     fn scan(&self, inner: u64, plan: &Plan, cost: &mut LayerCost) {
         let channels = self.tokens(plan) * inner as f64 / f64::from(plan.layout.tp);
-        let scan = self.device.stream(Bytes::new(traffic::SCAN.0.bytes * channels), traffic::SCAN.0.kernels);
-        cost.attention = scan;
-        cost.forward += scan;
-        cost.dgrad += self.device.stream(Bytes::new(traffic::SCAN.1.bytes * channels), traffic::SCAN.1.kernels);
+        let time = |pass: Streamed| self.device.stream(Bytes::new(pass.bytes * channels), pass.kernels);
+        let forward = time(traffic::SCAN.forward);
+        cost.attention = forward;
+        cost.forward += forward;
+        cost.dgrad += time(traffic::SCAN.backward);
     }
 
     /// Convolution, scan by chunks and gated norm of a state-space block, kernel by kernel: d inner channels, g groups of state

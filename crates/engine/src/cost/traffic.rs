@@ -10,11 +10,21 @@ pub const FP32: f64 = 4.0;
 pub const ACCUMULATED: f64 = 8.0;
 
 /// Streaming kernels of one operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Streamed {
     /// Bytes moved per element.
     pub bytes: f64,
     /// Number of kernels.
     pub kernels: f64,
+}
+
+/// Traffic of both passes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamedPasses {
+    /// Forward.
+    pub forward: Streamed,
+    /// Backward.
+    pub backward: Streamed,
 }
 
 const fn streamed(bytes: f64, kernels: f64) -> Streamed {
@@ -48,10 +58,11 @@ pub const fn split_passes(rope: bool, transformer_engine: bool) -> f64 {
 
 /// RMSNorm operator by operator, forward and backward, per element and call: reads and writes of every operator, 2 bytes in bf16 and 4 in
 /// fp32. Source: `LlamaRMSNorm` of [transformers], counted in specification §2.4.
-pub const EAGER_NORM: (Streamed, Streamed) = (streamed(36.0, 8.0), streamed(84.0, 15.0));
+pub const EAGER_NORM: StreamedPasses = StreamedPasses { forward: streamed(36.0, 8.0), backward: streamed(84.0, 15.0) };
 /// Rotation operator by operator, forward and backward, per element of queries and keys. Source: `apply_rotary_pos_emb` of [transformers],
 /// likewise.
-pub const EAGER_ROTARY: (Streamed, Streamed) = (streamed(20.0, 10.0), streamed(30.0, 18.0));
+pub const EAGER_ROTARY: StreamedPasses =
+    StreamedPasses { forward: streamed(20.0, 10.0), backward: streamed(30.0, 18.0) };
 
 /// Latent attention: two low-rank norms, and the rotary part joined to each head, 4(q_r + kv_r) + 12·a·d_qk/t.
 pub mod latent {
@@ -88,7 +99,7 @@ pub mod sparse {
 }
 
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
-pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0));
+pub const SCAN: StreamedPasses = StreamedPasses { forward: streamed(12.0, 2.0), backward: streamed(30.0, 3.0) };
 
 /// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
 /// counted in specification §2.3.
@@ -157,6 +168,6 @@ pub const EMBEDDING_WITH_POSITIONS: Streamed = streamed(6.0, 3.0);
 /// Gradient of the embedding, backward: added to the rows of the table.
 pub const EMBEDDING_BACKWARD: Streamed = streamed(6.0, 2.0);
 /// Cross-entropy in one kernel, forward and backward, per logit.
-pub const FUSED_LOSS: (Streamed, Streamed) = (streamed(8.0, 6.0), streamed(6.0, 2.0));
+pub const FUSED_LOSS: StreamedPasses = StreamedPasses { forward: streamed(8.0, 6.0), backward: streamed(6.0, 2.0) };
 /// Cross-entropy in several kernels, forward and backward, per logit.
-pub const UNFUSED_LOSS: (Streamed, Streamed) = (streamed(22.0, 6.0), streamed(8.0, 2.0));
+pub const UNFUSED_LOSS: StreamedPasses = StreamedPasses { forward: streamed(22.0, 6.0), backward: streamed(8.0, 2.0) };

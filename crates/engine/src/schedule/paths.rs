@@ -317,8 +317,10 @@ mod tests {
         let (first_back, last_forward) =
             (list.iter().position(|op| is_backward(*op))?, list.iter().rposition(|op| op.pass == Pass::Forward)?);
         let mut builder = PathBuilder::new(schedule, pp, rank, pp * schedule.virtual_stages());
-        let own = |builder: &mut PathBuilder, ops: &[Op]| {
-            ops.iter().for_each(|op| builder.path.visit(op.pass, op.stage as usize))
+        let visit_all = |builder: &mut PathBuilder, ops: &[Op]| {
+            for op in ops {
+                builder.path.visit(op.pass, op.stage as usize);
+            }
         };
         let from = if up {
             builder.forwards(0, builder.chunks);
@@ -332,7 +334,7 @@ mod tests {
             let Op { stage, micro_batch, .. } = list[last_forward];
             let back =
                 list.iter().position(|op| is_backward(*op) && (op.stage, op.micro_batch) == (stage, micro_batch))?;
-            own(&mut builder, list.get(from..=last_forward).filter(|_| last_forward >= from)?);
+            visit_all(&mut builder, list.get(from..=last_forward).filter(|_| last_forward >= from)?);
             if stage + 1 < builder.chunks {
                 builder.hop(stage);
             }
@@ -342,7 +344,7 @@ mod tests {
         } else {
             from
         };
-        own(&mut builder, &list[from..]);
+        visit_all(&mut builder, &list[from..]);
         if let Some(op) = list.last().filter(|op| is_backward(**op)) {
             for stage in 0..op.stage {
                 builder.path.visit(builder.back, stage as usize);

@@ -85,7 +85,7 @@ impl Simulator {
             let mut progressed = false;
             for (rank, list) in lists.iter().enumerate() {
                 while let Some(&slot) = list.get(next[rank]) {
-                    let waits = simulator.waits((rank as u32, before[rank]), slot, |op| done[index(op)]);
+                    let waits = simulator.waits(rank as u32, before[rank], slot, |op| done[index(op)]);
                     let Some(waits) = waits else { break };
                     let place = slot.op.stage * KINDS as u32 + duration_kind(slot) as u32;
                     simulator.placed.push(Placed { place, rank: rank as u32, waits });
@@ -107,7 +107,7 @@ impl Simulator {
 
     /// Numbers that a slot of a rank waits for: `before` on the rank, and of those that it needs what runs on other ranks; none if one of
     /// these is open.
-    fn waits(&self, (rank, before): (u32, u32), slot: Slot, number: impl Fn(Op) -> u32) -> Option<[u32; 3]> {
+    fn waits(&self, rank: u32, before: u32, slot: Slot, number: impl Fn(Op) -> u32) -> Option<[u32; 3]> {
         let (mut waits, mut known) = ([before, START, START], 1);
         for op in slot.ops() {
             for needed in needs(op, self.chunks as u32).into_iter().flatten() {

@@ -173,7 +173,7 @@ pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Catalo
             if samples.len() < FEWEST || present.source != SOURCE {
                 continue;
             }
-            curves.push(gemm_curve(&gpu, (name, *format), present, &stack, &samples));
+            curves.push(gemm_curve(&gpu, name, *format, present, &stack, &samples));
         }
     }
     Ok(curves)
@@ -182,7 +182,8 @@ pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Catalo
 /// Fits the GEMM curve of one device and format, together with the time that the table's benchmark adds.
 fn gemm_curve(
     gpu: &Gpu,
-    (name, format): (&str, Format),
+    name: &str,
+    format: Format,
     known: &GemmCurve,
     stack: &Stack,
     samples: &[Sample<TimedGemm>],

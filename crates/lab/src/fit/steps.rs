@@ -16,12 +16,11 @@
 use super::descent::Descent;
 use super::free::{ConstantBlock, FreeError, PlacedConstant};
 use super::task::Task;
-use crate::runs::Row;
-use crate::validate::sample::{FEWEST_RUNS, PredictedRun};
+use crate::validate::sample::FEWEST_RUNS;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::FOLDS;
 
-pub use super::task::{Weights, with_constants};
+pub use super::task::{FitRuns, Weights, with_constants};
 
 /// Fitted constant with its cross-validation.
 #[derive(Clone, Debug)]
@@ -62,19 +61,17 @@ pub struct StepFit {
     pub sources: Vec<WithoutSource>,
 }
 
-/// Fits the constants of `blocks` to the rows that `counts` selects and that neither each other nor the witnesses contradict; calls
-/// `progress` after every descent.
+/// Fits the constants of `blocks` to the runs that count and that neither each other nor the witnesses contradict; calls `progress`
+/// after every descent.
 ///
 /// # Errors
 ///
 /// A constant is not in the catalogue.
 pub fn fit(
-    rows: &[Row],
-    witnesses: &[Row],
+    runs: FitRuns,
     sets: &Overrides,
     blocks: &[ConstantBlock],
     weights: Weights,
-    counts: &dyn Fn(&PredictedRun) -> bool,
     progress: &dyn Fn(&str),
 ) -> Result<StepFit, FreeError> {
     let mut placed = Vec::new();
@@ -83,7 +80,7 @@ pub fn fit(
             placed.push(PlacedConstant::new(free, at, sets)?);
         }
     }
-    let mut task = Task::new(rows, witnesses, sets, weights, counts);
+    let mut task = Task::new(runs, sets, weights);
     task.place(placed);
     progress(&format!(
         "{} constants, {} runs",

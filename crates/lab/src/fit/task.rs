@@ -32,6 +32,17 @@ pub struct Weights {
     pub regret: f64,
 }
 
+/// Runs that a fit reads.
+#[derive(Clone, Copy)]
+pub struct FitRuns<'r> {
+    /// Runs to fit to.
+    pub rows: &'r [Row],
+    /// Further runs, which may contradict those.
+    pub witnesses: &'r [Row],
+    /// Whether a run counts.
+    pub counts: &'r dyn Fn(&PredictedRun) -> bool,
+}
+
 /// Fit problem: runs, targets and all that stays fixed while constants vary.
 pub(super) struct Task<'a> {
     pub(super) rows: &'a [Row],
@@ -73,14 +84,9 @@ fn figures(prediction: &Prediction) -> Figures {
 }
 
 impl<'a> Task<'a> {
-    /// Task of the runs that `counts` selects, without those that another of them or a witness contradicts.
-    pub fn new(
-        rows: &'a [Row],
-        witnesses: &[Row],
-        sets: &'a Overrides,
-        weights: Weights,
-        counts: &dyn Fn(&PredictedRun) -> bool,
-    ) -> Self {
+    /// Task of the runs that count, without those that another of them or a witness contradicts.
+    pub fn new(runs: FitRuns<'a>, sets: &'a Overrides, weights: Weights) -> Self {
+        let FitRuns { rows, witnesses, counts } = runs;
         let predictions = predict_all_with(rows, sets);
         let predictions_of_witnesses = predict_all_with(witnesses, sets);
         let witnessed = ended(&samples(witnesses, &predictions_of_witnesses));

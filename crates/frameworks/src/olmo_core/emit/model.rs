@@ -11,13 +11,21 @@ use meshwright_engine::model::{
     Attention, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore, Span,
 };
 
-/// A kind of blocks: the keys that each sees, whether positions are rotary, and whether it has experts.
-type Kind = (Span, bool, bool);
+/// Kind of blocks.
+#[derive(Clone, Copy, PartialEq)]
+struct BlockKind {
+    /// Keys that each token sees.
+    span: Span,
+    /// Whether positions are rotary.
+    rope: bool,
+    /// Whether it has experts.
+    has_experts: bool,
+}
 
 /// Kinds of blocks in the order in which they come, and the kind of each layer.
-fn kinds(sizes: &Sizes) -> (Vec<Kind>, Vec<usize>) {
+fn kinds(sizes: &Sizes) -> (Vec<BlockKind>, Vec<usize>) {
     let all = sizes.spans.iter().zip(&sizes.rope).zip(&sizes.has_experts);
-    distinct(all.map(|((span, rope), experts)| (*span, *rope, *experts)))
+    distinct(all.map(|((&span, &rope), &has_experts)| BlockKind { span, rope, has_experts }))
 }
 
 /// Name of a kind of blocks.
@@ -84,7 +92,8 @@ fn norm(model: &Model) -> Snippet<Python> {
     snippet!("LayerNormConfig(name=LayerNormType.{}{}, bias={}{})", kind, epsilon, model.norm == Norm::Layer, affine)
 }
 
-fn block(request: &Request, sizes: &Sizes, (span, rope, has_experts): Kind) -> Snippet<Python> {
+fn block(request: &Request, sizes: &Sizes, kind: BlockKind) -> Snippet<Python> {
+    let BlockKind { span, rope, has_experts } = kind;
     let problem = request.costs.problem;
     let model = problem.model();
     let kind = match (has_experts, model.details.norms_after) {

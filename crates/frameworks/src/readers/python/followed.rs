@@ -5,7 +5,7 @@ use super::holes::unknowns;
 use super::library::Library;
 use super::modules::{MAIN, Unread};
 use super::names::Names;
-use super::program::{Frame, Program};
+use super::program::{Call, Frame, Program};
 use super::tokens::Token;
 use crate::import::context::{Context, ImportError};
 use crate::readers::document::{Document, Entries, Node, NodeValue};
@@ -58,7 +58,7 @@ impl<'c> Followed<'c> {
     /// Result of a function with these arguments.
     pub fn call(&mut self, name: &str, arguments: &Entries) -> Option<Node> {
         let mut lines = Vec::new();
-        let given = self.program.called(name, arguments, &self.names, Frame::of(MAIN), 1, &mut lines);
+        let given = self.program.called(Call { name, arguments, line: 1 }, &self.names, Frame::of(MAIN), &mut lines);
         self.unread.append(&mut lines);
         given.map(|(node, _)| node)
     }

@@ -24,6 +24,14 @@ const DEEPEST: u32 = 24;
 /// Most calls of one program.
 const MOST_CALLS: u32 = 20_000;
 
+/// Call of a function by its name.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'c> {
+    pub name: &'c str,
+    pub arguments: &'c Entries,
+    pub line: u32,
+}
+
 /// Surroundings of a statement: its module, and how many calls lead to it.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
@@ -157,7 +165,7 @@ impl<'c> Program<'c> {
                 own = Some(entries.clone());
                 return None;
             }
-            self.called(called, entries, names, frame, line.number, &mut lines)
+            self.called(Call { name: called, arguments: entries, line: line.number }, names, frame, &mut lines)
         };
         let mut expression = Expression { words: &line.words, names, functions: &mut functions, unread: Vec::new() };
         let _ = expression.value();
@@ -177,17 +185,11 @@ impl<'c> Program<'c> {
     }
 
     /// Result of a call of a function of the program, and whether all of it was read.
-    pub fn called(
-        &self,
-        name: &str,
-        arguments: &Entries,
-        names: &Names,
-        frame: Frame,
-        line: u32,
-        inner: &mut Unread,
-    ) -> Option<(Node, bool)> {
+    pub fn called(&self, call: Call, names: &Names, frame: Frame, inner: &mut Unread) -> Option<(Node, bool)> {
+        let Call { name, arguments, line } = call;
         if let Some((name, arguments)) = partial(names.value(name).as_ref(), arguments) {
-            return self.called(&name, &arguments, &Names::default(), frame, line, inner);
+            let call = Call { name: &name, arguments: &arguments, line };
+            return self.called(call, &Names::default(), frame, inner);
         }
         if let Some(method) = name.strip_prefix('.') {
             let object = arguments.iter().find(|(key, ..)| key == OBJECT).map(|(.., node)| node)?;
@@ -238,7 +240,7 @@ impl<'c> Program<'c> {
         let mut inner = Vec::new();
         let line = words.first().map_or(1, |(_, line)| *line);
         let mut functions =
-            |name: &str, arguments: &Entries| self.called(name, arguments, names, frame, line, &mut inner);
+            |name: &str, arguments: &Entries| self.called(Call { name, arguments, line }, names, frame, &mut inner);
         let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
         let mut items = Vec::new();
         let mut whole = true;
@@ -269,8 +271,9 @@ impl<'c> Program<'c> {
     pub fn arguments_of(&self, words: &[(Token, u32)], names: &Names) -> Entries {
         let line = words.first().map_or(1, |(_, line)| *line);
         let mut inner = Vec::new();
-        let mut functions =
-            |name: &str, arguments: &Entries| self.called(name, arguments, names, Frame::of(MAIN), line, &mut inner);
+        let mut functions = |name: &str, arguments: &Entries| {
+            self.called(Call { name, arguments, line }, names, Frame::of(MAIN), &mut inner)
+        };
         Expression { words, names, functions: &mut functions, unread: Vec::new() }.arguments()
     }
 

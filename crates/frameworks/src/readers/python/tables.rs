@@ -5,7 +5,7 @@ use super::functions::is_word;
 use super::holes::{insert, is_known, is_plain_table, merge};
 use super::modules::Unread;
 use super::names::Names;
-use super::program::{Frame, Program};
+use super::program::{Call, Frame, Program};
 use super::tokens::{Line, Token};
 use super::truth::key_of;
 use super::value::Expression;
@@ -51,7 +51,7 @@ impl Program<'_> {
     ) -> Option<Entries> {
         let mut inner = Vec::new();
         let mut functions =
-            |name: &str, arguments: &Entries| self.called(name, arguments, names, frame, line, &mut inner);
+            |name: &str, arguments: &Entries| self.called(Call { name, arguments, line }, names, frame, &mut inner);
         let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
         let arguments = expression.arguments();
         let is_whole = expression.words.is_empty();

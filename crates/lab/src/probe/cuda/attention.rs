@@ -144,7 +144,7 @@ impl Cuda {
 
     fn forward(&self, functions: Functions, core: &Attention, of: &Operands) -> Result<(), ProbeError> {
         let (mut tensors, mut sizes) = ([of.q.at, of.k.at, of.v.at, of.o.at, of.lse.at], Sizes::of(core));
-        let grid = (core.queries.div_ceil(TILE) as u32, (core.sequences * core.heads) as u32);
+        let grid = [core.queries.div_ceil(TILE) as u32, (core.sequences * core.heads) as u32];
         let shared = forward_shared(core.qk_dim, core.v_dim);
         self.start("attention_forward", functions.forward, grid, shared, &mut arguments(&mut tensors, &mut sizes))
     }
@@ -157,12 +157,12 @@ impl Cuda {
         let (mut o, mut gradient, mut delta, mut all) = (of.o.at, of.gradient.at, of.delta.at, rows);
         let mut sums: [*mut c_void; 4] =
             [(&raw mut o).cast(), (&raw mut gradient).cast(), (&raw mut delta).cast(), (&raw mut all).cast()];
-        self.start("attention_delta", functions.delta, (rows.div_ceil(4) as u32, 1), 0, &mut sums)?;
+        self.start("attention_delta", functions.delta, [rows.div_ceil(4) as u32, 1], 0, &mut sums)?;
 
         let mut tensors =
             [of.q.at, of.k.at, of.v.at, of.gradient.at, of.lse.at, of.delta.at, of.dq_sum.at, of.dk.at, of.dv.at];
         let mut sizes = Sizes::of(core);
-        let grid = (core.keys.div_ceil(TILE) as u32, (core.sequences * core.kv_heads) as u32);
+        let grid = [core.keys.div_ceil(TILE) as u32, (core.sequences * core.kv_heads) as u32];
         let shared = backward_shared(core.qk_dim, core.v_dim);
         let mut operands = arguments(&mut tensors, &mut sizes);
         self.start("attention_backward", functions.backward, grid, shared, &mut operands)?;
@@ -171,7 +171,7 @@ impl Cuda {
         let mut narrowed: [*mut c_void; 4] =
             [(&raw mut sum).cast(), (&raw mut dq).cast(), (&raw mut elements).cast(), (&raw mut scale).cast()];
         let blocks = elements.div_ceil(4 * u64::from(THREADS)) as u32;
-        self.start("attention_narrow", functions.narrow, (blocks, 1), 0, &mut narrowed)
+        self.start("attention_narrow", functions.narrow, [blocks, 1], 0, &mut narrowed)
     }
 
     /// Starts a kernel on a grid of blocks, with these bytes of shared memory each.
@@ -179,13 +179,14 @@ impl Cuda {
         &self,
         name: &str,
         function: drv::CUfunction,
-        (x, y): (u32, u32),
+        grid: [u32; 2],
         shared: u32,
         arguments: &mut [*mut c_void],
     ) -> Result<(), ProbeError> {
         // SAFETY: the arguments are the kernel's, in its order; `operands` sized the tensors by the same core.
-        let launched =
-            unsafe { driver::launch_kernel(function, (x, y, 1), (THREADS, 1, 1), shared, self.stream, arguments) };
+        let launched = unsafe {
+            driver::launch_kernel(function, (grid[0], grid[1], 1), (THREADS, 1, 1), shared, self.stream, arguments)
+        };
         launched.map_err(|error| failed(&format!("launch of {name}"), error))
     }
 }

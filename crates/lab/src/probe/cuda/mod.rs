@@ -69,6 +69,13 @@ pub struct Cuda {
     ranks: Option<collective::Communicators>,
 }
 
+/// Blocks of a launch, and threads of each.
+#[derive(Clone, Copy)]
+struct Grid {
+    blocks: u32,
+    threads: u32,
+}
+
 impl Cuda {
     /// Opens a device and compiles the kernels for it.
     ///
@@ -166,14 +173,14 @@ impl Cuda {
     /// Launches a kernel of `kernels/stream.cu` over `rows` × `columns`.
     fn launch(&self, name: &str, operands: [u64; 3], rows: u64, columns: u64) -> Result<(), ProbeError> {
         let blocks = if name == "empty" { 1 } else { self.processors * 8 };
-        self.launch_on(self.stream, (blocks, 256), name, operands, [rows, columns])
+        self.launch_on(self.stream, Grid { blocks, threads: 256 }, name, operands, [rows, columns])
     }
 
-    /// Launches a kernel on a stream with a given number of blocks and threads.
+    /// Launches a kernel on a stream.
     fn launch_on(
         &self,
         stream: drv::CUstream,
-        (blocks, threads): (u32, u32),
+        grid: Grid,
         name: &str,
         [mut a, mut b, mut out]: [u64; 3],
         [mut rows, mut columns]: [u64; 2],
@@ -189,8 +196,8 @@ impl Cuda {
             (&raw mut columns).cast(),
         ];
         // SAFETY: the five arguments are those of every kernel of the file; the callers size the operands by the kernel.
-        let launched =
-            unsafe { driver::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut arguments) };
+        let (blocks, threads) = ((grid.blocks, 1, 1), (grid.threads, 1, 1));
+        let launched = unsafe { driver::launch_kernel(function, blocks, threads, 0, stream, &mut arguments) };
         launched.map_err(|error| failed(&format!("launch of {name}"), error))
     }
 
@@ -245,7 +252,7 @@ impl Cuda {
         Ok(events.elapsed()? / each as f64)
     }
 
-    fn stream_op(&self, (op, rows, columns): (StreamOp, u64, u64), most_sets: usize) -> Result<Run<'_>, ProbeError> {
+    fn stream_op(&self, op: StreamOp, rows: u64, columns: u64, most_sets: usize) -> Result<Run<'_>, ProbeError> {
         let elements = (rows * columns) as usize;
         // Bytes of the three operands: what `StreamOp::bytes_per_element` adds up.
         let [a, b, out] = match op {
@@ -281,7 +288,7 @@ impl Cuda {
                 self.library_attention(core, most_sets)
             }
             Kernel::Attention(core) => self.own_attention(core, most_sets),
-            Kernel::Stream { op, rows, columns } => self.stream_op((*op, *rows, *columns), most_sets),
+            Kernel::Stream { op, rows, columns } => self.stream_op(*op, *rows, *columns, most_sets),
             Kernel::Contended(_)
             | Kernel::Sustained(_)
             | Kernel::Transfer(_)

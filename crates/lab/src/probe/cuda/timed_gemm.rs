@@ -8,7 +8,7 @@ use cudarc::driver::{result as driver, sys as drv};
 use super::cublas_gemm::{CublasGemm, WORKSPACE};
 use super::failure::{failed, missing};
 use super::memory::{Buffer, Events};
-use super::{Cuda, MOST_SETS, Run};
+use super::{Cuda, Grid, MOST_SETS, Run};
 use crate::probe::kernel::Gemm;
 use crate::probe::sample::Sample;
 use crate::probe::source::{Effort, ProbeError};
@@ -17,7 +17,7 @@ use meshwright_engine::units::Seconds;
 
 /// Blocks, and threads of each, of the copy that stands for communication beside a GEMM. Source: specification §5.1 (NCCL
 /// uses 16 to 32 channels).
-const CHANNELS: (u32, u32) = (24, 512);
+const CHANNELS: Grid = Grid { blocks: 24, threads: 512 };
 /// GEMMs in a row beside such copies.
 const IN_A_ROW: usize = 8;
 /// Bytes of one such copy; larger than the caches.

@@ -1,5 +1,7 @@
 //! Least recomputation with which a rank's stages fit its memory.
 
+use std::ops::Range;
+
 use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::ascending::sort_by_numbers;
@@ -77,7 +79,7 @@ impl<'a> Recomputations<'a> {
         }
         for (&chunk, &shape) in chunks.iter().zip(shapes) {
             if self.mixes[shape].is_none() {
-                self.mixes[shape] = Some(mix_stairs(program, chunk, items_of(shape)));
+                self.mixes[shape] = Some(mix_stairs(program, chunk, items_of(shape).0..items_of(shape).1));
             }
         }
         let stairs: Vec<&[MixStairs]> = shapes.iter().filter_map(|&shape| self.mixes[shape].as_deref()).collect();
@@ -199,9 +201,9 @@ fn lower_hull(all: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     hull
 }
 
-/// Mixes of layers `a..b` of a stage, by the working set that one of them needs.
-fn mix_stairs(program: &StageProgram, chunk: usize, (a, b): (usize, usize)) -> Vec<MixStairs> {
-    let frontier = program.frontier(chunk, a, b);
+/// Mixes of some layers of a stage, by the working set that one of them needs.
+fn mix_stairs(program: &StageProgram, chunk: usize, items: Range<usize>) -> Vec<MixStairs> {
+    let frontier = program.frontier(chunk, items.start, items.end);
     let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.working_set).collect();
     levels.sort_by(f64::total_cmp);
     levels.dedup();
