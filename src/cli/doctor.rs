@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::format::OutputFormat;
+use super::timing::CUDA_BUILD;
 use super::{Outcome, output};
 use crate::report::{Sheet, json};
 use meshwright_lab::probe::device;
@@ -61,12 +62,7 @@ fn checks(root: &Path) -> Vec<Check> {
     let build = if cfg!(feature = "cuda") {
         Check::new("this build", State::Good, "with the GPU probe", "")
     } else {
-        Check::new(
-            "this build",
-            State::Missing,
-            "without the GPU probe",
-            "cargo install meshwright --features cuda (needs no CUDA to build)",
-        )
+        Check::new("this build", State::Missing, "without the GPU probe", CUDA_BUILD)
     };
     let mut checks = vec![build];
     checks.extend(hardware(&device::read(root)));

@@ -25,6 +25,40 @@ impl ForceArgs {
     }
 }
 
+/// File that a command writes its result to, with the date in it.
+#[derive(Debug, clap::Args)]
+pub struct ResultFileArgs {
+    /// Date, as written to the file.
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
+    pub date: String,
+    /// File to write the result to.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub force: ForceArgs,
+}
+
+impl ResultFileArgs {
+    /// Errors before any work if the file is there and may not be replaced.
+    ///
+    /// # Errors
+    ///
+    /// Names the existing file.
+    pub fn check_free(&self) -> Result<()> {
+        check_free(&self.out, self.force.existing())
+    }
+
+    /// Writes the file, if the user named one.
+    ///
+    /// # Errors
+    ///
+    /// There is no `text`, or the file exists or cannot be written.
+    pub fn write(&self, text: impl FnOnce() -> Result<String>) -> Result<()> {
+        let Some(path) = &self.out else { return Ok(()) };
+        write(path, &text()?, self.force.existing())
+    }
+}
+
 /// Text of a file or a pipe that the user named.
 ///
 /// # Errors

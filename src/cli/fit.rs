@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use super::files::{self, ForceArgs};
+use super::files::{self, ResultFileArgs};
 use super::format::OutputFormat;
 use super::predict::{RunsArgs, witnesses};
 use super::ranges;
@@ -52,23 +52,17 @@ pub struct Args {
     /// Name of the new fit.
     #[arg(long, default_value = "fitted")]
     name: String,
-    /// Date of the fit, as written to the file.
-    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
-    date: String,
-    /// File to write the new fit to.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    file: ResultFileArgs,
     /// File to write the constants fitted without each source to, for `validate --sources`.
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
-    #[command(flatten)]
-    force: ForceArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    files::check_free(&args.out, args.force.existing())?;
-    files::check_free(&args.sources, args.force.existing())?;
+    args.file.check_free()?;
+    files::check_free(&args.sources, args.file.force.existing())?;
     let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let before = sets.clone();
@@ -97,8 +91,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let runs = FitRuns { rows: &rows, witnesses: &witnesses, counts: &counts };
     let fitted = steps::fit(runs, &sets, &blocks, weights, &|line| output::talk(line))?;
-    let file = args.runs.file_name();
-    let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted.constants, &file);
+    let (origin, date) = (args.runs.file_name(), &args.file.date);
+    let fit = report::fit(sets.fit(), &args.name, date, &fitted.constants, &origin);
     let new = sets.clone().with_fit(Some(fit.clone().into()));
     let scored = |sets: &Overrides, crossed: bool| {
         let predictions = if crossed { cross::predict(&rows, sets) } else { runs::predict_all_with(&rows, sets) };
@@ -111,14 +105,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     ];
     output::print(&output::sheets(&[constants(&fitted.constants), effect(&reports, &rows)], OutputFormat::Table)?)?;
     output::print(&output::sheets(&[sheets::choice(&reports[2].1)], OutputFormat::Table)?)?;
-    if let Some(path) = &args.out {
-        let comment = comment(&file, &args.name, &args.date);
-        files::write(path, &report::toml(&fit, &comment)?, args.force.existing())?;
-    }
+    args.file.write(|| Ok(report::toml(&fit, &comment(&origin, &args.name, date))?))?;
     if let Some(path) = &args.sources {
         let basis = sources::basis(&args.runs.text()?, &listed, &fit);
         let text = report::toml(&report::without_sources(&args.name, basis, &fitted), SOURCES)?;
-        files::write(path, &text, args.force.existing())?;
+        files::write(path, &text, args.file.force.existing())?;
     }
     Ok(Outcome::Answered)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::files::{self, ForceArgs};
+use super::files::{self, ResultFileArgs};
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
@@ -33,19 +33,13 @@ pub struct Args {
     /// Name of the table.
     #[arg(long, default_value = "calibrated")]
     name: String,
-    /// Date of the calibration, as written to the file.
-    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
-    date: String,
-    /// File to write the table to.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    force: ForceArgs,
+    file: ResultFileArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    files::check_free(&args.out, args.force.existing())?;
+    args.file.check_free()?;
     let filters = filters(&args.only)?;
     let (rows, sets) = args.runs.load()?;
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
@@ -53,7 +47,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let unfitted = args.unfitted.iter().map(|path| files::read_runs(path)).collect::<Result<Vec<_>>>()?;
     let unfitted = trusted(unfitted.concat());
     let runs = Measured { fitted: &rows, unfitted: &unfitted };
-    let Some(table) = calibrate(runs, &sets, &fits, &args.name, &args.date, &counts) else {
+    let Some(table) = calibrate(runs, &sets, &fits, &args.name, &args.file.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
     output::print(&output::sheets(&[step_times(&table), peaks(&table)], OutputFormat::Table)?)?;
@@ -65,14 +59,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
         percent(table.apart.gap),
         table.apart.pairs
     ));
-    if let Some(path) = &args.out {
-        let file = args.runs.file_name();
-        let file = visible(&file);
+    args.file.write(|| {
+        let runs = args.runs.file_name();
         let head = format!(
-            "# Quantiles of measured over predicted: step time by class of run, peak memory by family. Written by `meshwright intervals --runs {file}`.\n"
+            "# Quantiles of measured over predicted: step time by class of run, peak memory by family. Written by `meshwright intervals --runs {}`.\n",
+            visible(&runs)
         );
-        files::write(path, &(head + &toml::to_string(&table)?), args.force.existing())?;
-    }
+        Ok(head + &toml::to_string(&table)?)
+    })?;
     Ok(Outcome::Answered)
 }
 

@@ -140,13 +140,15 @@ pub(super) fn cuda(args: &ProbeArgs) -> Result<Box<dyn Probe>> {
     Ok(Box::new(cuda))
 }
 
+/// Command that builds the probe.
+pub(super) const CUDA_BUILD: &str =
+    "in a checkout, `cargo install --path . --features cuda` (needs no CUDA to build: docs/hardware.md)";
+
 #[cfg(not(feature = "cuda"))]
 pub(super) fn cuda(_: &ProbeArgs) -> Result<Box<dyn Probe>> {
     Err(ProbeError::Missing {
         what: "this build has no GPU probe".into(),
-        remedy: "cargo install meshwright --features cuda (it needs no CUDA to build); or use recorded samples with \
-        --probe FILE"
-            .into(),
+        remedy: format!("{CUDA_BUILD}; or use recorded samples with --probe FILE"),
     }
     .into())
 }

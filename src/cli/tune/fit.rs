@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cli::files::{self, ForceArgs};
+use crate::cli::files::ResultFileArgs;
 use crate::cli::{Outcome, output};
 use crate::question::RunConstants;
 use meshwright_lab::runs;
 use meshwright_lab::tuning::{Predictions, TimedPlan, fit, timed_plans};
 use meshwright_planner::catalog;
 
-/// Arguments of `tune fit`.
+/// Arguments of `tune fit`, which prints the parameters unless a file is named.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// CSV files of measured runs (docs/runs.md).
@@ -23,19 +23,13 @@ pub struct Args {
     /// Name of the parameters.
     #[arg(long, default_value = "fitted")]
     name: String,
-    /// Date of the fit, as written to the file.
-    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
-    date: String,
-    /// File to write the parameters to [default: print them].
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    force: ForceArgs,
+    file: ResultFileArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    files::check_free(&args.out, args.force.existing())?;
+    args.file.check_free()?;
     let sets = args.constants.overrides()?;
     let mut plans: Vec<TimedPlan> = Vec::new();
     for path in &args.runs {
@@ -44,7 +38,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             .with_context(|| origin)?;
         plans.extend(timed_plans(&rows, &sets, Predictions::CrossValidated));
     }
-    // a run that two files share counts once
+    // A run that two files share counts once.
     let mut seen = BTreeSet::new();
     let key = |plan: &TimedPlan| {
         (plan.problem.clone(), plan.gpus, plan.batch, plan.plan.clone(), plan.measured.map(f64::to_bits))
@@ -54,15 +48,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         bail!("no run is timed and predicted: there is nothing to learn from");
     }
     let constants = sets.fit().map_or("none", |fit| fit.name.as_str());
-    let table = fit(&plans.iter().collect::<Vec<_>>(), &args.name, &args.date, constants);
+    let table = fit(&plans.iter().collect::<Vec<_>>(), &args.name, &args.file.date, constants);
     let text = format!(
         "# Parameters of the discrepancy between measured and predicted step times. Written by `meshwright tune fit`.\n{}",
         toml::to_string(&table)?
     );
-    match &args.out {
-        Some(path) => files::write(path, &text, args.force.existing())?,
-        None => output::print(&text)?,
+    if args.file.out.is_none() {
+        output::print(&text)?;
     }
+    args.file.write(|| Ok(text))?;
     output::talk(&format!("{} runs of {} problems", table.runs, table.problems));
     Ok(Outcome::Answered)
 }
