@@ -4,6 +4,7 @@ mod citations;
 mod cycles;
 mod layers;
 mod public;
+mod signatures;
 mod words;
 
 use std::collections::BTreeMap;

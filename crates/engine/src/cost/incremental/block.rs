@@ -38,7 +38,7 @@ pub struct FeedForward {
     busy: Seconds,
 }
 
-/// Both parts of every kind of layer.
+/// Token-mixing and feed-forward parts of the layers.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerParts<'p> {
     /// The token-mixing part.

@@ -4,7 +4,7 @@
 //! mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its critical path is the row to add next, and
 //! its shares say where to branch.
 
-use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, Progress, VIOLATED};
+use super::dual::{AscentProgress, Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
 use super::packed::PackedColumns;
 
 /// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
@@ -82,7 +82,7 @@ pub struct Rest {
 /// Raises the bound of a node until it reaches the cutoff, the step length vanishes, or columns under the cutoff are met that hold
 /// the model's layers of each kind.
 pub fn ascend(dual: &Dual, pool: &PathPool, node: SearchNode, cutoff: f64) -> Ascended {
-    let mut progress = Progress { paths: PathView::new(pool), work: 0 };
+    let mut progress = AscentProgress { paths: PathView::new(pool), work: 0 };
     let mut short = None;
     let rest = ascended(dual, node, cutoff, &mut progress, &mut short);
     Ascended { rest, short, fresh: progress.paths.fresh, work: progress.work }
@@ -93,7 +93,7 @@ fn ascended(
     dual: &Dual,
     mut node: SearchNode,
     cutoff: f64,
-    progress: &mut Progress,
+    progress: &mut AscentProgress,
     short: &mut Option<(Vec<usize>, f64)>,
 ) -> Option<Rest> {
     let mut packed = dual.packed(&node.left);

@@ -75,7 +75,7 @@ impl<'p> PathView<'p> {
 }
 
 /// Paths that are known at one node, and the work done on it.
-pub struct Progress<'p> {
+pub struct AscentProgress<'p> {
     /// Paths of the shared pool, and those that the node has met.
     pub paths: PathView<'p>,
     /// Multiplications, and operations simulated.
@@ -346,9 +346,9 @@ impl<'a> Dual<'a> {
         loads: &[StageLoad],
         at: &Multipliers,
         mut limit: f64,
-        progress: &mut Progress,
+        progress: &mut AscentProgress,
     ) -> Option<usize> {
-        let Progress { paths, work } = progress;
+        let AscentProgress { paths, work } = progress;
         let times = self.counted_times(loads);
         let lengths = (0..paths.len()).map(|path| (path, dot(paths.counted(path), &times)));
         let longest = lengths.max_by(|a, b| a.1.total_cmp(&b.1));
