@@ -10,6 +10,7 @@ use super::{Outcome, output};
 use crate::files::Existing;
 use crate::question::ImportQuestion;
 use crate::report::import as report;
+use meshwright_engine::suggest::did_you_mean;
 use meshwright_frameworks::import::{Imported, Severity};
 
 /// Arguments of `import`.
@@ -56,7 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 fn talk(imported: &Imported) {
     for unknown in &imported.unknown {
-        let near = unknown.nearest.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = did_you_mean(unknown.nearest.as_deref());
         output::talk(&format!("{}: unknown: `{} {}`{near}", unknown.place, unknown.name, unknown.values.join(" ")));
     }
     if !imported.without_effect.is_empty() {

@@ -175,13 +175,7 @@ impl EconomyOptions {
 ///
 /// The market has no terms of the name; the text lists those it has.
 pub fn terms(market: &Market, name: &str) -> Result<Terms, QuestionError> {
-    market.terms.get(name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
-        let near = catalog::nearest(name, names.iter().copied());
-        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        let names = names.join(", ");
-        QuestionError::refused(format!("{} has no terms `{name}`{near}\n\nhint: there are: {names}", market.name))
-    })
+    market.terms_named(name).cloned().map_err(QuestionError::refused)
 }
 
 impl Economy {

@@ -14,9 +14,9 @@ use super::subject::Subject;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit, job_of};
 use meshwright_frameworks::{self as frameworks, Framework};
-use meshwright_planner::catalog;
 use meshwright_planner::limits::Limits;
 use meshwright_planner::refine::ranking::{MOST_STAGES, RefinedEntry};
 use meshwright_planner::refine::{Freedom, Options, Refined, refine};
@@ -130,8 +130,7 @@ pub fn release(framework: &Framework, name: Option<&str>) -> Result<Option<&'sta
 pub fn framework(name: &str) -> Result<&'static Framework, QuestionError> {
     frameworks::named(name).ok_or_else(|| {
         let names = frameworks::names;
-        let nearest = catalog::nearest(name, names());
-        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let nearest = nearest_hint(name, names());
         QuestionError::refused(format!(
             "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
             names().collect::<Vec<_>>().join(", ")

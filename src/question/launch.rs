@@ -8,6 +8,7 @@ use super::emit::release;
 use super::error::QuestionError;
 use super::run_python;
 use crate::report::import as report;
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{self, Context, FileKind, Imported, Interpreter, Severity};
 use meshwright_planner::catalog::{self, Overrides};
@@ -78,8 +79,8 @@ impl LaunchFile {
         let variables = variables.collect::<Result<Vec<_>, QuestionError>>()?;
         let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let files = |name: &str| {
-            // next to the script, in the working directory, or in a parent folder of the script, since most scripts are
-            // started from the root of their repository
+            // Next to the script, in the working directory, or in a parent folder of the script, since most scripts are
+            // started from the root of their repository.
             let above = folder.ancestors().skip(1).take(FOLDERS_ABOVE).map(|folder| folder.join(name));
             let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
             places.filter(|path| path.is_file()).find_map(|path| catalog::read_text(&path).ok())
@@ -105,8 +106,7 @@ impl LaunchFile {
 fn kind(name: &str) -> Result<FileKind, QuestionError> {
     FileKind::named(name).ok_or_else(|| {
         let names: Vec<&str> = FileKind::names().collect();
-        let nearest = catalog::nearest(name, names.iter().copied());
-        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let nearest = nearest_hint(name, names.iter().copied());
         QuestionError::refused(format!(
             "--kind {name}: unknown kind of file{nearest}\n\nhint: there are: {}",
             names.join(", ")

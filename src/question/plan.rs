@@ -13,9 +13,9 @@ use super::refine::RefineOptions;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::range::{self, OutOfRange};
 use meshwright_engine::stack::Family;
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_engine::units::Bytes;
 use meshwright_frameworks::{self as frameworks, Framework};
-use meshwright_planner::catalog;
 use meshwright_planner::space::Restrictions;
 
 /// Plans that an answer names where the user does not say how many.
@@ -180,8 +180,7 @@ fn family(name: &str) -> Result<Family, QuestionError> {
     }
     let from: StrDeserializer<NameError> = name.into_deserializer();
     Family::deserialize(from).map_err(|_| {
-        let near = catalog::nearest(name, frameworks::names());
-        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = nearest_hint(name, frameworks::names());
         QuestionError::refused(format!(
             "--for {name}: there is no such framework{near}\n\nhint: there are: {}, and any",
             frameworks::names().collect::<Vec<_>>().join(", ")

@@ -1,8 +1,8 @@
 //! Optimizer recipes by name or by bytes per parameter.
 
 use super::error::QuestionError;
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_engine::workload::{self, RECIPES, Recipe};
-use meshwright_planner::catalog;
 
 /// Recipe from four byte counts, as `2+4+4+8`: weights, gradients, master weights, moments.
 fn bytes(text: &str) -> Option<Recipe> {
@@ -21,8 +21,7 @@ fn bytes(text: &str) -> Option<Recipe> {
 pub fn recipe(name: &str) -> Result<Recipe, QuestionError> {
     workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
         let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();
-        let nearest = catalog::nearest(name, names.iter().copied());
-        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let nearest = nearest_hint(name, names.iter().copied());
         QuestionError::refused(format!(
             "there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}; or bytes of weights, gradients, master \
              weights and moments: 2+4+4+8",

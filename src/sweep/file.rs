@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use toml::Value;
+use toml::{Table, Value};
 
 use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
@@ -14,9 +14,10 @@ use super::task::Task;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::money::Market;
 use meshwright_engine::range;
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Workload};
-use meshwright_planner::catalog::{self, Overrides, nearest};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Workload table of a sweep file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -113,21 +114,21 @@ impl Sweep {
         let sets = Overrides::parse(&set)?;
         let market = catalog::market(market.as_deref().unwrap_or(catalog::defaults::MARKET), &sets)?;
         let tables = match options {
-            Value::Table(table) => vec![table],
-            Value::Array(items) => items
-                .into_iter()
-                .map(|item| {
-                    if let Value::Table(table) = item {
-                        Ok(table)
-                    } else {
-                        Err(in_file("`options` is a table, or a list of tables".into()))
-                    }
-                })
-                .collect::<Result<_, _>>()?,
-            Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
-                return Err(in_file("`options` is a table, or a list of tables".into()));
-            }
+            Value::Array(items) => items,
+            table => vec![table],
         };
+        let tables: Vec<Table> = tables
+            .into_iter()
+            .map(|table| match table {
+                Value::Table(table) => Ok(table),
+                Value::Array(_)
+                | Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_) => Err(in_file("`options` is a table, or a list of tables".into())),
+            })
+            .collect::<Result<_, _>>()?;
         let products: Vec<AxisProduct> = tables.iter().map(product).collect::<Result<_, _>>()?;
         counted(&products)?;
         let mut clusters = Vec::new();
@@ -225,10 +226,11 @@ impl Sweep {
     }
 }
 
+/// Task of a workload table; without a batch of its own, it has the usual one of `most_gpus` GPUs.
 fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, SweepError> {
     let WorkloadTable {
         name,
-        model: of,
+        model: model_name,
         tokens,
         runs,
         global_batch,
@@ -239,8 +241,8 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         lora,
         imbalance,
     } = table;
-    let model = catalog::model(&of, sets)?;
-    let name = name.unwrap_or(of);
+    let model = catalog::model(&model_name, sets)?;
+    let name = name.unwrap_or(model_name);
     let key = |field: &str| format!("workload.{name}.{field}");
     positive(&key("tokens"), tokens.get())?;
     within(&key("tokens"), tokens.get(), range::TOKENS)?;
@@ -252,8 +254,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
     if let Some(recipe) = &optimizer
         && workload::recipe(recipe).is_none()
     {
-        let near = nearest(recipe, workload::RECIPES.iter().map(|(name, ..)| *name));
-        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = nearest_hint(recipe, workload::RECIPES.iter().map(|(name, ..)| *name));
         return Err(SweepError::value(key("optimizer"), format!("there is no recipe `{recipe}`{near}")));
     }
     let workload = Workload {

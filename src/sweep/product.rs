@@ -4,13 +4,14 @@ use toml::Table;
 
 use super::choice::{AXES, Changes, Choice};
 use super::error::{MOST_OPTIONS, SweepError};
-use super::task::{format, mode, terms};
+use super::task::{format, mode};
 use super::{axis, machine};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::money::Market;
 use meshwright_engine::range::{self, Range};
+use meshwright_engine::suggest::nearest_hint;
 use meshwright_engine::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
-use meshwright_planner::catalog::{self, Overrides, nearest};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Cartesian product of axes.
 #[derive(Clone, Debug)]
@@ -46,8 +47,7 @@ pub(super) fn decoded(product: &AxisProduct, mut n: u64) -> Choice {
 pub(super) fn product(table: &Table) -> Result<AxisProduct, SweepError> {
     for key in table.keys() {
         if !AXES.iter().any(|(name, _)| name == key) {
-            let near = nearest(key, AXES.iter().map(|(name, _)| *name));
-            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let near = nearest_hint(key, AXES.iter().map(|(name, _)| *name));
             let names: Vec<&str> = AXES.iter().map(|(name, _)| *name).collect();
             return Err(SweepError::value(
                 "options",
@@ -137,7 +137,7 @@ pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) 
                     mode(value).map_err(|why| named(&why))?;
                 }
                 "terms" => {
-                    terms(market, value).map_err(|why| named(&why))?;
+                    market.terms_named(value).map_err(|why| named(&why))?;
                 }
                 "price" => {
                     let price = value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get();

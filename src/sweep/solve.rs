@@ -1,17 +1,18 @@
 //! Solution of one machine: a search for each workload, then a bill for each of its prices.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::choice::Choice;
 use super::error::SweepError;
 use super::file::Sweep;
 use super::problem::problem;
 use super::record::{Job, OptionStatus, Record, SCHEMA, Totals};
-use super::task::{Task, mode, terms};
+use super::task::{Task, mode};
 use crate::sweep::machine;
 use meshwright_engine::cost::{Evaluation, Figures};
-use meshwright_engine::money::{self, Market, Prices, PurchaseKind, Rate, Terms};
+use meshwright_engine::goodput::Goodput;
+use meshwright_engine::money::{self, Bill, Market, Prices, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
@@ -87,7 +88,7 @@ pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepEr
     let usual =
         sweep.market.terms.keys().find(|name| name.as_str() == USUAL_TERMS).or(sweep.market.terms.keys().next());
     let name = choice.get("terms").or(usual.map(String::as_str)).unwrap_or_default();
-    let terms = terms(&market, name).map_err(|why| named("terms", &why))?.clone();
+    let terms = market.terms_named(name).map_err(|why| named("terms", &why))?.clone();
     Ok((market, terms))
 }
 
@@ -140,6 +141,59 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
     record
 }
 
+/// Sums over the runs of all workloads.
+#[derive(Default)]
+struct Sums {
+    time: Seconds,
+    /// Time at the short end of the prediction intervals.
+    soonest: Seconds,
+    /// Time at the long end of the prediction intervals.
+    latest: Seconds,
+    /// Seconds that advance models.
+    useful: f64,
+    gpu_hours: f64,
+    /// Dollars for electricity and storage, beside the GPU-hours.
+    beside: Usd,
+    energy_mwh: f64,
+    co2_kg: f64,
+}
+
+impl Sums {
+    /// Adds so many runs, each of which costs `bill`; `interval` = prediction interval of a step, relative to its prediction.
+    fn add(&mut self, runs: f64, bill: &Bill, effective: f64, interval: Range<f64>) {
+        self.time += bill.time * runs;
+        self.soonest += bill.time * (runs * interval.start);
+        self.latest += bill.time * (runs * interval.end);
+        self.useful += bill.time.get() * runs * effective;
+        self.gpu_hours += bill.gpu_hours * runs;
+        self.beside += (bill.electricity + bill.storage) * runs;
+        self.energy_mwh += bill.energy.as_mwh() * runs;
+        self.co2_kg += bill.carbon_kg * runs;
+    }
+}
+
+/// Record of one workload.
+fn job(task: &Task, evaluation: &Evaluation, figures: &Figures, bill: &Bill, goodput: &Goodput) -> Job {
+    let named = |parts: &[(&'static str, f64)]| -> BTreeMap<String, f64> {
+        parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    };
+    Job {
+        workload: task.name.clone(),
+        runs: task.runs,
+        plan: evaluation.plan.to_string(),
+        step_time_s: figures.step.get(),
+        terms: named(&evaluation.step.terms().map(|(term, time)| (term.key(), time.get()))),
+        mfu: figures.mfu,
+        tokens_per_s_per_gpu: figures.tokens_per_second,
+        peak_mem_gib: figures.peak.as_gib(),
+        days: bill.time.as_days(),
+        cost_usd: bill.total.get(),
+        effective: goodput.effective,
+        losses: named(&goodput.losses.parts()),
+        between_failures_h: goodput.between_failures.as_hours(),
+    }
+}
+
 /// Bills of all workloads, and their totals.
 ///
 /// ```text
@@ -156,11 +210,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let rate = rate(&market, &terms, choice, &first.problem)?;
     let prices = Prices { market: &market, terms: &terms, rate };
     let conditions = market.conditions(&terms);
-    let mut jobs = Vec::new();
-    let mut time = Seconds::ZERO;
-    let (mut useful, mut gpu_hours, mut beside) = (0.0, 0.0, Usd::ZERO);
-    let (mut energy_mwh, mut co2_kg) = (0.0, 0.0);
-    let (mut soonest, mut latest) = (Seconds::ZERO, Seconds::ZERO);
+    let (mut jobs, mut sums) = (Vec::new(), Sums::default());
     for (task, Solved { problem, evaluation }) in sweep.tasks.iter().zip(solved) {
         let goodput = conditions.goodput(problem);
         if goodput.effective <= 0.0 {
@@ -168,34 +218,11 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
         }
         let bill = money::bill(problem, prices, &evaluation.step, &goodput, task.tokens);
         let figures = Figures::new(problem, evaluation);
-        time += bill.time * task.runs;
         let (fast, slow) = Confidence::new(problem, evaluation).step;
-        soonest += bill.time * (task.runs * (fast / figures.step));
-        latest += bill.time * (task.runs * (slow / figures.step));
-        useful += bill.time.get() * task.runs * goodput.effective;
-        gpu_hours += bill.gpu_hours * task.runs;
-        beside += (bill.electricity + bill.storage) * task.runs;
-        energy_mwh += bill.energy.as_mwh() * task.runs;
-        co2_kg += bill.carbon_kg * task.runs;
-        let named = |parts: &[(&'static str, f64)]| -> BTreeMap<String, f64> {
-            parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-        };
-        jobs.push(Job {
-            workload: task.name.clone(),
-            runs: task.runs,
-            plan: evaluation.plan.to_string(),
-            step_time_s: figures.step.get(),
-            terms: named(&evaluation.step.terms().map(|(term, time)| (term.key(), time.get()))),
-            mfu: figures.mfu,
-            tokens_per_s_per_gpu: figures.tokens_per_second,
-            peak_mem_gib: figures.peak.as_gib(),
-            days: bill.time.as_days(),
-            cost_usd: bill.total.get(),
-            effective: goodput.effective,
-            losses: named(&goodput.losses.parts()),
-            between_failures_h: goodput.between_failures.as_hours(),
-        });
+        sums.add(task.runs, &bill, goodput.effective, (fast / figures.step)..(slow / figures.step));
+        jobs.push(job(task, evaluation, &figures, &bill, &goodput));
     }
+    let Sums { time, soonest, latest, useful, gpu_hours, beside, energy_mwh, co2_kg } = sums;
     let commitment = terms
         .commitment
         .as_ref()

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use meshwright_engine::goodput::Mode;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
-use meshwright_engine::money::{Market, Terms};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::Workload;
-use meshwright_planner::catalog::nearest;
 
 /// Workload of a sweep, complete except for the machine.
 #[derive(Clone, Debug, Serialize)]
@@ -50,18 +48,4 @@ pub fn format(name: &str) -> Result<Format, String> {
 pub fn mode(name: &str) -> Result<Mode, String> {
     let from: StrDeserializer<NameError> = name.into_deserializer();
     Mode::deserialize(from).map_err(|error| error.to_string())
-}
-
-/// Purchase terms by name.
-///
-/// # Errors
-///
-/// Lists the valid names.
-pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a Terms, String> {
-    market.terms.get(name).ok_or_else(|| {
-        let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
-        let near =
-            nearest(name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        format!("{} has no terms `{name}`{near}\n\nhint: there are: {}", market.name, names.join(", "))
-    })
 }

@@ -14,6 +14,16 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate.to_owned())
 }
 
+/// Question after the nearest name, to follow a sentence on an unknown one; empty where there is none.
+pub fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// [`did_you_mean`] of the candidate that is nearest to `word`.
+pub fn nearest_hint<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    did_you_mean(nearest(word, candidates).as_deref())
+}
+
 /// Most letters added, left out, changed or swapped in a slip of the keyboard.
 const SLIPS: usize = 2;
 

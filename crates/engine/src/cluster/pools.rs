@@ -6,6 +6,7 @@ use super::{Cluster, ClusterFile, Host, HostMemory, Level};
 use crate::gpu::Topology;
 use crate::range::{self, OutOfRange};
 use crate::sources::Sourced;
+use crate::suggest::nearest_hint;
 use crate::units::{BytesPerSec, Seconds, UsdPerHour};
 
 /// Link between two or more pools.
@@ -173,8 +174,7 @@ impl PooledCluster {
             for (at, name) in link.between.iter().enumerate() {
                 if !self.pools.iter().any(|pool| pool.name == *name) {
                     let names = || self.pools.iter().map(|pool| pool.name.as_str());
-                    let near = crate::suggest::nearest(name, names());
-                    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                    let near = nearest_hint(name, names());
                     let all = names().collect::<Vec<_>>().join(", ");
                     return Err(format!("a [[link]] joins `{name}`, which is not a pool{near} (there are: {all})"));
                 }

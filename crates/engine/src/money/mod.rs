@@ -13,6 +13,7 @@ use crate::goodput::{Conditions, Goodput};
 use crate::gpu::RentPrice;
 use crate::problem::Problem;
 use crate::sources::{Sourced, own_source};
+use crate::suggest::nearest_hint;
 use crate::units::{Joules, Seconds, Tokens, Usd, UsdPerHour, UsdPerWatt};
 
 pub use energy::Site;
@@ -115,6 +116,19 @@ pub enum MoneyError {
 }
 
 impl Market {
+    /// Purchase terms by name.
+    ///
+    /// # Errors
+    ///
+    /// The market has no terms of the name; the text lists those it has.
+    pub fn terms_named(&self, name: &str) -> Result<&Terms, String> {
+        self.terms.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.terms.keys().map(String::as_str).collect();
+            let near = nearest_hint(name, names.iter().copied());
+            format!("{} has no terms `{name}`{near}\n\nhint: there are: {}", self.name, names.join(", "))
+        })
+    }
+
     /// Validates the market.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::imported::Imported;
+use meshwright_engine::suggest::did_you_mean;
 
 /// Endings of decisive keys.
 const ENDS: &[&str] = &[
@@ -96,7 +97,7 @@ pub(super) fn refuse_unread(imported: &mut Imported) {
     imported.findings.extend(unread.iter().map(|path| finding(path)));
     let unknown = imported.unknown.iter().filter(|unknown| is_decisive(&unknown.name));
     imported.findings.extend(unknown.map(|unknown| {
-        let near = unknown.nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let near = did_you_mean(unknown.nearest.as_deref());
         let finding = finding(&unknown.name).at(&unknown.place);
         Finding { expected: format!("{}{near}", finding.expected), ..finding }
     }));

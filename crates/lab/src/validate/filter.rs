@@ -2,7 +2,7 @@
 
 use super::cells::{number, text};
 use super::sample::{self, PredictedRun};
-use meshwright_planner::catalog::nearest;
+use meshwright_engine::suggest::nearest_hint;
 
 /// Text of a run in one column.
 type Cell = fn(&PredictedRun) -> String;
@@ -42,7 +42,7 @@ impl Filter {
         };
         let names = COLUMNS.map(|(name, _)| name);
         let Some(key) = names.into_iter().find(|known| *known == key.trim()) else {
-            let near = nearest(key.trim(), names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let near = nearest_hint(key.trim(), names);
             return Err(format!(
                 "no column `{}` to filter by{near}\n\nhint: there are: {}",
                 key.trim(),

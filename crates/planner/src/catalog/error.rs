@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use meshwright_engine::suggest::did_you_mean;
+
 /// Kind of catalogue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -111,10 +113,6 @@ pub enum CatalogError {
         /// Nearest key or word that is valid there.
         nearest: Option<String>,
     },
-}
-
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
 fn hint(nearest: Option<&str>) -> String {

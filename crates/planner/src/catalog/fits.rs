@@ -13,7 +13,7 @@ use super::entries::{gpu_with, stack, transport};
 use super::error::{CatalogError, EntryKind};
 use super::files::{FITS, GPUS, STACKS, TRANSPORTS};
 use super::overrides::Overrides;
-use meshwright_engine::suggest::nearest;
+use meshwright_engine::suggest::nearest_hint;
 
 pub use super::constants::{Constant, DEFAULT, FOLDS, Fit, NONE, default_fit};
 use super::read;
@@ -45,8 +45,7 @@ impl Fit {
             let known = names(kind);
             let mut covered = known.iter().filter(|name| covers(pattern, name)).peekable();
             if covered.peek().is_none() {
-                let near = nearest(pattern, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                return Err(constant.error(format!("there is no {kind} `{pattern}`{near}")));
+                return Err(constant.error(format!("there is no {kind} `{pattern}`{}", nearest_hint(pattern, known))));
             }
             for name in covered {
                 match kind {

@@ -13,6 +13,7 @@ mod torchtitan;
 use serde_json::{Map, Value};
 
 use super::row::Row;
+use meshwright_engine::suggest::did_you_mean;
 use meshwright_planner::catalog::nearest;
 use meshwright_planner::median::median;
 
@@ -50,7 +51,7 @@ pub enum LogError {
     )]
     Unknown,
     /// No column has this name.
-    #[error("there is no column `{key}`{}", near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?")))]
+    #[error("there is no column `{key}`{}", did_you_mean(near.as_deref()))]
     Column {
         /// Requested name.
         key: String,
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(of(&[30.0, 1.0, 1.2, 1.1]), Some((1.1, true)));
         assert_eq!(of(&[2.0]), Some((2.0, false)));
         assert_eq!(of(&[]), None);
-        // steps 1.0, 1.1, 1.2: σ = 1.4826·0.1, error = √(π/2/3)·σ/1.1
+        // Steps 1.0, 1.1, 1.2: σ = 1.4826·0.1, error = √(π/2/3)·σ/1.1
         let error = steady(&[30.0, 1.0, 1.2, 1.1]).unwrap().error.unwrap();
         assert!((error - 0.097_53).abs() < 1e-4, "{error}");
     }
