@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, None, _) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
     let answer = question(args, problem, plan).answer().map_err(anyhow::Error::from);
-    // what a document asks is wrong in the document
+    // What a document asks is wrong in the document.
     let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
     files_or_talk(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
 }

@@ -20,7 +20,7 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Prints a message to stderr; a closed stderr is ignored.
 pub fn talk(text: &str) {
-    // a name in a message must not steer the terminal
+    // A name in a message must not steer the terminal.
     let lines: Vec<_> = text.split('\n').map(catalog::visible).collect();
     let _ = writeln!(std::io::stderr().lock(), "{}", lines.join("\n"));
 }

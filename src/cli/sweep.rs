@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return answer(&sweep, &Selection::of_all(records), None, args.shown.top, args.shown.format);
     };
     let own = [folder.join(store::file_name(shard)), folder.join(store::file_name(shard)).with_extension("part")];
-    // what stands beside results of this sweep was made from them; results themselves are never replaced
+    // What stands beside results of this sweep was made from them; results themselves are never replaced.
     let of_this_sweep = own.iter().any(|path| path.exists());
     let existing = if of_this_sweep { Existing::Replace } else { args.force.existing() };
     if shard.count == 1 {

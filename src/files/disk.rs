@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// Writes bytes, as many as there is space for.
 pub(crate) fn write(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     if let Err(full) = allowed() {
-        // a disk that fills up takes the first part
+        // A disk that fills up takes the first part.
         file.write_all(&bytes[..bytes.len() / 2])?;
         return Err(full);
     }

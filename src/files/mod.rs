@@ -178,7 +178,7 @@ impl Draft {
             }
             Err(why) => Err(FileError::unwritable(&path, why)),
             Ok(_) => {
-                // the name, too, survives a loss of power where the file system can synchronise folders
+                // The name, too, survives a loss of power where the file system can synchronise folders.
                 let folder = place.parent().and_then(|folder| File::open(folder).ok());
                 let _ = folder.map(|folder| folder.sync_all());
                 Ok(())

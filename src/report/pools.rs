@@ -48,7 +48,7 @@ pub fn shares(pooled: &Pooled, distribution: &Distribution) -> Vec<String> {
                 let run = of_rank[at..].iter().take_while(|pool| **pool == of_rank[at]).count();
                 let layers = layers_of(&refined.staged, |rank| (at..at + run).contains(&rank));
                 let name = &pooled.cluster().pools[of_rank[at]].name;
-                // a rank of an interleaved pipeline has several stages
+                // A rank of an interleaved pipeline has several stages.
                 let what = if refined.staged.plan.schedule.virtual_stages() > 1 { "rank" } else { "stage" };
                 let ranks = if run == 1 { format!("{what} {at}") } else { format!("{what}s {at}-{}", at + run - 1) };
                 lines.push(format!("{name}: {ranks}, {layers} layers"));

@@ -92,7 +92,7 @@ fn range_of(
         }
         (Some(_), Some(_)) | (None, None) => return Err(bad("a range needs either `step` or `times`".into())),
     };
-    // a margin over the end, so that rounding does not exclude it: 0.1 + 0.1 + 0.1 counts as 0.3
+    // A margin over the end, so that rounding does not exclude it: 0.1 + 0.1 + 0.1 counts as 0.3.
     let inside = |value: f64| value <= high * (1.0 + 1e-12);
     let mut values = Vec::new();
     for n in 0.. {

@@ -137,7 +137,7 @@ impl Store {
     pub fn close(self) -> PathBuf {
         let Self { finished, part, file, .. } = self;
         drop(file);
-        // the finished file has all of its options, so a failure to remove it does no harm
+        // The finished file has all of its options, so a failure to remove it does no harm.
         let _ = std::fs::remove_file(part);
         finished
     }

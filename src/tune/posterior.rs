@@ -123,8 +123,13 @@ impl Posterior {
         }
         let evaluations = evaluated(&problem, &plans);
         let on_trial = if small == full { Vec::new() } else { evaluated(&trial_problem, &trial_plans) };
-        let belief = conditioned(&problem, &trial_problem, &evaluations, &on_trial, &trials.0);
-        let runs = chances_to_run(&problem, &trial_problem, &evaluations, &on_trial, &trials.0);
+        let predicted = PredictedPlans {
+            problem: &problem,
+            trial_problem: &trial_problem,
+            evaluations: &evaluations,
+            on_trial: &on_trial,
+        };
+        let (belief, runs) = (predicted.belief(&trials.0), predicted.chances_to_run(&trials.0));
         let tried: Vec<Tried> = trials.0.iter().map(|trial| tried(trial.status)).collect();
         let outlook = Outlook::new(&belief, &tried, &runs, study.tolerance);
         let value = Self {
@@ -266,51 +271,54 @@ fn points<'a>(problem: &'a Problem, evaluations: &'a [Evaluation]) -> impl Itera
     })
 }
 
-/// Belief about the step times at full scale, and behind them those on the GPUs of a trial where they are fewer.
-fn conditioned(
-    problem: &Problem,
-    trial_problem: &Problem,
-    evaluations: &[Evaluation],
-    on_trial: &[Evaluation],
-    trials: &[Trial],
-) -> Belief {
-    let points: Vec<BeliefPoint> = points(problem, evaluations).chain(points(trial_problem, on_trial)).collect();
-    let mut belief = Belief::prior(built_in(), &problem.stack().name, &points);
-    let first = if on_trial.is_empty() { 0 } else { evaluations.len() };
-    for (at, trial) in trials.iter().enumerate() {
-        if let (TrialStatus::Ran, Some(step)) = (trial.status, trial.step_s) {
-            belief.observe(first + at, step.ln(), trial.error.unwrap_or_default());
-        }
-    }
-    belief
+/// Plans of a study as the cost model predicts them.
+#[derive(Clone, Copy)]
+struct PredictedPlans<'p> {
+    problem: &'p Problem,
+    trial_problem: &'p Problem,
+    /// Evaluation of each plan at full scale.
+    evaluations: &'p [Evaluation],
+    /// Evaluation of each plan on the GPUs of a trial; empty where those are all.
+    on_trial: &'p [Evaluation],
 }
 
-/// Probability that each plan runs at full scale, given the trials.
-fn chances_to_run(
-    problem: &Problem,
-    trial_problem: &Problem,
-    evaluations: &[Evaluation],
-    on_trial: &[Evaluation],
-    trials: &[Trial],
-) -> Vec<f64> {
-    let (table, errors) = (built_in(), confidence::table());
-    let mut belief = MemoryBelief::of_family(table, errors, problem.stack().family);
-    let room = |problem: &Problem, evaluation: &Evaluation| {
-        (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
-    };
-    for (at, trial) in trials.iter().enumerate() {
-        let (problem, evaluation) =
-            if on_trial.is_empty() { (problem, &evaluations[at]) } else { (trial_problem, &on_trial[at]) };
-        let reserved = trial.memory.as_deref().is_some_and(|kind| kind.contains("reserved"));
-        let figure = if reserved { evaluation.footprint.reserved() } else { evaluation.footprint.allocated() };
-        let evidence = match (trial.status, trial.peak_gib) {
-            (TrialStatus::Open | TrialStatus::Waiting, _) => continue,
-            (TrialStatus::Ran, Some(peak)) => MemoryEvidence::Peak((peak / figure.as_gib()).ln()),
-            (TrialStatus::Ran, None) => MemoryEvidence::Fitted,
-            (TrialStatus::Oom, _) => MemoryEvidence::OutOfMemory,
-            (TrialStatus::Failed, _) => MemoryEvidence::Failed,
-        };
-        belief.observe(room(problem, evaluation), evidence);
+impl PredictedPlans<'_> {
+    /// Belief about the step times at full scale, and behind them those on the GPUs of a trial where they are fewer, given the trials.
+    fn belief(self, trials: &[Trial]) -> Belief {
+        let Self { problem, trial_problem, evaluations, on_trial } = self;
+        let points: Vec<BeliefPoint> = points(problem, evaluations).chain(points(trial_problem, on_trial)).collect();
+        let mut belief = Belief::prior(built_in(), &problem.stack().name, &points);
+        let first = if on_trial.is_empty() { 0 } else { evaluations.len() };
+        for (at, trial) in trials.iter().enumerate() {
+            if let (TrialStatus::Ran, Some(step)) = (trial.status, trial.step_s) {
+                belief.observe(first + at, step.ln(), trial.error.unwrap_or_default());
+            }
+        }
+        belief
     }
-    evaluations.iter().map(|evaluation| belief.runs(room(problem, evaluation))).collect()
+
+    /// Probability that each plan runs at full scale, given the trials.
+    fn chances_to_run(self, trials: &[Trial]) -> Vec<f64> {
+        let Self { problem, trial_problem, evaluations, on_trial } = self;
+        let (table, errors) = (built_in(), confidence::table());
+        let mut belief = MemoryBelief::of_family(table, errors, problem.stack().family);
+        let room = |problem: &Problem, evaluation: &Evaluation| {
+            (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
+        };
+        for (at, trial) in trials.iter().enumerate() {
+            let (problem, evaluation) =
+                if on_trial.is_empty() { (problem, &evaluations[at]) } else { (trial_problem, &on_trial[at]) };
+            let reserved = trial.memory.as_deref().is_some_and(|kind| kind.contains("reserved"));
+            let figure = if reserved { evaluation.footprint.reserved() } else { evaluation.footprint.allocated() };
+            let evidence = match (trial.status, trial.peak_gib) {
+                (TrialStatus::Open | TrialStatus::Waiting, _) => continue,
+                (TrialStatus::Ran, Some(peak)) => MemoryEvidence::Peak((peak / figure.as_gib()).ln()),
+                (TrialStatus::Ran, None) => MemoryEvidence::Fitted,
+                (TrialStatus::Oom, _) => MemoryEvidence::OutOfMemory,
+                (TrialStatus::Failed, _) => MemoryEvidence::Failed,
+            };
+            belief.observe(room(problem, evaluation), evidence);
+        }
+        evaluations.iter().map(|evaluation| belief.runs(room(problem, evaluation))).collect()
+    }
 }

@@ -210,7 +210,7 @@ impl StudyQuestion {
             Trial { trial, id, plan: text, ..Trial::default() }
         });
         let trials = Trials(trials.collect());
-        // a study that later commands cannot read must not be written
+        // A study that later commands cannot read must not be written.
         let Noted { value: posterior, notes: more } = Posterior::new(study.clone(), trials.clone(), dir)?;
         notes.extend(more);
         Ok(Noted { value: Some(NewStudy { study, trials, posterior }), notes })

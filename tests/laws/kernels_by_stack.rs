@@ -5,6 +5,7 @@ use meshwright::collective::Group;
 use meshwright::cost::Costs;
 use meshwright::cost::layer::LayerCost;
 use meshwright::gpu::{Collective, Format};
+use meshwright::kernel::LinearShape;
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds};
 use meshwright::workload::Adaptation;

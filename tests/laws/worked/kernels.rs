@@ -2,8 +2,7 @@
 
 use meshwright::cost::Costs;
 use meshwright::gpu::{AttentionKernel, Format, Gpu};
-use meshwright::kernel::GemmShape;
-use meshwright::kernel::{Core, Cut};
+use meshwright::kernel::{Core, Cut, GemmShape, LinearShape};
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds, Watts};
 
@@ -56,7 +55,7 @@ fn forward_rate(gpu: &Gpu, kernel: AttentionKernel, heads: f64) -> f64 {
         dropout: false,
         cut: Cut::WHOLE,
     };
-    let (forward, _) = device(gpu, &stack).attention(&core, kernel);
+    let forward = device(gpu, &stack).attention(&core, kernel).forward;
     let work = 2.0 * heads * 4096.0 * 4096.0 * 0.5 * 256.0;
     work / forward.get() / 1e12
 }
@@ -96,7 +95,7 @@ fn section_2_3_unfused_attention_of_the_22b_layer_takes_1_49_ms() {
         dropout: true,
         cut: Cut::WHOLE,
     };
-    let (forward, _) = device(&gpu, &stack).attention(&core, AttentionKernel::Unfused);
+    let forward = device(&gpu, &stack).attention(&core, AttentionKernel::Unfused).forward;
     let elements = 4.0 * 8.0 * 2048.0_f64.powi(2);
     let by_hand = elements * (2.0 + 2.0 + 9.0) / (2.039e12 * 0.78 / 1.35) + 4.0 * 2.5e-6;
     close(forward.get(), by_hand, 1e-9);

@@ -79,16 +79,16 @@ impl Fabric<'_> {
     /// ```
     ///
     /// Source: specification §3.5.
-    pub fn dispatch(&self, what: &Dispatch, group: Group) -> Seconds {
-        if group.ranks <= 1 || what.tokens <= 0.0 {
+    pub fn dispatch(&self, sent: &Dispatch, group: Group) -> Seconds {
+        if group.ranks <= 1 || sent.tokens <= 0.0 {
             return Seconds::ZERO;
         }
-        let time = self.least_in_parts(Collective::AllToAll, group, |part, group| part.dispatch_on(what, group));
-        self.observed(TransferKind::Dispatch, what.token_bytes * what.tokens, group, time)
+        let time = self.least_in_parts(Collective::AllToAll, group, |part, group| part.dispatch_on(sent, group));
+        self.observed(TransferKind::Dispatch, sent.token_bytes * sent.tokens, group, time)
     }
 
     /// Time of dispatch or combine on this domain as a whole.
-    fn dispatch_on(&self, what: &Dispatch, group: Group) -> Seconds {
+    fn dispatch_on(&self, sent: &Dispatch, group: Group) -> Seconds {
         let mut inside = self.inside_domain(group);
         while !group.ranks.is_multiple_of(inside) {
             inside -= 1;
@@ -96,25 +96,25 @@ impl Fabric<'_> {
         let domains = group.ranks / inside;
         let (r, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
         let curve = domain::curve(self.cluster, Collective::AllToAll, inside.clamp(1, 8));
-        let visits = |places: f64| places * (1.0 - libm::pow(1.0 - 1.0 / places, what.top_k));
-        let (copies, crossed, bandwidth) = match what.dispatcher {
-            Dispatcher::AllToAll => (what.top_k, what.top_k, curve.bandwidth),
+        let visits = |places: f64| places * (1.0 - libm::pow(1.0 - 1.0 / places, sent.top_k));
+        let (copies, crossed, bandwidth) = match sent.dispatcher {
+            Dispatcher::AllToAll => (sent.top_k, sent.top_k, curve.bandwidth),
             Dispatcher::DeepEp => {
-                (visits(r), visits(k).min(what.most_domains), self.cluster.scale_up.bandwidth * DEDUP_BANDWIDTH)
+                (visits(r), visits(k).min(sent.most_domains), self.cluster.scale_up.bandwidth * DEDUP_BANDWIDTH)
             }
         };
-        let local = what.token_bytes * (what.tokens * copies * (r - 1.0) / r);
+        let local = sent.token_bytes * (sent.tokens * copies * (r - 1.0) / r);
         if self.on_torus(group) {
             return super::torus::time(&self.cluster.scale_up, self.seats, Collective::AllToAll, local, group);
         }
         if domains == 1 {
-            let saturation = match what.dispatcher {
+            let saturation = match sent.dispatcher {
                 Dispatcher::AllToAll => 1.0 + libm::pow(curve.half_size / local.max(Bytes::new(1.0)), curve.exponent),
                 Dispatcher::DeepEp => 1.0,
             };
             return Seconds::micros(start::DOMAIN) + local / bandwidth * saturation;
         }
-        let network = what.token_bytes * (what.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
+        let network = sent.token_bytes * (sent.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
         let forwarded = local * ((g - 1.0) / g) / bandwidth;
         Seconds::micros(start::NETWORK) + network.max(forwarded) + self.level_latency(group)
     }

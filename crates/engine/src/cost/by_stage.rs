@@ -7,7 +7,7 @@ use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::Footprint;
 use super::incremental::Pairs;
-use super::layer::Pair;
+use super::layer::PassTimes;
 use super::price::{Method, Ranks};
 use super::shape::{CountedPlan, ShapeCost};
 use super::stage::{embedding, loss};
@@ -247,7 +247,7 @@ impl<'a> Stager<'a> {
     /// Lower bound on the step time of stages whose pipeline takes at least `pipe`, whose heaviest rank has at least
     /// `resident` parameters, whose ranks hide gradients and parameters behind at most `hidden_by`, with one `offload` for
     /// all.
-    pub fn bound(&self, pipe: Seconds, resident: RankParameters, hidden_by: Pair, offload: Offload) -> Seconds {
+    pub fn bound(&self, pipe: Seconds, resident: RankParameters, hidden_by: PassTimes, offload: Offload) -> Seconds {
         let work = Work { compute: hidden_by, ..Work::default() };
         let (replicas, update) = self.costs.exchange_and_update(&self.plan, &[work], &[resident], |_| offload);
         pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update.device + update.host

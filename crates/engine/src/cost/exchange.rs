@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::groups;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, PassTimes};
 use crate::collective::{Dispatch, Group};
 use crate::gpu::{Collective, Format};
 use crate::model::{Ffn, Layer, Mixer, Moe};
@@ -76,7 +76,7 @@ impl Costs<'_> {
         let within = self.fabric.inside_domain(group) == group.ranks;
         let hidden = if within { stack.overlap.tp } else { 0.0 };
         let contention = hidden * 0.5 * self.device.gpu.contention.value;
-        cost.tp = Pair {
+        cost.tp = PassTimes {
             forward: forward * (1.0 - hidden) + index.forward,
             backward: backward * (1.0 - hidden) + index.backward,
         };
@@ -140,7 +140,7 @@ impl Costs<'_> {
                 let kv = self.kv_bytes(layer, plan);
                 let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
                 let scatter = self.fabric.time(Collective::ReduceScatter, kv, group, 1.0);
-                cost.cp = Pair { forward: gather, backward: gather + scatter };
+                cost.cp = PassTimes { forward: gather, backward: gather + scatter };
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
@@ -156,9 +156,9 @@ impl Costs<'_> {
     }
 
     /// All-to-all of heads for tokens (Ulysses) in each pass of a layer.
-    fn ulysses(&self, layer: &Layer, plan: &Plan, group: Group) -> Pair {
+    fn ulysses(&self, layer: &Layer, plan: &Plan, group: Group) -> PassTimes {
         let forward = self.fabric.time(Collective::AllToAll, self.head_bytes(layer, plan), group, 1.0);
-        Pair { forward, backward: forward * ULYSSES_BACKWARD }
+        PassTimes { forward, backward: forward * ULYSSES_BACKWARD }
     }
 
     /// Adds a ring of `kv` bytes of keys and values over a group, of which a share `hidden` of attention hides its sends.
@@ -172,7 +172,7 @@ impl Costs<'_> {
         let (attention_f, attention_b) = (cost.attention, cost.attention_backward);
         let merge = Seconds::micros(RING_MERGE) * steps;
         let sigma = self.device.gpu.contention.value * 0.5;
-        cost.cp = Pair {
+        cost.cp = PassTimes {
             forward: (forward - attention_f * hidden).or_zero() + merge,
             backward: (backward - attention_b * hidden).or_zero() + merge * 2.0,
         };
@@ -199,7 +199,7 @@ impl Costs<'_> {
         let own_kv = kv.get() / ranks / 2.0;
         let context = self.context_elements(layer, plan);
         let merge = |elements: f64, kernels: f64| self.device.stream(Bytes::new(MERGED * elements), kernels) * others;
-        cost.cp = Pair {
+        cost.cp = PassTimes {
             forward: (gather - shard_f).or_zero() + merge(context, 1.0),
             backward: (gather - shard_b).or_zero()
                 + (hop - shard_b).or_zero() * others
@@ -239,9 +239,9 @@ impl Costs<'_> {
     ///
     /// Elsewhere tokens take one hop: the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e`
     /// times.
-    pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
+    pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> PassTimes {
         if plan.layout.ep == 1 {
-            return Pair::default();
+            return PassTimes::default();
         }
         let hidden = f64::from(self.problem.model().hidden);
         let narrow = matches!(self.device.format, Format::Fp8 | Format::Fp8Block) && self.device.stack.overlap.ep > 0.0;
@@ -283,6 +283,6 @@ impl Costs<'_> {
             Seconds::ZERO
         };
         let both = (across + weights + within) * self.imbalance(plan);
-        Pair { forward: both, backward: both }
+        PassTimes { forward: both, backward: both }
     }
 }

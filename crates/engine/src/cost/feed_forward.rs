@@ -4,7 +4,7 @@ use std::iter;
 
 use super::adapters::Adapted;
 use super::costs::Costs;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, PassTimes};
 use super::traffic::{self, biased, permute};
 use crate::gpu::Format;
 use crate::kernel::{GemmShape, LinearShape};
@@ -90,7 +90,8 @@ impl Costs<'_> {
             self.biased(received * hidden, received * width, local, cost);
         }
         let after = cost.all();
-        cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };
+        cost.experts =
+            PassTimes { forward: after.forward - before.forward, backward: after.backward - before.backward };
         let moved =
             owned * hidden * permute::SCATTERED * (1.0 + f64::from(moe.top_k)) + received * hidden * permute::GATHERED;
         let router =

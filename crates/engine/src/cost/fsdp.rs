@@ -7,7 +7,7 @@ use super::counts::LayerChoice;
 use super::data::{self, RankParameters};
 use super::groups;
 use super::head::Ends;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, PassTimes};
 use super::optimizer::Update;
 use super::overlap::overlap;
 use super::runs::PerKind;
@@ -82,7 +82,7 @@ struct GatheredPasses {
     forward: Seconds,
     backward: Seconds,
     /// Copies to and from the host during the passes.
-    link: Pair,
+    link: PassTimes,
 }
 
 /// Layers of a pipeline under ZeRO 3, before their weights are gathered.
@@ -282,7 +282,7 @@ impl Costs<'_> {
             ep: cost.ep,
             ep_beside: Seconds::ZERO,
             ep_exposed: Seconds::ZERO,
-            host: Pair::default(),
+            host: PassTimes::default(),
             ..self.layer_work(kind, cost, plan)
         };
         work.host = self.host_wait(kind, cost, &work, plan);

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::groups;
-use super::layer::Pair;
+use super::layer::PassTimes;
 use super::traffic::{self, Streamed};
 use crate::gpu::{Collective, Format};
 use crate::kernel::{GemmShape, Pass};
@@ -13,13 +13,13 @@ use crate::units::{Bytes, Seconds};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ends {
     /// Embedding, compute.
-    pub embedding: Pair,
+    pub embedding: PassTimes,
     /// Embedding, communication.
-    pub embedding_comm: Pair,
+    pub embedding_comm: PassTimes,
     /// Head and loss, compute.
-    pub head: Pair,
+    pub head: PassTimes,
     /// Head and loss, communication.
-    pub head_comm: Pair,
+    pub head_comm: PassTimes,
 }
 
 impl Costs<'_> {
@@ -55,16 +55,19 @@ impl Costs<'_> {
         let head_comm = collective(head_op);
         let embed_comm = collective(embed_op);
         Ends {
-            embedding: Pair { forward: embed, backward: embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD) },
-            embedding_comm: Pair { forward: embed_comm, backward: Seconds::ZERO },
-            head: Pair {
+            embedding: PassTimes {
+                forward: embed,
+                backward: embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD),
+            },
+            embedding_comm: PassTimes { forward: embed_comm, backward: Seconds::ZERO },
+            head: PassTimes {
                 forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward)
                     + stream(tokens * vocab, loss.forward),
                 backward: (gemm(tokens, hidden, vocab, traffic::BF16, Pass::Dgrad)
                     + gemm(hidden, vocab, tokens, traffic::ACCUMULATED, Pass::Wgrad)
                     + stream(tokens * vocab, loss.backward)),
             },
-            head_comm: Pair { forward: head_comm, backward: head_comm },
+            head_comm: PassTimes { forward: head_comm, backward: head_comm },
         }
     }
 }

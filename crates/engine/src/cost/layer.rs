@@ -7,21 +7,7 @@ use crate::model::{Layer, Mixer};
 use crate::plan::Plan;
 use crate::units::Seconds;
 
-/// A forward and a backward time.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pair {
-    /// Forward.
-    pub forward: Seconds,
-    /// Backward.
-    pub backward: Seconds,
-}
-
-impl Pair {
-    /// Forward and backward together.
-    pub fn sum(self) -> Seconds {
-        self.forward + self.backward
-    }
-}
+pub use crate::kernel::PassTimes;
 
 /// Cost of one layer on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,32 +31,35 @@ pub struct LayerCost {
     /// Part of `forward`: the last GEMM of the feed-forward part.
     pub last_gemm: Seconds,
     /// Part of `forward` and of backward: GEMMs and activation of the routed experts.
-    pub experts: Pair,
+    pub experts: PassTimes,
     /// Host time to launch those, once the number of tokens of each expert is known.
-    pub expert_host: Pair,
+    pub expert_host: PassTimes,
     /// Part of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
     /// Exposed tensor-parallel collectives.
-    pub tp: Pair,
+    pub tp: PassTimes,
     /// Exposed context-parallel exchange.
-    pub cp: Pair,
+    pub cp: PassTimes,
     /// Expert dispatch and combine, before any overlap.
-    pub ep: Pair,
+    pub ep: PassTimes,
     /// Recomputation in backward.
     pub recompute: Seconds,
     /// Host time to launch the kernels.
-    pub host: Pair,
+    pub host: PassTimes,
 }
 
 impl LayerCost {
     /// All kernels so far.
-    pub(super) fn all(&self) -> Pair {
-        Pair { forward: self.forward, backward: self.dgrad + self.wgrad }
+    pub(super) fn all(&self) -> PassTimes {
+        PassTimes { forward: self.forward, backward: self.dgrad + self.wgrad }
     }
 
     /// Two parts of one layer, term by term.
     fn plus(&self, other: &Self) -> Self {
-        let pair = |a: Pair, b: Pair| Pair { forward: a.forward + b.forward, backward: a.backward + b.backward };
+        let pair = |a: PassTimes, b: PassTimes| PassTimes {
+            forward: a.forward + b.forward,
+            backward: a.backward + b.backward,
+        };
         let Self {
             forward,
             dgrad,
@@ -182,13 +171,13 @@ impl Costs<'_> {
             backward += MOE_LAUNCHES.1;
             if self.experts_wait() {
                 let host = launches.host_time(self.device.host) * (launches.expert_wait * each * local);
-                cost.expert_host = Pair { forward: host, backward: host * 2.0 };
+                cost.expert_host = PassTimes { forward: host, backward: host * 2.0 };
             } else {
                 forward += each * local;
                 backward += 2.0 * each * local;
             }
         }
-        cost.host = Pair { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+        cost.host = PassTimes { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
     }
 
     /// Launches of one local expert, forward (n_e).

@@ -1,7 +1,7 @@
 //! All-reduce of the maxima of FP8 tensors (amax), from which delayed scaling sets their scales.
 
 use super::costs::Costs;
-use super::layer::Pair;
+use super::layer::PassTimes;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;
@@ -27,7 +27,7 @@ impl Costs<'_> {
     /// An FP8 region is the layers of one chunk ([megatron-lm] `transformer_block.py`). When the outermost one ends, forward
     /// and backward, its maxima are reduced, and the stream waits ([transformer-engine] `pytorch/fp8.py`). The group is that
     /// of tp, cp and dp, or of tp and cp alone; its ranks count as neighbours in either rank order.
-    pub(super) fn maxima(&self, plan: &Plan) -> Option<Pair> {
+    pub(super) fn maxima(&self, plan: &Plan) -> Option<PassTimes> {
         if self.device.format != Format::Fp8 {
             return None;
         }
@@ -42,6 +42,6 @@ impl Costs<'_> {
             let payload = Bytes::new(MAXIMUM_BYTES * of_gemm * GEMMS * layers);
             self.fabric.time(Collective::AllReduce, payload, Group { ranks, stride: 1 }, 1.0)
         };
-        Some(Pair { forward: reduced(MAXIMA_OF_GEMM.0), backward: reduced(MAXIMA_OF_GEMM.1) })
+        Some(PassTimes { forward: reduced(MAXIMA_OF_GEMM.0), backward: reduced(MAXIMA_OF_GEMM.1) })
     }
 }

@@ -3,7 +3,7 @@
 use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, PassTimes};
 use super::traffic::{self, Streamed, StreamedPasses, chunked, latent};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
@@ -44,7 +44,7 @@ impl Costs<'_> {
         cost.dgrad +=
             self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
         if eager > 0.0 {
-            let Pair { forward, backward } = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
+            let PassTimes { forward, backward } = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
             cost.norms += forward;
             cost.forward += forward;
             cost.dgrad += backward;
@@ -57,9 +57,9 @@ impl Costs<'_> {
     }
 
     /// Time of `calls` calls over `elements` elements in all, operator by operator.
-    fn by_operators(&self, passes: &StreamedPasses, elements: f64, calls: f64) -> Pair {
+    fn by_operators(&self, passes: &StreamedPasses, elements: f64, calls: f64) -> PassTimes {
         let time = |of: &Streamed| self.device.stream_fused(Bytes::new(of.bytes * elements), of.kernels * calls);
-        Pair { forward: time(&passes.forward), backward: time(&passes.backward) }
+        PassTimes { forward: time(&passes.forward), backward: time(&passes.backward) }
     }
 
     /// Adds the mixer of a layer to its cost: attention, latent attention or a recurrence.
@@ -97,7 +97,7 @@ impl Costs<'_> {
         let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
         let projections = into.map(|width| (hidden, width)).chain([(out, hidden)]);
         self.adapters(Adapted::Mixer, tokens, projections, cost);
-        let Pair { forward, backward } = self.rotation(attention, tokens, qkv, tp);
+        let PassTimes { forward, backward } = self.rotation(attention, tokens, qkv, tp);
         cost.forward += forward;
         cost.dgrad += backward;
         if attention.qk_norm != QkNorm::None && (self.device.stack.qk_norm_kernels || self.norms_are_eager()) {
@@ -115,7 +115,7 @@ impl Costs<'_> {
     }
 
     /// Time of the split of the fused projection and of the rotation of queries and keys.
-    fn rotation(&self, attention: &Attention, tokens: f64, qkv: f64, tp: f64) -> Pair {
+    fn rotation(&self, attention: &Attention, tokens: f64, qkv: f64, tp: f64) -> PassTimes {
         if attention.rope && self.device.stack.eager_operators {
             let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
             return self.by_operators(&traffic::EAGER_ROTARY, tokens * rotated, 1.0);
@@ -123,18 +123,18 @@ impl Costs<'_> {
         let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
         let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
         let split = self.device.stream(split, traffic::SPLIT.kernels);
-        Pair { forward: split, backward: split }
+        PassTimes { forward: split, backward: split }
     }
 
     /// Norms of queries and of keys, a kernel each: those of a layer's input over n·(a + g)·d/t elements (specification §2.4).
     fn query_key_norms(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
         let heads = f64::from(attention.heads + attention.kv_heads) / f64::from(plan.layout.tp);
         let elements = self.tokens(plan) * heads * f64::from(attention.head_dim);
-        let Pair { forward, backward } = if self.norms_are_eager() {
+        let PassTimes { forward, backward } = if self.norms_are_eager() {
             self.by_operators(&traffic::EAGER_NORM, elements, 2.0)
         } else {
             let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
-            Pair {
+            PassTimes {
                 forward: time(traffic::NORM.0, 2.0),
                 backward: time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS),
             }
@@ -184,7 +184,7 @@ impl Costs<'_> {
             dropout: self.problem.model().dropout,
             cut: self.cut(plan),
         };
-        let (forward, backward) = self.device.attention(&core, kernel);
+        let PassTimes { forward, backward } = self.device.attention(&core, kernel);
         cost.attention = forward;
         cost.attention_backward = backward;
         cost.forward += forward;

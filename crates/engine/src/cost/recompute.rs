@@ -25,23 +25,23 @@ impl Costs<'_> {
     /// with version 1.1.
     pub(super) fn recomputed(&self, layer: &Layer, plan: &Plan, cost: &LayerCost) -> Seconds {
         if let Some(modules) = self.policy(plan.recompute) {
-            return self.modules(modules, layer, cost);
+            return self.recomputed_modules(modules, layer, cost);
         }
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.repeated_forward(cost),
             Recompute::EveryOther => self.repeated_forward(cost) * 0.5,
             Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
-            Recompute::Selective(modules) => self.modules(modules, layer, cost),
+            Recompute::Selective(modules) => self.recomputed_modules(modules, layer, cost),
         }
     }
 
     /// Forward time of a layer up to the last result that backward needs.
     fn repeated_forward(&self, cost: &LayerCost) -> Seconds {
         if self.stops_early(cost) {
-            full(cost) - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
+            whole_forward(cost) - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
         } else {
-            full(cost)
+            whole_forward(cost)
         }
     }
 
@@ -52,7 +52,8 @@ impl Costs<'_> {
         self.device.stack.checkpoint_early_stop && cost.last_gemm > Seconds::ZERO
     }
 
-    fn modules(&self, modules: Modules, layer: &Layer, cost: &LayerCost) -> Seconds {
+    /// Forward time of the modules that are recomputed.
+    fn recomputed_modules(&self, modules: Modules, layer: &Layer, cost: &LayerCost) -> Seconds {
         let when = |on: bool, time: Seconds| if on { time } else { Seconds::ZERO };
         let is_moe = matches!(layer.ffn, Ffn::Moe(_));
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
@@ -68,10 +69,10 @@ impl Costs<'_> {
             + when(moe && is_moe, cost.ep.forward)
     }
 
-    /// Kernels that backward of a layer with experts launches again: all `forward` of them under full recomputation, half where every
-    /// other layer or product is recomputed; of modules attention and the activation one, norms and up-projections two each, routing
-    /// and dispatch what is counted for them.
-    pub(super) fn launched_again(recompute: Recompute, forward: f64) -> f64 {
+    /// Number of kernels that the backward of a layer with experts launches again: all `forward` ones under full recomputation, half of
+    /// them where every other layer or operator is recomputed. Of recomputed modules, attention and the activation function are one
+    /// kernel each, norms and up-projections two, routing and dispatch those of [`MOE_LAUNCHES`].
+    pub(super) fn recomputed_launches(recompute: Recompute, forward: f64) -> f64 {
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp: _, moe } = match recompute {
             Recompute::None | Recompute::FirstLayers(_) => return 0.0,
             Recompute::Full => return forward,
@@ -82,13 +83,13 @@ impl Costs<'_> {
         kernels.into_iter().filter_map(|(on, count)| on.then_some(count)).sum()
     }
 
-    /// Whether attention writes its scores to memory, so that forgetting them saves anything.
+    /// Whether attention writes its scores to memory, so that recomputing them saves memory.
     pub(super) fn keeps_scores(&self) -> bool {
         self.device.stack.attention == AttentionKernel::Unfused
     }
 }
 
-/// A whole forward of one layer.
-pub(super) fn full(cost: &LayerCost) -> Seconds {
+/// Forward time of one layer, communication included.
+pub(super) fn whole_forward(cost: &LayerCost) -> Seconds {
     cost.forward + cost.tp.forward + cost.cp.forward + cost.ep.forward
 }

@@ -7,7 +7,7 @@ use super::costs::Costs;
 use super::counts::{Counted, LayerChoice, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
-use super::layer::{LayerCost, MOE_LAUNCHES, Pair};
+use super::layer::{LayerCost, MOE_LAUNCHES, PassTimes};
 use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
 use crate::plan::{Plan, Recompute};
@@ -31,17 +31,17 @@ impl Costs<'_> {
         let stack = self.device.stack;
         let beside = stack.overlap.ep > 0.0;
         let mut work = Work {
-            compute: Pair { forward: cost.forward, backward: cost.dgrad + cost.wgrad },
+            compute: PassTimes { forward: cost.forward, backward: cost.dgrad + cost.wgrad },
             recompute: cost.recompute,
             tp: cost.tp,
             cp: cost.cp,
-            ep: Pair::default(),
-            amax: Pair::default(),
-            host: Pair::default(),
+            ep: PassTimes::default(),
+            amax: PassTimes::default(),
+            host: PassTimes::default(),
             ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
             ep_exposed: Seconds::ZERO,
             wgrad: cost.wgrad,
-            link: Pair::default(),
+            link: PassTimes::default(),
         };
         work.host = self.host_wait(kind, cost, &work, plan);
         let floor = self.tensor_parallel_floor(plan);
@@ -63,14 +63,14 @@ impl Costs<'_> {
     /// F ≥ w·(n_f + 14)·t_host          B ≥ w·(n_b + 20 + n_again)·t_host          w = `stack.launches.expert_layer`
     /// ```
     ///
-    /// n_again: [`Self::launched_again`]. Evidence: docs/cost-model.md, "Host time of a layer with experts".
+    /// n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a layer with experts".
     pub(super) fn wait_for_expert_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
         let launches = &self.device.stack.launches;
         if launches.expert_layer <= 0.0 || self.problem.model().kinds[kind].moe().is_none() {
             return;
         }
         let (forward, backward) = (launches.forward + MOE_LAUNCHES.0, launches.backward + MOE_LAUNCHES.1);
-        let backward = backward + Self::launched_again(plan.recompute, forward);
+        let backward = backward + Self::recomputed_launches(plan.recompute, forward);
         let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
         work.host.forward += (least(forward) - work.forward()).or_zero();
         work.host.backward += (least(backward) - work.backward() - work.ep_exposed).or_zero();
@@ -125,7 +125,7 @@ impl Costs<'_> {
     }
 
     /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
-    pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> Pair {
+    pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> PassTimes {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();
         let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
@@ -137,7 +137,7 @@ impl Costs<'_> {
         let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
             (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
         };
-        Pair {
+        PassTimes {
             forward: waits(cost.host.forward, work.forward(), experts.forward, launched.forward) + sync * SYNC_FORWARD,
             backward: waits(cost.host.backward + again, work.backward(), experts.backward, launched.backward)
                 + sync * (1.0 - SYNC_FORWARD),

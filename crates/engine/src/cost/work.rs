@@ -1,6 +1,6 @@
 //! Work of a rank, a virtual stage or a layer on one micro-batch, by what the time is spent on.
 
-use super::layer::Pair;
+use super::layer::PassTimes;
 use crate::schedule::closed::RankTime;
 use crate::units::Seconds;
 
@@ -8,19 +8,19 @@ use crate::units::Seconds;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Kernels of the model.
-    pub compute: Pair,
+    pub compute: PassTimes,
     /// Recomputation, in backward.
     pub recompute: Seconds,
     /// Tensor-parallel collectives.
-    pub tp: Pair,
+    pub tp: PassTimes,
     /// Context-parallel exchange.
-    pub cp: Pair,
+    pub cp: PassTimes,
     /// Expert exchange that nothing hides.
-    pub ep: Pair,
+    pub ep: PassTimes,
     /// Waiting for the maxima of FP8 tensors.
-    pub amax: Pair,
+    pub amax: PassTimes,
     /// Waiting for the host.
-    pub host: Pair,
+    pub host: PassTimes,
     /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
     pub ep_beside: Seconds,
     /// Part of `ep_beside` that a layer's own compute does not hide; not in the sums below either.
@@ -28,7 +28,7 @@ pub struct Work {
     /// Weight gradients, a part of `compute`.
     pub wgrad: Seconds,
     /// Copies between the device and an x86 host, on the link that the device shares with its NIC; not in the sums below.
-    pub link: Pair,
+    pub link: PassTimes,
 }
 
 impl Work {
@@ -46,8 +46,8 @@ impl Work {
     }
 
     /// Times of forward and backward, exposed communication included.
-    pub(super) fn passes(&self) -> Pair {
-        Pair { forward: self.forward(), backward: self.backward() }
+    pub(super) fn passes(&self) -> PassTimes {
+        PassTimes { forward: self.forward(), backward: self.backward() }
     }
 
     /// Times of a rank, as the schedules take them.
@@ -64,7 +64,10 @@ impl Work {
     /// Work of a pair of passes: the forward of `self` and the backward of `other`.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
-        let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
+        let pair = |forward: PassTimes, backward: PassTimes| PassTimes {
+            forward: forward.forward,
+            backward: backward.backward,
+        };
         let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad, link } = *other;
         Self {
             compute: pair(self.compute, compute),
@@ -83,7 +86,7 @@ impl Work {
 
     /// Adds `times` of `other`.
     pub fn add(&mut self, other: &Self, times: f64) {
-        let pair = |to: &mut Pair, from: Pair| {
+        let pair = |to: &mut PassTimes, from: PassTimes| {
             to.forward += from.forward * times;
             to.backward += from.backward * times;
         };

@@ -1,9 +1,9 @@
 //! Attention core: scores, softmax and context.
 
-use super::call::{Call, Core, Cut, Pass};
+use super::call::{Call, Core, Cut, Pass, PassTimes};
 use super::device::Device;
 use crate::gpu::{AttentionKernel, Format};
-use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
+use crate::units::{Bytes, Flops, FlopsPerSec};
 
 /// Gaps of the kernels of fused attention backward. Source: specification §2.3.
 const BACKWARD_KERNELS: f64 = 3.0;
@@ -54,16 +54,19 @@ const QUERIES_PER_BLOCK: f64 = 128.0;
 const MISALIGNED: f64 = 4.0;
 
 impl Device<'_> {
-    /// Forward and backward time of the attention core under `kernel`.
-    pub fn attention(&self, core: &Core, kernel: AttentionKernel) -> (Seconds, Seconds) {
-        let (forward, backward) = match kernel {
+    /// Time of the attention core under `kernel`.
+    pub fn attention(&self, core: &Core, kernel: AttentionKernel) -> PassTimes {
+        let PassTimes { forward, backward } = match kernel {
             AttentionKernel::Unfused => self.unfused_attention(core),
             AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3 => {
                 self.flash_attention(core, kernel)
             }
         };
         let call = |pass| Call::Attention { core: *core, kernel, pass };
-        (self.metered(&call(Pass::Forward), forward), self.metered(&call(Pass::Dgrad), backward))
+        PassTimes {
+            forward: self.metered(&call(Pass::Forward), forward),
+            backward: self.metered(&call(Pass::Dgrad), backward),
+        }
     }
 
     /// A fused kernel.
@@ -75,7 +78,7 @@ impl Device<'_> {
     /// ```
     ///
     /// Source: specification §2.3 with version 1.1.
-    fn flash_attention(&self, core: &Core, kernel: AttentionKernel) -> (Seconds, Seconds) {
+    fn flash_attention(&self, core: &Core, kernel: AttentionKernel) -> PassTimes {
         let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
         let (fp8_f, fp8_b) = if self.stack.fp8_attention { FP8_ATTENTION } else { (1.0, 1.0) };
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
@@ -101,7 +104,7 @@ impl Device<'_> {
         let forward = Flops::new(work) / rate(curve.forward, fp8_f, head_f, occupied.forward);
         let backward = Flops::new(FLASH_BACKWARD * work) / rate(curve.backward, fp8_b, head_b, occupied.backward);
         let gap = self.gpu.kernel_gap.value;
-        (forward + gap, backward + gap * BACKWARD_KERNELS)
+        PassTimes { forward: forward + gap, backward: backward + gap * BACKWARD_KERNELS }
     }
 
     /// Time of a kernel of sparse attention or of its indexer that computes `work` in `blocks` thread blocks.
@@ -135,7 +138,7 @@ impl Device<'_> {
     /// ```
     ///
     /// Matmuls × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
-    fn unfused_attention(&self, core: &Core) -> (Seconds, Seconds) {
+    fn unfused_attention(&self, core: &Core) -> PassTimes {
         let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.cut.ranks;
         let curve = &self.gpu.gemm[&Format::Bf16];
         let peak = self.gpu.peak_of(Format::Bf16).expect("every curve has its peak: Gpu::check");
@@ -149,7 +152,10 @@ impl Device<'_> {
         let dropout = if core.dropout { unfused::DROPOUT } else { 0.0 };
         let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;
         let gaps = self.gpu.kernel_gap.value * unfused::KERNELS;
-        (matmuls + softmax(unfused::SOFTMAX.0) + gaps, matmuls * 2.0 + softmax(unfused::SOFTMAX.1) + gaps)
+        PassTimes {
+            forward: matmuls + softmax(unfused::SOFTMAX.0) + gaps,
+            backward: matmuls * 2.0 + softmax(unfused::SOFTMAX.1) + gaps,
+        }
     }
 }
 

@@ -24,6 +24,22 @@ impl std::fmt::Display for Pass {
     }
 }
 
+/// Times of a forward and of its backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PassTimes {
+    /// Forward.
+    pub forward: Seconds,
+    /// Backward.
+    pub backward: Seconds,
+}
+
+impl PassTimes {
+    /// Forward and backward together.
+    pub fn sum(self) -> Seconds {
+        self.forward + self.backward
+    }
+}
+
 /// Shape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GemmShape {

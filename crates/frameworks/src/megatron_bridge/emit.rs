@@ -32,7 +32,7 @@ fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Python>> {
     let name = || Snippet::name(flag);
     let fixed = |lines: &[&'static str]| lines.iter().map(|line| Snippet::fixed(line)).collect();
     match *flag {
-        // said by the provider's class, by the recipe of formats, or by default
+        // Said by the provider's class, by the recipe of formats, or by default.
         "group-query-attention"
         | "max-position-embeddings"
         | "bf16"

@@ -345,7 +345,7 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
     let renamed = RENAMED.iter().find(|(name, _)| *name == key).map(|(_, flag)| (*flag).to_owned());
     let flag = renamed.unwrap_or_else(|| format!("--{}", key.replace('_', "-")));
     if list.says(&flag, &word) {
-        // one setting in two sections: `ddp` and `optimizer`, `model` and `dataset`
+        // One setting in two sections: `ddp` and `optimizer`, `model` and `dataset`
     } else if joined {
         list.add(&flag, vec![Text::on(&word, place.line)], place);
     } else if flags().contains_key(flag.as_str()) {

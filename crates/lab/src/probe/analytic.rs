@@ -6,7 +6,7 @@ use super::source::{Effort, Probe, ProbeError};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::kernel::{Core, Cut, Device, GemmShape, Pass};
+use meshwright_engine::kernel::{Core, Cut, Device, GemmShape, Pass, PassTimes};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -75,7 +75,7 @@ impl<'a> Analytic<'a> {
                     Fused::Library(kernel) => kernel,
                     Fused::Own => AttentionKernel::Fa2,
                 };
-                let (forward, backward) = device.attention(&core.into(), kernel);
+                let PassTimes { forward, backward } = device.attention(&core.into(), kernel);
                 if core.pass == Pass::Forward { forward } else { backward }
             }
             Kernel::Stream { .. } => {

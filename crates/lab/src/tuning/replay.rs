@@ -242,10 +242,10 @@ mod tests {
             let replay = replay(&found[0], rule, 0.05);
             assert!(replay.regrets.windows(2).all(|pair| pair[1] <= pair[0]), "{rule:?}: {replay:?}");
         }
-        // the best, 1.3 s, is the eighth in the model's order; its second fails
+        // The best, 1.3 s, is the eighth in the model's order; its second fails.
         let model = replay(&found[0], TrialRule::Model, 0.05);
         assert!((model.after(2) - (2.0 / 1.3 - 1.0)).abs() < 1e-9 && model.after(8).abs() < 1e-9, "{model:?}");
-        // the grid of 3 billion parameters has tp 1, 2 and 4
+        // The grid of 3 billion parameters has tp 1, 2 and 4.
         assert_eq!(grid(&found[0]), [0, 1, 2]);
     }
 }

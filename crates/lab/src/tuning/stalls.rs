@@ -163,7 +163,7 @@ mod tests {
     fn stalls_are_found_where_runs_have_them() {
         let plans = runs(40);
         let found = &stalls(&plans.iter().collect::<Vec<_>>())["stack"];
-        // half of the runs on 64 GPUs: 1 − exp(−64·rate) = ½
+        // Half of the runs on 64 GPUs: 1 − exp(−64·rate) = ½
         assert!((found.law.rate[2] - std::f64::consts::LN_2 / 64.0).abs() < 2e-4, "{found:?}");
         assert!((found.law.seconds[2] - 1.0).abs() < 0.03 && (found.law.spread - 0.1).abs() < 0.03, "{found:?}");
         assert!(plans.iter().enumerate().all(|(at, plan)| found.is_stalled(plan) == (at < 40)));

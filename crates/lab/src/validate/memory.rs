@@ -108,7 +108,7 @@ fn quantiles(peaks: &[Peak], family: Option<Family>) -> Option<Quantiles> {
     let share = if others.is_empty() { 1.0 } else { sources / (sources + 1.0) };
     let mut weighted = by_source(&own, share);
     weighted.extend(by_source(&others, 1.0 - share));
-    // as many runs of weight one as have the same variance of their mean
+    // As many runs of weight one as have the same variance of their mean.
     let effective = 1.0 / weighted.iter().map(|(_, weight)| weight * weight).sum::<f64>();
     for (_, weight) in &mut weighted {
         *weight *= effective;
@@ -145,9 +145,9 @@ mod tests {
             let all = [own.to_vec(), wild.clone()].concat();
             quantiles(&all, Some(Family::Megatron)).unwrap().level(0.8)
         };
-        // one source: half of the weight is of the others, eight of whose ten ratios are over 1.02
+        // One source: half of the weight is of the others, eight of whose ten ratios are over 1.02.
         assert!(four_of_five(&one) > 2.0, "{}", four_of_five(&one));
-        // two sources: a third
+        // Two sources: a third.
         assert!(four_of_five(&two) < four_of_five(&one), "{}", four_of_five(&two));
         let none = quantiles(&[two, wild.clone()].concat(), Some(Family::Jax)).unwrap();
         assert!(none.level(0.8) > 1.02, "{}", none.level(0.8));

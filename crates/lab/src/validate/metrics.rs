@@ -158,7 +158,7 @@ mod tests {
     fn rank_correlation_is_that_of_the_textbook() {
         assert_eq!(spearman(&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]), Some(1.0));
         assert_eq!(spearman(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), Some(-1.0));
-        // one tie: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
+        // One tie: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
         let rho = spearman(&[1.0, 2.0, 2.0, 4.0], &[1.0, 2.0, 3.0, 4.0]).unwrap();
         assert!((rho - 0.948_683_298).abs() < 1e-6, "{rho}");
         assert_eq!(spearman(&[1.0, 1.0], &[1.0, 2.0]), None);

@@ -190,7 +190,7 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
     }
     let message = first.map_or_else(|| "has no value".to_owned(), |misfit| misfit.message);
     let near = nearest_expected(&message);
-    // serde lists every key there is; the nearest says more
+    // Serde lists every key there is; the nearest says more.
     let short = message.split_once(", expected").map_or(message.as_str(), |(wrong, _)| wrong);
     Err(setting.error(if near.is_some() { short } else { &message }, near))
 }

@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     }
     let (sender, chunks) = sync_channel(1);
     let path = path.to_owned();
-    // opening a pipe that nobody writes to waits, too, so the thread may outlive the reader and ends with the process
+    // Opening a pipe that nobody writes to waits, too, so the thread may outlive the reader and ends with the process.
     std::thread::spawn(move || {
         let mut file = match File::open(path) {
             Ok(file) => file,

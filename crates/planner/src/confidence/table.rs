@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_new_run_is_inside_as_often_as_promised() {
-        // leave each of 200 out in turn: at least nine of ten are inside the interval of the others
+        // Leave each of 200 out in turn: at least nine of ten are inside the interval of the others.
         let ratios: Vec<f64> = (0..200).map(|at| (f64::from(at) * 0.618_034).fract()).collect();
         let inside = (0..ratios.len())
             .filter(|&out| {

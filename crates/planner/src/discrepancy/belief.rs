@@ -159,7 +159,7 @@ mod tests {
     fn a_measurement_moves_its_point_and_those_that_err_with_it() {
         let mut belief = Belief::normal(vec![1.0, 2.0], vec![vec![0.04, 0.02], vec![0.02, 0.09]]);
         belief.observe(0, 1.3, 0.1);
-        // gain 0.04/0.05 = 0.8 and 0.02/0.05 = 0.4 of a surprise of 0.3
+        // Gain 0.04/0.05 = 0.8 and 0.02/0.05 = 0.4 of a surprise of 0.3
         assert!((belief.mean[0] - 1.24).abs() < 1e-12 && (belief.mean[1] - 2.12).abs() < 1e-12, "{:?}", belief.mean);
         assert!((belief.covariance[0][0] - 0.008).abs() < 1e-12, "{:?}", belief.covariance);
         assert!((belief.covariance[1][1] - 0.082).abs() < 1e-12, "{:?}", belief.covariance);

@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_ran_out_of_memory_warns_of_plans_like_it() {
         let prior = MemoryBelief::prior(0.0, 0.2, 0.5, 0.0);
-        // the sum of two normals: Φ(0.2/0.2)
+        // The sum of two normals: Φ(0.2/0.2).
         assert!((prior.runs(0.2) - 0.841_3).abs() < 1e-3, "{}", prior.runs(0.2));
         let mut warned = prior.clone();
         warned.observe(0.3, MemoryEvidence::OutOfMemory);

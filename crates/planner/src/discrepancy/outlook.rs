@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn expected_improvement_is_that_of_the_closed_form() {
-        // leader known at 0, the other normal (0, 0.1): E[max(0, 1 − e^y)] = ½ − e^(σ²/2)·Φ(−σ) = 0.0376
+        // Leader known at 0, the other normal (0, 0.1): E[max(0, 1 − e^y)] = ½ − e^(σ²/2)·Φ(−σ) = 0.0376
         let mut known = belief([0.0, 0.0], 0.1, 0.0);
         known.observe(0, 0.0, 0.0);
         let outlook = Outlook::new(&known, &TRIED, &[1.0; 4], 0.05);

@@ -224,7 +224,7 @@ mod tests {
         let run = of.stalled(libm::log(12.0), mean, 0.2).unwrap();
         assert!((run.without.0 - mean).abs() < 0.05 && (run.without.1.sqrt() - 0.2).abs() < 0.05, "{run:?}");
         assert!(of.stalled(libm::log(1.0), mean, 0.2).is_none(), "a stall only adds time");
-        // density and share below belong together
+        // Density and share below belong together.
         let (low, high) = (libm::log(11.9), libm::log(12.1));
         let share = of.below(high, mean, 0.2) - of.below(low, mean, 0.2);
         assert!((share / (high - low) - run.density).abs() < 0.01 * run.density, "{share} {run:?}");
@@ -251,7 +251,7 @@ mod tests {
         let belief = StallBelief::prior(&law(), [traits(4, 9.0)].iter());
         let (chance, mean) = (belief.chances[0], libm::log(4.0));
         let median = belief.quantile(0, 0.0, mean, 0.1);
-        // half of the runs are below: those that do not stall, and of the others so many
+        // Half of the runs are below: those that do not stall, and of the others so many.
         let below = chance * law().of_plan(&traits(4, 9.0)).below(median, mean, 0.1);
         assert!((1.0 - chance + below - 0.5).abs() < 1e-3, "{chance} {median}");
         assert!(belief.quantile(0, -1.645, mean, 0.1) < libm::log(4.1));

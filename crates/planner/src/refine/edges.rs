@@ -3,7 +3,7 @@
 use super::program::StageProgram;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::data::RankParameters;
-use meshwright_engine::cost::layer::Pair;
+use meshwright_engine::cost::layer::PassTimes;
 use meshwright_engine::units::Seconds;
 
 /// Lower bound of a step as a linear function of the time of its pipeline.
@@ -50,7 +50,7 @@ impl Edges {
     /// Lower bound on a step whose pipeline takes at least `pipeline` seconds: the least over the kinds of device.
     pub fn lift(&self, program: &StageProgram, pipeline: f64) -> f64 {
         let s = Seconds::new;
-        let hidden_by = Pair { forward: s(self.forward), backward: s(self.backward) };
+        let hidden_by = PassTimes { forward: s(self.forward), backward: s(self.backward) };
         let held = RankParameters { dense: self.dense, experts: self.experts, tables: 0.0 };
         let on = |stager: &Stager| stager.bound(s(pipeline), held, hidden_by, program.freedom.offload).get();
         program.stagers.iter().map(on).fold(f64::INFINITY, f64::min)

@@ -58,7 +58,7 @@ pub struct Certificate {
 impl Certificate {
     pub(super) fn new(size: u64, counts: &Counts, proof: SearchProof) -> Self {
         let Counts { evaluated, simulated, dominated, flow, sharding, rejected } = counts;
-        let rejected = rejected.iter().map(|(_, count, _)| count).sum();
+        let rejected = rejected.iter().map(|rule| rule.count).sum();
         let seen = evaluated + rejected + dominated + flow + sharding;
         let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
@@ -101,18 +101,18 @@ pub(super) struct Counts {
     pub flow: u64,
     /// Plans excluded by a bound of their sharding.
     pub sharding: u64,
-    /// Rules, with the number of plans that each rejects and an example.
-    rejected: Vec<(&'static str, u64, String)>,
+    /// Plans rejected by each rule, with an example.
+    rejected: Vec<RuleCount>,
 }
 
 impl Counts {
     /// Number of plans that a rule rejects. They are few.
     fn of_rule(&mut self, rule: &'static str, example: impl FnOnce() -> String) -> &mut u64 {
-        let at = self.rejected.iter().position(|known| known.0 == rule).unwrap_or_else(|| {
-            self.rejected.push((rule, 0, example()));
+        let at = self.rejected.iter().position(|known| known.rule == rule).unwrap_or_else(|| {
+            self.rejected.push(RuleCount { rule, count: 0, example: example() });
             self.rejected.len() - 1
         });
-        &mut self.rejected[at].1
+        &mut self.rejected[at].count
     }
 
     /// Counts plans as rejected; the first rejection of a rule is its example.
@@ -124,7 +124,7 @@ impl Counts {
 
     /// Whether a rule has rejected plans.
     pub fn has_rejected(&self, rule: &str) -> bool {
-        self.rejected.iter().any(|known| known.0 == rule)
+        self.rejected.iter().any(|known| known.rule == rule)
     }
 
     /// Counts plans as rejected by a rule whose example is known elsewhere.
@@ -136,18 +136,13 @@ impl Counts {
 
     /// Counts plans as rejected by a rule that has rejected others. Returns false if it has not.
     pub fn reject_more(&mut self, rule: &str, plans: u64) -> bool {
-        let known = self.rejected.iter_mut().find(|known| known.0 == rule);
-        known.map(|(_, count, _)| *count += plans).is_some()
+        let known = self.rejected.iter_mut().find(|known| known.rule == rule);
+        known.map(|known| known.count += plans).is_some()
     }
 
     /// Counts of rejected plans, by the names of the rules.
     pub fn rejections(&self) -> Vec<RuleCount> {
-        let rule = |&(rule, count, ref example): &(&'static str, u64, String)| RuleCount {
-            rule,
-            count,
-            example: example.clone(),
-        };
-        let mut all: Vec<RuleCount> = self.rejected.iter().map(rule).collect();
+        let mut all = self.rejected.clone();
         all.sort_by_key(|rejected| rejected.rule);
         all
     }
@@ -160,7 +155,7 @@ impl Counts {
         self.dominated += dominated;
         self.flow += flow;
         self.sharding += sharding;
-        for (rule, count, example) in rejected {
+        for RuleCount { rule, count, example } in rejected {
             *self.of_rule(rule, || example) += count;
         }
     }

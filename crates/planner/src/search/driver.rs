@@ -10,7 +10,7 @@ use super::certificate::{Certificate, SearchProof};
 use super::explorer::Explorer;
 use super::frontier::{Frontier, Ready};
 use super::incumbents::{Incumbents, SearchTarget, TieLimits, UNPLACED};
-use super::options::{Goal, Objective, SearchOptions};
+use super::options::{Control, Goal, Objective, SearchOptions};
 use super::pareto::ParetoFront;
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
@@ -47,12 +47,7 @@ pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64
 
 /// Finds the best plans by any goal. `control(done, all)` is asked by every thread before each layout and schedule; when it
 /// breaks, the search returns the incumbents so far, with a certificate that bounds the optimality gap.
-pub fn search_for(
-    problem: &Problem,
-    options: &SearchOptions,
-    goal: Goal,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> Ranking {
+pub fn search_for(problem: &Problem, options: &SearchOptions, goal: Goal, control: &Control) -> Ranking {
     let costs = Costs::new(problem);
     let ranking = search_with(&costs, options, goal, control);
     LimitedSearches::new(&costs).or_nearest(ranking, options, control)
@@ -63,7 +58,7 @@ pub(super) fn nearest(
     costs: &Costs,
     options: &SearchOptions,
     parts: &CostCache,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &Control,
 ) -> Option<NearMiss> {
     let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
@@ -76,12 +71,7 @@ pub(super) fn nearest(
 }
 
 /// Searches with a cost model that is already prepared.
-pub fn search_with(
-    costs: &Costs,
-    options: &SearchOptions,
-    goal: Goal,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> Ranking {
+pub fn search_with(costs: &Costs, options: &SearchOptions, goal: Goal, control: &Control) -> Ranking {
     let wanted = SearchTarget::new(costs, options, goal);
     search_from(costs, options, wanted, &[], &CostCache::default(), control)
 }
@@ -132,12 +122,7 @@ impl<'c> LimitedSearches<'c> {
     }
 
     /// Finds the fastest plans within limits.
-    pub fn fastest(
-        &self,
-        options: &SearchOptions,
-        limits: SearchLimits,
-        control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-    ) -> Ranking {
+    pub fn fastest(&self, options: &SearchOptions, limits: SearchLimits, control: &Control) -> Ranking {
         let SearchLimits { memory, ceiling, ties } = limits;
         let wanted = SearchTarget {
             ties,
@@ -155,12 +140,7 @@ impl<'c> LimitedSearches<'c> {
     }
 
     /// The ranking; if it is known that no plan runs, with the one that comes nearest.
-    pub fn or_nearest(
-        &self,
-        ranking: Ranking,
-        options: &SearchOptions,
-        control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-    ) -> Ranking {
+    pub fn or_nearest(&self, ranking: Ranking, options: &SearchOptions, control: &Control) -> Ranking {
         if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
             return ranking;
         }
@@ -192,7 +172,7 @@ pub(super) fn search_from(
     wanted: SearchTarget,
     seeds: &[Plan],
     parts: &CostCache,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &Control,
 ) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
     let mut known = Incumbents::new(wanted);
@@ -230,7 +210,7 @@ pub(super) fn run(
     space: &Space,
     known: Incumbents,
     parts: &CostCache,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &Control,
 ) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
     let tables = Tables::new(costs, space, parts);

@@ -1,9 +1,7 @@
 //! Neighbours of a plan: the nearest feasible plan, a simpler plan of equal speed, and the sensitivity of the optimum.
 
-use std::ops::ControlFlow;
-
 use super::driver::search_with;
-use super::options::{Goal, SearchOptions};
+use super::options::{Control, Goal, SearchOptions};
 use super::whatif::WhatIfs;
 use crate::space::{Restrictions, Space, check, divisors};
 use meshwright_engine::cluster::Cluster;
@@ -67,7 +65,7 @@ pub fn nearest_feasible(
     costs: &Costs,
     plan: &Plan,
     restrict: &dyn Fn(&mut Restrictions),
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &Control,
 ) -> Option<Evaluation> {
     let steps: [&[&[&str]]; 6] =
         [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
@@ -86,11 +84,8 @@ pub fn nearest_feasible(
     })
 }
 
-fn best(
-    costs: &Costs,
-    restrictions: Restrictions,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> Option<Evaluation> {
+/// Fastest plan under restrictions.
+fn best(costs: &Costs, restrictions: Restrictions, control: &Control) -> Option<Evaluation> {
     let ranking = search_with(costs, &SearchOptions { top: 1, restrictions }, Goal::Fastest, control);
     ranking.evaluations.into_iter().next()
 }
@@ -133,8 +128,44 @@ pub struct ChangedOptimum {
 /// Change of a hardware figure of the cluster.
 type Tweak = fn(&mut Cluster);
 
-/// Degrees that the restrictions leave free: key, current value and candidate values in ascending order.
-fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(&'static str, u32, Vec<u32>)> {
+/// Changes of the hardware figures, each by its name.
+const FIGURES: [(&str, Tweak); 5] = [
+    ("network +10 %", |cluster| {
+        cluster.gpu.nic.value = cluster.gpu.nic.value * MORE;
+        for level in &mut cluster.levels {
+            level.bandwidth.value = level.bandwidth.value * MORE;
+        }
+    }),
+    ("scale-up links +10 %", |cluster| {
+        for scale_up in [&mut cluster.scale_up, &mut cluster.gpu.scale_up] {
+            scale_up.bandwidth = scale_up.bandwidth * MORE;
+            scale_up.pair_bandwidth = scale_up.pair_bandwidth * MORE;
+        }
+        for curve in cluster.gpu.collectives.values_mut().flatten() {
+            curve.bandwidth = curve.bandwidth * MORE;
+        }
+    }),
+    ("HBM +10 %", |cluster| cluster.gpu.hbm.value = cluster.gpu.hbm.value * MORE),
+    ("HBM bandwidth +10 %", |cluster| cluster.gpu.hbm_bandwidth.value = cluster.gpu.hbm_bandwidth.value * MORE),
+    ("peak +10 %", |cluster| {
+        for peak in cluster.gpu.peak.values_mut() {
+            peak.value = peak.value * MORE;
+        }
+    }),
+];
+
+/// Degree of a plan that may change.
+struct FreeDegree {
+    /// Key of `--fix`.
+    key: &'static str,
+    /// Value in the plan.
+    value: u32,
+    /// Candidate values, ascending.
+    candidates: Vec<u32>,
+}
+
+/// Degrees that the restrictions leave free.
+fn free_degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<FreeDegree> {
     let gpus = problem.cluster().gpus;
     let of_gpus = || if restrictions.allows_idle() { (1..=gpus.min(MOST_STEPS)).collect() } else { divisors(gpus) };
     let Layout { tp, cp, pp, ep, .. } = plan.layout;
@@ -147,7 +178,8 @@ fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(
         ("ep", ep, divisors(model.experts().max(1))),
         ("mbs", plan.micro_batch, divisors(problem.workload().global_batch)),
     ];
-    all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).collect()
+    let degree = |(key, value, candidates)| FreeDegree { key, value, candidates };
+    all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).map(degree).collect()
 }
 
 /// Largest degree tried when GPUs may stay idle; no useful layout has a larger one.
@@ -165,7 +197,7 @@ pub fn sensitivity(
     problem: &Problem,
     restrictions: &Restrictions,
     winner: &Evaluation,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &Control,
 ) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
     let what_ifs = WhatIfs::new(&costs).starting_from(std::slice::from_ref(&winner.plan));
@@ -174,7 +206,7 @@ pub fn sensitivity(
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
         ChangedOptimum { what, best, slower }
     };
-    for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
+    for FreeDegree { key, value, candidates } in free_degrees(problem, restrictions, &winner.plan) {
         let at = |to: u32| {
             if control(0, 1).is_break() {
                 return None;
@@ -184,37 +216,13 @@ pub fn sensitivity(
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
             ranking.evaluations.into_iter().next().map(|best| (to, best))
         };
-        let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
-        let above = steps.iter().filter(|&&to| to > value).find_map(|&to| at(to));
+        let below = candidates.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
+        let above = candidates.iter().filter(|&&to| to > value).find_map(|&to| at(to));
         for (to, best) in below.into_iter().chain(above) {
             changes.push(changed_optimum(format!("{key} {value} → {to}"), Some(best)));
         }
     }
-    let machine: [(&str, Tweak); 5] = [
-        ("network +10 %", |cluster| {
-            cluster.gpu.nic.value = cluster.gpu.nic.value * MORE;
-            for level in &mut cluster.levels {
-                level.bandwidth.value = level.bandwidth.value * MORE;
-            }
-        }),
-        ("scale-up links +10 %", |cluster| {
-            for scale_up in [&mut cluster.scale_up, &mut cluster.gpu.scale_up] {
-                scale_up.bandwidth = scale_up.bandwidth * MORE;
-                scale_up.pair_bandwidth = scale_up.pair_bandwidth * MORE;
-            }
-            for curve in cluster.gpu.collectives.values_mut().flatten() {
-                curve.bandwidth = curve.bandwidth * MORE;
-            }
-        }),
-        ("HBM +10 %", |cluster| cluster.gpu.hbm.value = cluster.gpu.hbm.value * MORE),
-        ("HBM bandwidth +10 %", |cluster| cluster.gpu.hbm_bandwidth.value = cluster.gpu.hbm_bandwidth.value * MORE),
-        ("peak +10 %", |cluster| {
-            for peak in cluster.gpu.peak.values_mut() {
-                peak.value = peak.value * MORE;
-            }
-        }),
-    ];
-    for (what, change) in machine {
+    for (what, change) in FIGURES {
         if control(0, 1).is_break() {
             break;
         }

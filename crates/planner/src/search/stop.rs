@@ -1,19 +1,19 @@
 //! Early end of a search inside a batch of shapes.
 
-use std::ops::ControlFlow;
+use super::options::Control;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Decision to end a search, which all threads of a batch share: once taken, it stays.
 pub(super) struct Stop<'c> {
     done: u64,
     all: u64,
-    control: &'c (dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    control: &'c Control<'c>,
     set: AtomicBool,
 }
 
 impl<'c> Stop<'c> {
     /// Decision of a batch that begins after `done` of `all` shapes.
-    pub const fn new(done: u64, all: u64, control: &'c (dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Self {
+    pub const fn new(done: u64, all: u64, control: &'c Control<'c>) -> Self {
         Self { done, all, control, set: AtomicBool::new(false) }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cost::costs::Costs;
 use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
-use crate::cost::layer::{LayerCost, Pair};
+use crate::cost::layer::{LayerCost, PassTimes};
 use crate::cost::memory::LayerBytes;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
@@ -220,7 +220,7 @@ pub struct Layers {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndPasses {
     /// Passes of the embedding.
-    pub embedding: Pair,
+    pub embedding: PassTimes,
     /// Forward and backward of the loss together.
     pub loss: Seconds,
 }
@@ -242,7 +242,7 @@ pub(super) struct Works {
     /// Layers that the head weighs.
     pub head: f64,
     /// Passes under ZeRO 0 to 2, all their work together.
-    pub passes: Vec<Pair>,
+    pub passes: Vec<PassTimes>,
 }
 
 impl Works {
@@ -258,7 +258,7 @@ impl Works {
     fn shorten_passes(&mut self, other: &Self) {
         let passes = self.passes.iter_mut().zip(&other.passes);
         for ((own, its), (work, its_work)) in passes.zip(self.layers.iter_mut().zip(&other.layers)) {
-            *own = Pair { forward: own.forward.min(its.forward), backward: own.backward.min(its.backward) };
+            *own = PassTimes { forward: own.forward.min(its.forward), backward: own.backward.min(its.backward) };
             *work = Work {
                 compute: *own,
                 ep_beside: work.ep_beside.min(its_work.ep_beside),

@@ -7,7 +7,7 @@ use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
-use crate::cost::layer::Pair;
+use crate::cost::layer::PassTimes;
 use crate::cost::moments::Temporary;
 use crate::cost::pipeline::loops;
 use crate::cost::shape::ShapeCost;
@@ -79,7 +79,7 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     let (micro_batches, EndPasses { embedding, loss }) = (costs.micro_batches(plan), layers.ends);
     let of_class = |class: &Class| {
         let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
-        for (kind, &Pair { forward, backward }) in passes.iter().enumerate() {
+        for (kind, &PassTimes { forward, backward }) in passes.iter().enumerate() {
             own += (forward + backward) * class.layers[kind];
             before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
         }

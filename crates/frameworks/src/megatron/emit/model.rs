@@ -216,7 +216,7 @@ fn yarn(scaling: &RopeScaling, group: &mut FlagGroup) {
     }
     group.set("yarn-beta-fast", real(*beta_fast));
     group.set("yarn-beta-slow", real(*beta_slow));
-    // with 1 and 0 the factor of queries and keys is 0.1 ln(factor) + 1, as it is where the model does not say both
+    // With 1 and 0 the factor of queries and keys is 0.1 ln(factor) + 1, as it is where the model does not say both.
     let (mscale, all_dim) = mscale.zip(*mscale_all_dim).unwrap_or((1.0, 0.0));
     group.set("mscale", real(mscale));
     group.set("mscale-all-dim", real(all_dim));

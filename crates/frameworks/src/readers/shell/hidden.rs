@@ -32,7 +32,7 @@ impl Hidden {
 
     /// A text in which every hidden value is masked where it stands as a word of its own.
     pub fn masked(&self, text: &str) -> String {
-        // the longest first: a value may be a part of another
+        // The longest first: a value may be a part of another.
         let mut values: Vec<&String> = self.0.iter().filter(|value| text.contains(value.as_str())).collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         values.into_iter().fold(text.to_owned(), |text, value| masked(&text, value))

@@ -8,7 +8,7 @@ use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::sample::Sample;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
-use meshwright_engine::kernel::{Device, Pass};
+use meshwright_engine::kernel::{Device, Pass, PassTimes};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{FlopsPerSec, Seconds};
 
@@ -203,7 +203,7 @@ fn errors(timed: &[TimedAttention], gpu: &Gpu, cluster: &Cluster, stack: &Stack)
 
 fn predicted(kernel: AttentionKernel, core: &Attention, gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Seconds {
     let device = Device { gpu, stack, format: Format::Bf16, host: cluster.host, meter: None };
-    let (forward, backward) = device.attention(&core.into(), kernel);
+    let PassTimes { forward, backward } = device.attention(&core.into(), kernel);
     if core.pass == Pass::Forward { forward } else { backward }
 }
 

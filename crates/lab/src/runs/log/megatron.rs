@@ -53,7 +53,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     let mut when = None;
     let mut vocab = None;
     for line in text.lines() {
-        // the tokenizer is built after the arguments are printed
+        // The tokenizer is built after the arguments are printed.
         vocab = vocab.or_else(|| number_after(line, "padded vocab (size:"));
         if let Some(milliseconds) = number_after(line, ITERATION) {
             seconds.push(milliseconds / 1e3);
