@@ -122,7 +122,7 @@ fn commands_agree_on_the_plans_that_a_search_proposes() {
             let explained = costs.evaluate_simulated(&listed);
             assert_eq!(bits(best, &[]), bits(&explained, &[]), "{}", best.plan);
             assert!(too_large(&costs, &best.plan).is_none() && check(&costs, &listed).is_empty(), "{}", best.plan);
-            let options = refine::Options { rough: true, enumerate: false, most_replays: 10, ..Default::default() };
+            let options = refine::Options { rough: true, enumerate: false, most_evaluations: 10, ..Default::default() };
             let before = refine(&costs, &best.plan, &options).ok().and_then(|refined| refined.before);
             let before = before.unwrap_or_else(|| panic!("{}: it fits as it is", best.plan)).get();
             assert!(close(before, best.step.total().get()), "{}: {before} s before refinement", best.plan);

@@ -77,7 +77,7 @@ fn the_bound_alone_is_raised_after_the_last_simulation() {
     let problem = spec("deepseek-v2", "b300-512", "meta-llama3", 100, 4096).problem();
     let plan = parse_plan("tp=4 pp=32 dp=4 ep=16 schedule=zb-h2 zero=1", &problem).unwrap();
     let costs = Costs::new(&problem);
-    let of = |prove| refine(&costs, &plan, &Options { prove, most_replays: 20, ..Options::default() }).unwrap();
+    let of = |prove| refine(&costs, &plan, &Options { prove, most_evaluations: 20, ..Options::default() }).unwrap();
     let (bounded, proved) = (of(false), of(true));
     assert_eq!((&bounded.staged, bounded.step()), (&proved.staged, proved.step()));
     let (wide, narrow) = (bounded.proof.gap(), proved.proof.gap());

@@ -40,7 +40,7 @@ pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec
     let rough = refine::Options {
         freedom: Freedom { recompute: false, ..freedom },
         tolerance: ROUGH,
-        most_replays: ROUGH_REPLAYS,
+        most_evaluations: ROUGH_REPLAYS,
         enumerate: false,
         rough: true,
         ..exact.clone()
@@ -236,7 +236,7 @@ fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -
         before: Some(step),
         bound: Seconds::ZERO,
         proof: Proof::WithinGap { gap: 1.0 },
-        replayed: 1,
+        evaluated: 1,
     })
 }
 

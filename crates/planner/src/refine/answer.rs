@@ -59,7 +59,7 @@ pub struct Refined {
     /// Optimality.
     pub proof: Proof,
     /// Number of splits that were evaluated.
-    pub replayed: usize,
+    pub evaluated: usize,
 }
 
 impl Refined {
@@ -130,5 +130,5 @@ pub(super) fn finish(
         gap if answer.cut_short => Proof::TimeLimit { gap },
         gap => Proof::WithinGap { gap },
     };
-    Refined { staged, price, before, bound, proof, replayed: answer.replayed }
+    Refined { staged, price, before, bound, proof, evaluated: answer.evaluated }
 }

@@ -49,7 +49,7 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
         let exact = single || loads.iter().all(|load| load.point.is_none());
         let split = StagedSplit { cuts: cuts.to_vec(), loads };
         let own = step(&split);
-        answer.replayed += 1;
+        answer.evaluated += 1;
         proved = proved.min(if exact { own } else { at_least });
         if own < time {
             answer.best = Some((own, split));

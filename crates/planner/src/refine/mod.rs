@@ -60,7 +60,7 @@ fn refine_within(
     let (staged, price) = unrefined(costs, &stager, plan);
     let fits = price.over(costs.problem.hbm_budget()).is_none() && stager.over_host(&staged).is_none();
     let before = fits.then(|| price.evaluation.step.total());
-    let mut answer = Solution { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
+    let mut answer = Solution { best: None, bound: f64::INFINITY, evaluated: 0, cut_short: false };
     let mut best = before.map(|step| (step, staged, price));
     let mut why: Option<Infeasible> = None;
     let (mut offloads, mut covered) = offloads(&stager, plan, options);
@@ -83,7 +83,7 @@ fn refine_within(
         let known = best.as_ref().map(|(step, ..)| step.get());
         let of_offload = solve_under(&program, options, known, programs);
         answer.bound = answer.bound.min(of_offload.bound);
-        answer.replayed += of_offload.replayed;
+        answer.evaluated += of_offload.evaluated;
         answer.cut_short |= of_offload.cut_short;
         let Some((_, split)) = of_offload.best else {
             if known.is_none() {

@@ -31,7 +31,7 @@ pub struct Options {
     /// Optimality gap at which the solver stops.
     pub tolerance: f64,
     /// Largest number of splits that local search evaluates; fixed, so that answers do not depend on the machine.
-    pub most_replays: usize,
+    pub most_evaluations: usize,
     /// Whether all splits are enumerated if there are few.
     pub enumerate: bool,
     /// Whether a heuristic split suffices, as for a ranking of plans: with several stages a rank, neither annealing nor
@@ -58,7 +58,7 @@ impl Default for Options {
             freedom,
             offloads: Vec::new(),
             tolerance: 1e-9,
-            most_replays: 400,
+            most_evaluations: 400,
             enumerate: true,
             rough: false,
             prove: true,

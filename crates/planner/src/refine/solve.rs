@@ -30,7 +30,7 @@ pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Opti
     if let Some(known) = known {
         let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
         if Edges::least(program).lift(program, least) >= known {
-            return Solution { best: None, bound: known, replayed: 0, cut_short: false };
+            return Solution { best: None, bound: known, evaluated: 0, cut_short: false };
         }
     }
     let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();

@@ -16,7 +16,7 @@ pub(super) struct Solution {
     /// Lower bound on the step time of every split.
     pub bound: f64,
     /// Number of splits that were evaluated.
-    pub replayed: usize,
+    pub evaluated: usize,
     /// Whether a limit on the work ended the search.
     pub cut_short: bool,
 }

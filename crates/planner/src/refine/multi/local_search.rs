@@ -67,12 +67,12 @@ impl<'a> LocalSearch<'a> {
 
     /// Incumbent and what was done for it, with a lower bound.
     pub fn into_solution(self, bound: f64) -> Solution {
-        Solution { best: self.best, bound, replayed: self.evaluated, cut_short: self.cut_short }
+        Solution { best: self.best, bound, evaluated: self.evaluated, cut_short: self.cut_short }
     }
 
     /// Evaluates a split, which becomes the incumbent if it is faster.
     fn evaluate(&mut self, split: StagedSplit) {
-        if self.evaluated >= self.options.most_replays {
+        if self.evaluated >= self.options.most_evaluations {
             self.cut_short = true;
             return;
         }

@@ -54,7 +54,7 @@ pub fn solve(
     options: &Options,
     step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
-    let &Options { tolerance, most_replays, .. } = options;
+    let &Options { tolerance, most_evaluations, .. } = options;
     let sends = program.sends;
     let m = program.stager.micro_batches();
     // A first ceiling: twice the mean; grown while nothing fits under it.
@@ -75,7 +75,7 @@ pub fn solve(
             }
             ceiling = enough;
         } else if ceiling > whole * 4.0 {
-            return Solution { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
+            return Solution { best: None, bound: f64::INFINITY, evaluated: 0, cut_short: false };
         } else {
             ceiling *= 2.0;
         }
@@ -88,9 +88,9 @@ pub fn solve(
         paths,
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
-        most_replays,
+        most_evaluations,
         best: None,
-        replayed: 0,
+        evaluated: 0,
         cut_short: false,
         seen: BTreeSet::new(),
     };
@@ -149,7 +149,7 @@ pub fn solve(
         search.descend();
     }
     let bound = bound.min(search.least());
-    Solution { best: search.best, bound, replayed: search.replayed, cut_short: search.cut_short }
+    Solution { best: search.best, bound, evaluated: search.evaluated, cut_short: search.cut_short }
 }
 
 /// Stage whose first item differs most among these cuts, and the middle between its least and its greatest; none if they are all the same.
@@ -176,9 +176,9 @@ struct Search<'a, F> {
     /// Step of a path, a lower bound.
     line: StepLine,
     step: F,
-    most_replays: usize,
+    most_evaluations: usize,
     best: Option<(f64, StagedSplit)>,
-    replayed: usize,
+    evaluated: usize,
     cut_short: bool,
     /// Cuts that were simulated, or not for want of simulations.
     seen: BTreeSet<Vec<usize>>,
@@ -207,13 +207,13 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
             return false;
         }
         self.seen.insert(cuts.clone());
-        if self.replayed >= self.most_replays {
+        if self.evaluated >= self.most_evaluations {
             self.cut_short = true;
             return false;
         }
         let split = StagedSplit { cuts, loads };
         let time = (self.step)(&split);
-        self.replayed += 1;
+        self.evaluated += 1;
         if time < known {
             self.best = Some((time, split));
         }
