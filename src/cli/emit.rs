@@ -18,7 +18,8 @@ use meshwright_planner::catalog;
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Framework: megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus.
+    /// Framework whose files to write.
+    #[arg(help = format!("Framework: {}", meshwright_frameworks::name_list()))]
     framework: String,
     #[command(flatten)]
     problem: Asked,

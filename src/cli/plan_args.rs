@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::format::OutputFormat;
 use crate::question::{PlanOptions, PlanQuestion, Question};
+use meshwright_frameworks::name_list;
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
@@ -25,11 +26,8 @@ pub struct Args {
     /// One file, readable without a network and without scripts: plans, where time goes, memory, pipeline.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) html: Option<PathBuf>,
-    /// Framework whose files to write for the recommended plan
-    ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus; with refined stages if those are faster. Without
-    /// --for, only plans that this framework can express are kept.
-    #[arg(long, value_name = "FRAMEWORK", requires = "out", help_heading = "Launch files")]
+    /// Framework whose files to write for the recommended plan.
+    #[arg(long, value_name = "FRAMEWORK", requires = "out", help_heading = "Launch files", long_help = emit_help())]
     pub(in crate::cli) emit: Option<String>,
     /// Folder for the files of --emit, created if missing.
     #[arg(long, value_name = "DIR", requires = "emit", help_heading = "Launch files")]
@@ -47,6 +45,15 @@ impl Args {
     pub(super) fn question(&self) -> PlanQuestion {
         PlanQuestion { problem: self.problem.clone(), plans: self.plans.clone() }
     }
+}
+
+/// Long help of `--emit`.
+fn emit_help() -> String {
+    format!(
+        "Framework whose files to write for the recommended plan\n\n{}; with refined stages if those are faster. Without --for, only \
+         plans that this framework can express are kept.",
+        name_list()
+    )
 }
 
 #[cfg(test)]

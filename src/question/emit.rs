@@ -129,11 +129,10 @@ pub fn release(framework: &Framework, name: Option<&str>) -> Result<Option<&'sta
 /// No framework has the name.
 pub fn framework(name: &str) -> Result<&'static Framework, QuestionError> {
     frameworks::named(name).ok_or_else(|| {
-        let names = frameworks::names;
-        let nearest = nearest_hint(name, names());
+        let nearest = nearest_hint(name, frameworks::names());
         QuestionError::refused(format!(
             "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
-            names().collect::<Vec<_>>().join(", ")
+            frameworks::name_list()
         ))
     })
 }

@@ -34,12 +34,10 @@ pub struct PlanOptions {
     /// Leave out plans with this value.
     #[cfg_attr(feature = "cli", arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered"))]
     pub forbid: Vec<String>,
-    /// Keep only plans that this framework's files can express
-    ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox, ms-swift, llm-foundry, olmo-core, primus; `any` allows every setting. By default the
-    /// framework of the stack.
+    /// Keep only plans that this framework's files can express.
     #[serde(rename = "for")]
     #[cfg_attr(feature = "cli", arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered"))]
+    #[cfg_attr(feature = "cli", arg(long_help = framework_help()))]
     pub framework: Option<String>,
     /// Objective, time and money.
     #[cfg_attr(feature = "cli", command(flatten))]
@@ -173,6 +171,16 @@ impl PlanOptions {
     }
 }
 
+/// Long help of `--for`.
+#[cfg(feature = "cli")]
+fn framework_help() -> String {
+    format!(
+        "Keep only plans that this framework's files can express\n\n{}; `any` allows every setting. By default the framework of the \
+         stack.",
+        frameworks::name_list()
+    )
+}
+
 /// Framework by name; `any` allows every schedule.
 fn family(name: &str) -> Result<Family, QuestionError> {
     if name == "any" {
@@ -183,7 +191,7 @@ fn family(name: &str) -> Result<Family, QuestionError> {
         let near = nearest_hint(name, frameworks::names());
         QuestionError::refused(format!(
             "--for {name}: there is no such framework{near}\n\nhint: there are: {}, and any",
-            frameworks::names().collect::<Vec<_>>().join(", ")
+            frameworks::name_list()
         ))
     })
 }

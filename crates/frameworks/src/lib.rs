@@ -45,7 +45,7 @@ pub use olmo_core::OLMO_CORE;
 pub use primus::PRIMUS;
 pub use sizes::{SharedMixer, Sizes};
 pub use table::{
-    FRAMEWORKS, files_refusal, framework_of, keep_launchable, keep_settings, launchable, named, names, of_family,
-    of_stack, release_refusal,
+    FRAMEWORKS, files_refusal, framework_of, keep_launchable, keep_settings, launchable, name_list, named, names,
+    of_family, of_stack, release_refusal,
 };
 pub use torchtitan::TORCHTITAN;

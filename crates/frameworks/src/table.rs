@@ -50,6 +50,11 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     FRAMEWORKS.into_iter().map(Framework::name)
 }
 
+/// Names of all frameworks, with commas between.
+pub fn name_list() -> String {
+    names().collect::<Vec<_>>().join(", ")
+}
+
 /// Frameworks of a family that are taken where nothing else is named.
 pub fn of_family(family: Family) -> impl Iterator<Item = &'static Framework> {
     FRAMEWORKS.into_iter().filter(move |framework| framework.family() == family && framework.stands_for_family)
