@@ -44,9 +44,9 @@ fn write_docs() {
     let profile = if cfg!(debug_assertions) { "dev profile (opt-level 1)" } else { "release profile" };
     let mut text = String::from(
         "# Refined stages\n\nWritten by `cargo test --release --test planner -- --ignored write_docs`.\n\nFor each plan: the \
-         replayed step time with the layers that the stack gives its stages and one recomputation for all of them (before), \
-         with layers and recomputation chosen for each stage (after), what is proved (no split and mix of the plan is faster \
-         by more), and the wall time of the solver, the shortest of a few",
+         simulated step time with the layers that the stack gives its stages and one recomputation for all of them (before), \
+         with layers and recomputation chosen for each stage (after), the optimality gap (no layers and recomputations of its \
+         stages are faster by more), and the wall time of the solver, the shortest of a few",
     );
     writeln!(text, " on a shared 2-core machine, {profile}.\n").unwrap();
     text.push_str(
@@ -87,8 +87,7 @@ fn write_docs() {
         println!("{}", text.lines().last().unwrap_or_default());
     }
     if !missed.is_empty() {
-        writeln!(text, "\nNot proved within 1 %: the bound or the split may be what is too far off.\n\n{missed}")
-            .unwrap();
+        writeln!(text, "\nGaps over 1 %: either the bound is too low or the split is too slow.\n\n{missed}").unwrap();
     }
     text.push_str(HOW);
     let text = text.trim_end().to_owned() + "\n";
@@ -99,21 +98,23 @@ fn write_docs() {
 const HOW: &str = "
 ## Method
 
-The program, its relaxation, its Lagrangian dual and what is proved are in `crates/planner/src/refine/README.md`.
+The program, its relaxation, its Lagrangian dual and the proofs are in `crates/planner/src/refine/README.md`.
 
 One stage a rank: the time T of the slowest stage is bisected. Under each interval of T the shortest path over cuts is a lower bound
-on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow intervals are branched on the first layer of a stage. A limit on
-the arcs of these paths ends it. From the best split, single layers are moved between stages while the step gets shorter.
+on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow intervals are branched
+on the first layer of a stage. A limit on the number of arcs ends the search. From the best split, single layers are moved between stages
+while the step gets shorter.
 
 Several stages a rank: local search moves single layers while the simulated pipeline gets shorter, from a few starts and from where
 simulated annealing ends; a rank's recomputation is then chosen again by the simulated pipeline. The bound is the Lagrangian dual of
 a relaxation with one column a rank, raised by the volume algorithm and by branch and bound; a gap of 0.9 % ends the search, and so
 does a limit on its work. Where the gap stays over 2 %, annealing runs nine times longer.
 
-What keeps Llama 4 Maverick open on three stages a rank is that stages are whole layers. Its head takes as long as 2.1 layers, so the 23
-other stages hold 48 layers: the relaxation gives each of them 2.1, a split two or three, and one stage of three, passed 32 times, is
-0.29 to 0.43 s of a pipeline of 2.71 s. The split is not the cause: annealing 30 to 400 times longer, from starting temperatures of 0.3
-to 10 % and three seeds, ended at this split or at a slower one. Three bounds were tried and left out:
+The gap of Llama 4 Maverick with three stages a rank stays open because stages hold whole layers. Its head takes as long as 2.1 layers, so
+the 23 other stages hold 48 layers: the relaxation gives each of them 2.1, a split two or three, and the third layer of a stage, which 32
+micro-batches pass, takes 0.29 to 0.43 s of a pipeline of 2.71 s. The split seems not to be the cause: annealing 30 to 400 times
+longer, from starting temperatures of 0.3 to 10 % and three seeds, ended at this split or at a slower one. Three other bounds were tried and
+left out:
 
 * branching on the layers of one stage, in two parts, instead of those of a rank: a gap of 8.50 instead of 8.44 %;
 * the slowest stage of each virtual pipeline rank, as its time and its rank, with the critical path of such a pipeline alone: below the
@@ -121,11 +122,11 @@ to 10 % and three seeds, ended at this split or at a slower one. Three bounds we
 * the same with an ascent for each case: of 22 cases drawn from those with the least bounds, 11 exceed the cutoff of 2.60 s and 11 rise
   from 2.36 to between 2.41 and 2.52 s, at 20 million multiplications each, and there are some thousands of cases.
 
-Nemotron-H on two stages a rank is bounded by its root: annealing of every kind above ends at its split.
+The gap of Nemotron-H with two stages a rank is that of the root node: every annealing above ends at its split.
 
-Plans of more than 64 stages are not refined (`refine::ranking`): a stage holds a layer or two there.
+Plans of more than 64 stages are not refined (`refine::ranking`), for their stages hold a layer or two.
 
-No solver's word is taken: what is returned was evaluated by `cost::Stager`, which knows nothing of the program.
+The times of an answer are not the solver's: `cost::Stager`, which is independent of the program, evaluates it.
 
 ## Ablation
 
