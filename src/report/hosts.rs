@@ -1,6 +1,8 @@
 //! Header of the files of a plan over pools: the order of hosts and the prediction.
 
-use super::pools::{Figures, heading, shares, sure};
+use std::ops::Range;
+
+use super::pools::{Figures, MixtureConfidence, heading, shares};
 use meshwright_engine::units::{percent, significant};
 use meshwright_planner::pools::hosts::Hosts;
 use meshwright_planner::pools::{Mixture, Pooled};
@@ -19,7 +21,8 @@ pub fn header(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, V
     );
     lines.extend(shares(pooled, &mixture.distribution));
     let figures = Figures::of_mixture(pooled, mixture);
-    let ((fast, slow), risk) = sure(pooled, mixture);
+    let MixtureConfidence { step: Range { start: fast, end: slow }, oom_probability: risk } =
+        MixtureConfidence::new(pooled, mixture);
     lines.push(format!(
         "predicted by meshwright {}: {} a step ({fast} to {slow}), {} MFU, {} tokens/s/GPU; it waits for pool {}, \
         and its probability of running out of memory is {}",

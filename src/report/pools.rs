@@ -1,5 +1,7 @@
 //! Reports on plans over pools of heterogeneous GPUs.
 
+use std::ops::Range;
+
 use super::Sheet;
 use super::plans::where_it_goes;
 use meshwright_engine::gpu::Format;
@@ -105,13 +107,26 @@ impl Figures {
     }
 }
 
-/// Widest interval of any pool's share, and the largest probability of running out of memory.
-pub(super) fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
-    let each =
-        pooled.joined().iter().enumerate().map(|(pool, problem)| Confidence::new(problem, &mixture.evaluation(pool)));
-    each.fold(((mixture.step.total(), mixture.step.total()), 0.0), |((fast, slow), risk), sure| {
-        ((fast.min(sure.step.0), slow.max(sure.step.1)), risk.max(sure.oom_probability))
-    })
+/// Confidence in a mixture: the least certain of its pools' shares.
+pub(super) struct MixtureConfidence {
+    /// Interval that holds the interval of every share.
+    pub step: Range<Seconds>,
+    /// Largest probability of running out of memory.
+    pub oom_probability: f64,
+}
+
+impl MixtureConfidence {
+    pub fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
+        let time = mixture.step.total();
+        let mut widest = Self { step: time..time, oom_probability: 0.0 };
+        for (pool, problem) in pooled.joined().iter().enumerate() {
+            let Confidence { step: (fast, slow), oom_probability, .. } =
+                Confidence::new(problem, &mixture.evaluation(pool));
+            widest.step = widest.step.start.min(fast)..widest.step.end.max(slow);
+            widest.oom_probability = widest.oom_probability.max(oom_probability);
+        }
+        widest
+    }
 }
 
 /// Optimality gap of the layers of stages, and their recomputation if it differs by stage.
@@ -153,7 +168,8 @@ pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
 
 fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<String> {
     let figures = Figures::of_mixture(pooled, mixture);
-    let ((fast, slow), risk) = sure(pooled, mixture);
+    let MixtureConfidence { step: Range { start: fast, end: slow }, oom_probability: risk } =
+        MixtureConfidence::new(pooled, mixture);
     let names = pooled.cluster().pools.iter().map(|pool| pool.name.as_str());
     let peaks =
         names.zip(&mixture.footprints).map(|(name, held)| format!("{name} {}", significant(held.device().as_gib())));

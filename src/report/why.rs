@@ -26,23 +26,23 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         memory(problem, &figures, winner.footprint.rank),
         plainer_plan(problem, winner),
         basis::of_step(problem, winner),
-        sure(problem, winner),
+        confidence_sentence(problem, winner),
     )
     .trim_end()
     .to_owned()
 }
 
 /// Sentence on the prediction error of similar published runs.
-fn sure(problem: &Problem, winner: &Evaluation) -> String {
-    let sure = Confidence::new(problem, winner);
+fn confidence_sentence(problem: &Problem, winner: &Evaluation) -> String {
+    let confidence = Confidence::new(problem, winner);
     format!(
         "Of {} published runs like it ({}), nine of ten imply a step between {} and {}; its probability of running \
         out of memory is {}.",
-        sure.runs,
-        sure.class,
-        sure.step.0,
-        sure.step.1,
-        percent(sure.oom_probability),
+        confidence.runs,
+        confidence.class,
+        confidence.step.0,
+        confidence.step.1,
+        percent(confidence.oom_probability),
     )
 }
 

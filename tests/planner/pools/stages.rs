@@ -141,7 +141,7 @@ fn bidirectional_stages_on_pools_are_refused() {
 fn least_of_all_splits(pooled: &Pooled, plan: &Plan, of_rank: &[usize]) -> Option<f64> {
     let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
-    let mixed = Mixed::new(&stagers, of_rank, |a, b| stages::across(pooled, plan, a, b));
+    let mixed = Mixed::new(&stagers, of_rank, |a, b| stages::send_across(pooled, plan, a, b));
     let model = pooled.joined()[0].model();
     let splits = splits(model.layers(), plan.layout.pp * plan.schedule.virtual_stages());
     let prices = splits.iter().map(|counts| mixed.evaluate(&StagedPlan::uniform(model, plan, counts)).unwrap());

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::costs::Costs;
 use super::counts::{Counted, StageCounts, by_layers, class_of, each_rank};
 use super::groups;
+use super::layer::PassTimes;
 use super::work::Work;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
@@ -214,12 +215,12 @@ impl Costs<'_> {
         ranks: impl Iterator<Item = (&'w Work, f64)> + Clone,
         micro_batches: f64,
     ) -> Windows {
-        let (forward, backward) = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
+        let PassTimes { forward, backward } = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
             self.elapsed(plan, &mean_of_ranks(ranks))
         } else {
-            ranks.fold((Seconds::ZERO, Seconds::ZERO), |longest, (work, _)| {
-                let (forward, backward) = self.elapsed(plan, work);
-                (longest.0.max(forward), longest.1.max(backward))
+            ranks.fold(PassTimes::default(), |longest, (work, _)| {
+                let PassTimes { forward, backward } = self.elapsed(plan, work);
+                PassTimes { forward: longest.forward.max(forward), backward: longest.backward.max(backward) }
             })
         };
         let v = f64::from(plan.schedule.virtual_stages());
@@ -236,16 +237,16 @@ impl Costs<'_> {
     /// Time that passes during one forward and during one backward of a rank. Where expert traffic runs beside compute, the two
     /// passes of a pair take turns, and a pass lasts as long as the traffic does: a third and two thirds of the pair, as by
     /// their FLOPs (specification §5.5). So what hides here cannot hide twice behind the same compute.
-    fn elapsed(&self, plan: &Plan, work: &Work) -> (Seconds, Seconds) {
+    fn elapsed(&self, plan: &Plan, work: &Work) -> PassTimes {
         if work.ep_beside <= Seconds::ZERO {
-            return (work.forward(), work.backward());
+            return work.passes();
         }
         let pair = if plan.schedule.is_bidirectional() {
             self.pair(plan, work)
         } else {
             work.forward() + work.backward() + work.ep_exposed
         };
-        (pair / PARTS, pair * (2.0 / PARTS))
+        PassTimes { forward: pair / PARTS, backward: pair * (2.0 / PARTS) }
     }
 
     /// Time of gradients and of parameters between replicas, before anything hides it.
@@ -262,8 +263,8 @@ impl Costs<'_> {
 
     /// Exchange of all parameters, given that of the experts.
     pub(super) fn exchange_beside(&self, experts: Exchange, plan: &Plan, heaviest: &RankParameters) -> Exchange {
-        let (reduce, gather) = self.dense_exchange(plan, heaviest.dense * self.trained_share());
-        Exchange { reduce: reduce + experts.reduce, gather: gather + experts.gather }
+        let dense = self.dense_exchange(plan, heaviest.dense * self.trained_share());
+        Exchange { reduce: dense.reduce + experts.reduce, gather: dense.gather + experts.gather }
     }
 
     /// Exchange of expert parameters between their own replicas. It depends on the rank order, and on whether ZeRO shards, but
@@ -338,35 +339,36 @@ impl Costs<'_> {
         exposed
     }
 
-    /// Reduction and gathering of dense parameters over dp·cp ranks.
-    fn dense_exchange(&self, plan: &Plan, parameters: f64) -> (Seconds, Seconds) {
+    /// Exchange of dense parameters over dp·cp ranks.
+    fn dense_exchange(&self, plan: &Plan, parameters: f64) -> Exchange {
         let stack = self.device.stack;
         let (all, shards) = (plan.layout.dense_replicas(), plan.dense_shards());
         if all <= 1 {
-            return (Seconds::ZERO, Seconds::ZERO);
+            return Exchange::default();
         }
         let whole = groups::dp(plan, all);
         let group = groups::dp(plan, shards);
         let gradients = Bytes::new(parameters * stack.reduce_bytes);
         let all_reduce = |buckets| self.fabric.time(Collective::AllReduce, gradients, whole, buckets);
         if plan.zero == ZeroStage::Zero {
-            return (all_reduce(self.buckets(parameters, all)), Seconds::ZERO);
+            return Exchange { reduce: all_reduce(self.buckets(parameters, all)), gather: Seconds::ZERO };
         }
         let buckets = self.buckets(parameters, shards);
         let weights = Bytes::new(parameters * self.sent_weight_bytes());
         let gathered = |buckets| self.fabric.time(Collective::AllGather, weights, group, buckets);
         if stack.quirks.broadcast_per_owner > Seconds::ZERO {
-            return (all_reduce(1.0), gathered(buckets) + stack.quirks.broadcast_per_owner * f64::from(shards));
+            let gather = gathered(buckets) + stack.quirks.broadcast_per_owner * f64::from(shards);
+            return Exchange { reduce: all_reduce(1.0), gather };
         }
         if stack.quirks.zero_all_reduce {
-            return (all_reduce(1.0), gathered(1.0) + self.tensor_copies(plan, shards));
+            return Exchange { reduce: all_reduce(1.0), gather: gathered(1.0) + self.tensor_copies(plan, shards) };
         }
         let (gather, mut reduce) = self.fabric.gather_and_scatter(weights, gradients, group, buckets);
         if shards < all {
             let across = Group { ranks: all / shards, stride: group.stride * shards };
             reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);
         }
-        (reduce, gather)
+        Exchange { reduce, gather }
     }
 
     /// Copies of gathered parameters into their tensors: launches of the host for each tensor and rank.

@@ -34,27 +34,32 @@ struct OwnRanks {
     chunks: Vec<Work>,
 }
 
+/// Send between two ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SendTime {
+    /// Time until it has arrived.
+    pub latency: Seconds,
+    /// Time until the link is free for the next.
+    pub occupied: Seconds,
+}
+
 impl<'s, 'a> Mixed<'s, 'a> {
-    /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = time of a
-    /// send from a rank of stager a to one of stager b, and the time until the link is free again.
+    /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = send from
+    /// a rank of stager a to one of stager b.
     ///
     /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
-    pub fn new(
-        stagers: &'s [Stager<'a>],
-        of_rank: &'s [usize],
-        across: impl Fn(usize, usize) -> (Seconds, Seconds),
-    ) -> Self {
+    pub fn new(stagers: &'s [Stager<'a>], of_rank: &'s [usize], across: impl Fn(usize, usize) -> SendTime) -> Self {
         let plan = stagers[0].plan();
         let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
-        let sends: Vec<(Seconds, Seconds)> = (1..chunks)
+        let sends: Vec<SendTime> = (1..chunks)
             .map(|chunk| {
                 let rank = |chunk| of_rank[plan.schedule.rank_of(chunk, pp) as usize];
                 let (a, b) = (rank(chunk - 1), rank(chunk));
-                if a == b { (stagers[a].send(), Seconds::ZERO) } else { across(a, b) }
+                if a == b { SendTime { latency: stagers[a].send(), occupied: Seconds::ZERO } } else { across(a, b) }
             })
             .collect();
-        let send = sends.iter().map(|(time, _)| *time).reduce(Seconds::min).unwrap_or_default();
-        let wires = sends.into_iter().map(|(time, held)| Wire { late: time - send, held }).collect();
+        let send = sends.iter().map(|own| own.latency).reduce(Seconds::min).unwrap_or_default();
+        let wires = sends.into_iter().map(|own| Wire { late: own.latency - send, held: own.occupied }).collect();
         Self { stagers, of_rank, wires, send }
     }
 
@@ -72,7 +77,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
     /// Evaluation of a staged plan:
     ///
     /// ```text
-    /// T_step = (T_replayed + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)
+    /// T_step = (T_simulated + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)
     /// ```
     ///
     /// with the replay of [`crate::schedule::replay`] over late and serial links. Where no send is overlapped, a late one keeps

@@ -47,18 +47,28 @@ impl Meter for Known<'_> {
     }
 }
 
-/// Times of the passes over one layer of each kind, and of the update, in order; passes of zero length are left out.
-fn times(costs: &Costs, plan: &Plan) -> Vec<(Option<usize>, &'static str, Seconds)> {
+/// Time of one part of a plan.
+struct PartTime {
+    /// Kind of layer; none for the update.
+    layer: Option<usize>,
+    /// Pass, or `optimizer`.
+    name: &'static str,
+    time: Seconds,
+}
+
+/// Times of the passes over one layer of each kind, and of the update, in order.
+fn times(costs: &Costs, plan: &Plan) -> Vec<PartTime> {
     let kinds = 0..costs.problem.model().kinds.len();
     let passes = kinds.flat_map(|kind| {
         let layer = costs.layer(kind, plan);
         [("forward", layer.forward), ("backward", layer.dgrad + layer.wgrad), ("recompute", layer.recompute)]
-            .map(|(name, time)| (Some(kind), name, time))
+            .map(|(name, time)| PartTime { layer: Some(kind), name, time })
     });
-    passes.chain([(None, "optimizer", costs.evaluate(plan).step.optimizer)]).collect()
+    let update = costs.evaluate(plan).step.optimizer;
+    passes.chain([PartTime { layer: None, name: "optimizer", time: update }]).collect()
 }
 
-/// Parts of a plan, timed by the curves before and after calibration, and by the samples.
+/// Parts of a plan that take time, timed by the curves before and after calibration, and by the samples.
 pub(super) fn parts(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec<Part> {
     let known = Known(measured);
     let metered = times(&Costs::new(after.problem).metered(measured), plan);
@@ -67,14 +77,14 @@ pub(super) fn parts(before: &Costs, after: &Costs, measured: &Measured, plan: &P
         .into_iter()
         .zip(times(after, plan))
         .zip(metered.into_iter().zip(covered))
-        .filter(|((_, (.., calibrated)), _)| calibrated.get() > 0.0)
-        .map(|(((layer, name, predicted_s), (.., calibrated_s)), ((.., measured_s), (.., known)))| Part {
-            layer,
-            name,
-            predicted_s,
-            calibrated_s,
-            measured_s,
-            covered: known / calibrated_s,
+        .filter(|((_, calibrated), _)| calibrated.time.get() > 0.0)
+        .map(|((predicted, calibrated), (metered, covered))| Part {
+            layer: predicted.layer,
+            name: predicted.name,
+            predicted_s: predicted.time,
+            calibrated_s: calibrated.time,
+            measured_s: metered.time,
+            covered: covered.time / calibrated.time,
         })
         .collect()
 }

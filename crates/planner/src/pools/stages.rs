@@ -10,6 +10,7 @@ use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, illegal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::collective::Fabric;
+use meshwright_engine::cost::mixed::SendTime;
 use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -201,7 +202,7 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
         return None;
     }
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
-    let mixed = Mixed::new(&stagers, of_rank, |a, b| across(pooled, plan, a, b));
+    let mixed = Mixed::new(&stagers, of_rank, |a, b| send_across(pooled, plan, a, b));
     if plan.split.is_spelled_out() {
         return as_it_is(&stagers, of_rank, &mixed, plan).map(|refined| mixture(refined, of_rank, costs.len()));
     }
@@ -267,9 +268,8 @@ fn spelled_out(staged: &StagedPlan) -> Plan {
     Plan { split: LayerSplit::stages(&layers, mtp, at), recompute, ..staged.plan }
 }
 
-/// Latency from a stage in one pool to the next in another, and the time that the link is occupied while all ranks of the
-/// stage send at once.
-pub fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Seconds) {
+/// Send from a stage in one pool to the next in another, the slower of both directions, while all ranks of the stage send at once.
+pub fn send_across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> SendTime {
     let senders = plan.layout.tp * plan.layout.cp * plan.layout.dp;
     let one = |from: usize, to: usize| {
         let problem = &pooled.joined()[from];
@@ -277,8 +277,9 @@ pub fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Sec
         let fabric = Fabric::new(&cluster, problem.stack());
         let (payload, gather) = Costs::new(problem).stage_payload(plan);
         let distance = pooled.cluster().pools[from].cluster.gpus;
-        (fabric.send(payload, distance) + gather, payload / fabric.network_bandwidth(distance))
+        let occupied = payload / fabric.network_bandwidth(distance);
+        SendTime { latency: fabric.send(payload, distance) + gather, occupied }
     };
     let (there, back) = (one(a, b), one(b, a));
-    (there.0.max(back.0), there.1.max(back.1))
+    SendTime { latency: there.latency.max(back.latency), occupied: there.occupied.max(back.occupied) }
 }

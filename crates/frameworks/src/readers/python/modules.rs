@@ -51,6 +51,16 @@ struct Import {
     name: String,
 }
 
+/// Constant that a module imports.
+pub(super) struct ImportedConstant {
+    /// Its name in the module.
+    pub local: String,
+    /// Module that it is imported from, where that is a file of the clone.
+    pub from: Option<usize>,
+    /// Its name there.
+    pub name: String,
+}
+
 /// The modules that are known so far.
 pub(super) struct Modules<'c> {
     context: &'c Context<'c>,
@@ -108,12 +118,16 @@ impl<'c> Modules<'c> {
         })
     }
 
-    /// Constants that a module imports, in capitals: their name here, their module where it is there, and their name there.
-    pub fn imported_constants(&self, at: usize) -> Vec<(String, Option<usize>, String)> {
+    /// Constants that a module imports: names in capitals.
+    pub fn imported_constants(&self, at: usize) -> Vec<ImportedConstant> {
         let module = self.module(at);
         let is_constant = |name: &str| name.len() > 1 && !name.contains(|c: char| c.is_lowercase());
         let constants = module.imports.iter().filter(|import| is_constant(&import.name) && import.name != "*");
-        constants.map(|import| (import.local.clone(), self.load(&import.from), import.name.clone())).collect()
+        let constant = |import: &Import| {
+            let Import { local, from, name } = import;
+            ImportedConstant { local: local.clone(), from: self.load(from), name: name.clone() }
+        };
+        constants.map(constant).collect()
     }
 
     /// Number of a module by its path without extension; the file that is read has none.

@@ -7,7 +7,7 @@ use super::assign::{assign, augmented, equals_signs, forget_assigned, path};
 use super::binding::bind;
 use super::functions::{Function, block, is_word, partial};
 use super::library::{Library, OBJECT};
-use super::modules::{MAIN, Module, Modules, Spot, Unread};
+use super::modules::{ImportedConstant, MAIN, Module, Modules, Spot, Unread};
 use super::names::Names;
 use super::places::relocated;
 use super::taking::take;
@@ -88,7 +88,7 @@ impl<'c> Program<'c> {
     /// Constants that a module imports.
     fn constants(&self, module: usize) -> Names {
         let mut names = Names::default();
-        for (local, from, name) in self.modules.imported_constants(module) {
+        for ImportedConstant { local, from, name } in self.modules.imported_constants(module) {
             let known = from.map(|from| self.names_of(from));
             match known.as_ref().map(|known| (known.value(&name), known.is_unknown(&name))) {
                 Some((Some(value), _)) => names.set(&local, value),
