@@ -99,8 +99,8 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     };
     sort_by_numbers(&mut priced, |(time, ..)| [time.get()]);
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
-    let played = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
-    let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::IndivisibleUnits)?;
+    let simulated = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
+    let (step, seats) = simulated.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::IndivisibleUnits)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
     Ok(Placement { plan: plan.clone(), seats, step, in_order, found })

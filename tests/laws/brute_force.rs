@@ -272,7 +272,7 @@ fn and_by_other_measures() {
         let front = by(Goal::Pareto);
         adds_up(&what, &front, size);
         let beats = |a: &Evaluation, b: &Evaluation| {
-            // Closer than the last digits two plans are alike, and only an equal third measure tells them apart.
+            // Closer than the last digits two plans are equal, and only an equal third measure tells them apart.
             let worse = |a: f64, b: f64| a.to_bits() != b.to_bits() && a > b * (1.0 - 1e-9);
             let better = |a: f64, b: f64| a < b * (1.0 - 1e-9);
             let worlds = (a.plan.layout.world_size(), b.plan.layout.world_size());
@@ -351,9 +351,9 @@ fn lighter_ends_of_a_pipeline_are_in_the_space_and_win_where_they_balance() {
     let small = ["qwen2.5-7b", "qwen3-32b", "gemma2-27b"];
     let large = ["qwen3-235b-a22b", "llama3-70b", "mixtral-8x22b", "glm-4.5", "qwen2.5-72b"];
     for model in small.into_iter().chain(large) {
-        let (any, alike) = (best(model, &[]), best(model, &["split=even,cost-balanced"]));
-        assert!(time(&any) <= time(&alike) * (1.0 + 1e-12), "{model}: {} and {}", any.plan, alike.plan);
-        lighter += usize::from(time(&any) < time(&alike) && any.plan.split.is_spelled_out());
+        let (any, uniform) = (best(model, &[]), best(model, &["split=even,cost-balanced"]));
+        assert!(time(&any) <= time(&uniform) * (1.0 + 1e-12), "{model}: {} and {}", any.plan, uniform.plan);
+        lighter += usize::from(time(&any) < time(&uniform) && any.plan.split.is_spelled_out());
     }
     assert!(lighter > 0);
 }

@@ -62,14 +62,14 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
     assert!(checked >= plans_wanted());
 }
 
-/// A schedule that is ready to be simulated takes, to the last bit, as long as one that is played from its lists.
+/// A schedule that is ready to be simulated takes, to the last bit, as long as one that is simulated from its lists.
 #[test]
 fn a_plan_costs_the_same_with_schedules_that_are_ready() {
     let ready = Arc::new(Replays::default());
     let checked = for_wide_plans(plans_wanted() / 4, 709, |costs, plan| {
-        let (played, simulated) =
+        let (from_lists, from_simulator) =
             (costs.evaluate_simulated(plan), costs.clone().replaying(&ready).evaluate_simulated(plan));
-        assert_eq!(bits(&played, &[]), bits(&simulated, &[]), "{plan}");
+        assert_eq!(bits(&from_lists, &[]), bits(&from_simulator, &[]), "{plan}");
     });
     assert!(checked >= plans_wanted() / 4 && ready.bytes() > 0);
 }

@@ -128,9 +128,9 @@ fn bounds_of_ends_are_bounds() {
     assert!(checked >= plans_wanted(), "{checked} plans");
 }
 
-/// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the schedule as it is played; states ≤ memory.
+/// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the simulated schedule; states ≤ memory.
 #[test]
-fn bounds_never_exceed_the_played_time() {
+fn bounds_never_exceed_the_simulated_time() {
     let checked = for_wide_plans(plans_wanted(), 200, |costs, plan| {
         let (mixing, feed_forward) = (Mixing::new(costs, plan), FeedForward::new(costs, plan));
         let parts = LayerParts { mixing: &mixing, feed_forward: &feed_forward };
@@ -140,12 +140,12 @@ fn bounds_never_exceed_the_played_time() {
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
         let bound = loaded.bound(costs, &sharding, Seconds::ZERO);
-        let played = costs.evaluate_simulated(plan);
-        let time = played.step.total();
+        let simulated = costs.evaluate_simulated(plan);
+        let time = simulated.step.total();
         let (gpus, may_gather) = (costs.problem.cluster().gpus, plan.layout.pp > 1 && plan.zero == ZeroStage::Three);
         let least = layer_bound(costs, plan, parts, &(gpus..=gpus), may_gather);
         let at_most = |bound: f64, what: &str| {
-            assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
+            assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} simulated", time.get());
         };
         at_most(least.get(), "layer bound");
         let on_one = layer_bound(costs, plan, parts, &(1..=1), may_gather);
@@ -202,7 +202,7 @@ fn bounds_never_exceed_the_played_time() {
             let again = loaded.simulated_time(costs, &sharding, costs.simulated_flow(plan, &stages));
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
-        let memory = played.footprint.device().get() * (1.0 + ROUNDING);
+        let memory = simulated.footprint.device().get() * (1.0 + ROUNDING);
         assert!(loaded.memory(&sharding).0.get() <= memory, "{plan}");
         let states = least_states(costs, plan, std::iter::once(&sharding));
         let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).0.get();

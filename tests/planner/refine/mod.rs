@@ -32,10 +32,10 @@ fn check(problem: &Problem, plan: &Plan, refined: &Refined) {
     }
 }
 
-/// Plans that no list of operations plays (interleaving without whole groups of micro-batches, pairs of passes): no bound is
+/// Plans whose schedule has no list of operations (interleaving without whole groups of micro-batches, pairs of passes): no bound is
 /// over what brute force finds by their closed form.
 #[test]
-fn plans_that_no_list_plays_are_bounded_by_their_closed_form() {
+fn plans_without_a_list_are_bounded_by_their_closed_form() {
     let mut recomputed = 0;
     for (text, gpus, batch, least) in [
         ("pp=2 schedule=interleaved vpp=2", 2, 7, 180),

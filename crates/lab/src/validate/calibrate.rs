@@ -96,8 +96,8 @@ fn residuals(
     let samples = samples(&own, &predictions);
     let counted: Vec<&PredictedRun> =
         samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();
-    let elsewhere = |sample: &PredictedRun, alike: fn(&PredictedRun, &PredictedRun) -> bool| {
-        counted.iter().any(|other| other.set() != sample.set() && alike(other, sample))
+    let known_elsewhere = |sample: &PredictedRun, matches: fn(&PredictedRun, &PredictedRun) -> bool| {
+        counted.iter().any(|other| other.set() != sample.set() && matches(other, sample))
     };
     let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
     for sample in counted.iter().filter(|sample| sample.measured().is_some()) {
@@ -106,8 +106,10 @@ fn residuals(
     let of = |sample: &&PredictedRun| {
         let class = RunClass {
             experts: sample.is_moe(),
-            known_stack: elsewhere(sample, |a, b| a.prediction.stack == b.prediction.stack && a.is_moe() == b.is_moe()),
-            known_gpu: elsewhere(sample, |a, b| a.prediction.gpu == b.prediction.gpu),
+            known_stack: known_elsewhere(sample, |a, b| {
+                a.prediction.stack == b.prediction.stack && a.is_moe() == b.is_moe()
+            }),
+            known_gpu: known_elsewhere(sample, |a, b| a.prediction.gpu == b.prediction.gpu),
             near_limit: sample.prediction.near_limit.unwrap_or(false),
         };
         let share = shares.get(sample.set()).map_or(1.0, |share| share.powf(OF_SOURCE - 1.0));
