@@ -102,10 +102,10 @@ impl Glossary {
     /// Leaves the entries of one name.
     fn keep(&mut self, wanted: &str) {
         let wanted = plain(wanted);
-        let is = |name: &String| plain(name) == wanted;
-        self.plan.retain(|key| is(&key.name) || key.also.iter().any(is));
+        let matches = |name: &String| plain(name) == wanted;
+        self.plan.retain(|key| matches(&key.name) || key.also.iter().any(matches));
         for terms in [&mut self.time, &mut self.memory, &mut self.word] {
-            terms.retain(|term| is(&term.name));
+            terms.retain(|term| matches(&term.name));
         }
     }
 

@@ -147,9 +147,9 @@ fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Re
 
 /// Catalogue name for the samples; the local device must be the one that they are compared with.
 fn catalogue_name(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
-    let of = |name: &str| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name);
+    let is_this_gpu = |name: &str| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name);
     if let Some(seen) = gpu_names::in_driver(&machine.device)
-        && !of(seen)
+        && !is_this_gpu(seen)
     {
         bail!(
             "the GPU is a {}, and the plans are for {}\n\nhint: give a cluster of this GPU",
@@ -160,7 +160,7 @@ fn catalogue_name(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
     if let Some(name) = &args.gpu {
         return Ok(name.clone());
     }
-    let name = catalog::gpu_names().into_iter().find(|name| of(name));
+    let name = catalog::gpu_names().into_iter().find(|name| is_this_gpu(name));
     name.map(ToOwned::to_owned)
         .ok_or_else(|| anyhow!("{} is not a device of the catalogue\n\nhint: --gpu FILE", gpu.name))
 }

@@ -83,18 +83,19 @@ impl Figures {
         let problem = &pooled.joined()[0];
         let workload = problem.workload();
         let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
-        let of = |pool: usize| &pooled.cluster().pools[pool];
-        let gpus: f64 = pools.clone().map(|pool| f64::from(of(pool).cluster.gpus)).sum();
+        let pool_at = |pool: usize| &pooled.cluster().pools[pool];
+        let gpus: f64 = pools.clone().map(|pool| f64::from(pool_at(pool).cluster.gpus)).sum();
         let flops = problem.flops_per_token(AttentionConvention::Causal);
         let peak: Option<f64> = pools
             .clone()
             .map(|pool| {
-                let cluster = &of(pool).cluster;
+                let cluster = &pool_at(pool).cluster;
                 cluster.gpu.peak_of(Format::Bf16).map(|peak| peak.get() * f64::from(cluster.gpus))
             })
             .sum();
-        let hourly: Option<f64> =
-            pools.map(|pool| of(pool).price.map(|price| price.get() * f64::from(of(pool).cluster.gpus))).sum();
+        let hourly: Option<f64> = pools
+            .map(|pool| pool_at(pool).price.map(|price| price.get() * f64::from(pool_at(pool).cluster.gpus)))
+            .sum();
         Self {
             tokens_per_second: tokens / step.get() / gpus,
             mfu: peak.map_or(0.0, |peak| (flops * tokens / step).get() / peak),

@@ -33,9 +33,9 @@ mod tests {
 
     #[test]
     fn texts_do_not_run_together() {
-        let of = |texts: &[&str]| texts.iter().fold(Digest::default(), |digest, text| digest.text(text)).hex();
-        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        let digest_of = |texts: &[&str]| texts.iter().fold(Digest::default(), |digest, text| digest.text(text)).hex();
+        assert_ne!(digest_of(&["ab", "c"]), digest_of(&["a", "bc"]));
         // FNV-1a of the bytes `ab\0`: results on disk hold digests, which stay the same.
-        assert_eq!(of(&["ab"]), "e72003190541fc1e");
+        assert_eq!(digest_of(&["ab"]), "e72003190541fc1e");
     }
 }

@@ -22,8 +22,8 @@ pub(super) struct AxisProduct {
 impl AxisProduct {
     /// Number of combinations of the axes with the given effect.
     pub fn count(&self, changes: Changes) -> u64 {
-        let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
-        self.axes.iter().filter(|(key, _)| of(key)).map(|(_, values)| values.len() as u64).product()
+        let is_axis = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
+        self.axes.iter().filter(|(key, _)| is_axis(key)).map(|(_, values)| values.len() as u64).product()
     }
 }
 

@@ -127,14 +127,14 @@ fn passes_within(timeline: &Timeline, span: Span) -> usize {
 /// Busy times of every rank over the whole step, with what follows the pipeline.
 fn overview(timeline: &Timeline, whole: f64, top: f64, row: f64) -> HtmlElement {
     let ranks = timeline.plan.layout.pp;
-    let at = |time: f64| LEFT + time / whole * ACROSS;
+    let x_at = |time: f64| LEFT + time / whole * ACROSS;
     let mut busy = String::new();
     for rank in 0..ranks {
         let y = top + f64::from(rank) * row;
         let mut open: Option<(f64, f64)> = None;
         let spans = timeline.events.iter().filter(|event| event.rank == rank);
         for event in spans {
-            let (from, until) = (at(event.start.get()), at(event.end.get()));
+            let (from, until) = (x_at(event.start.get()), x_at(event.end.get()));
             open = match open {
                 Some((start, end)) if from - end < 0.8 => Some((start, until.max(end))),
                 Some((start, end)) => {
@@ -149,11 +149,11 @@ fn overview(timeline: &Timeline, whole: f64, top: f64, row: f64) -> HtmlElement 
         }
     }
     let rows = row * f64::from(ranks);
-    let ends = at(timeline.makespan.get());
+    let ends = x_at(timeline.makespan.get());
     element("g")
         .child(block(LEFT, top, ends - LEFT, rows, "currentColor").with("opacity", 0.1))
         .child(element("path").with("d", busy).with("fill", "currentColor").with("opacity", 0.6))
-        .child(block(ends, top, at(whole) - ends, rows, colour::AFTER))
+        .child(block(ends, top, x_at(whole) - ends, rows, colour::AFTER))
 }
 
 /// Rectangle as a part of a path.
@@ -168,7 +168,7 @@ fn operations(timeline: &Timeline, band: Span, top: f64, row: f64) -> Vec<HtmlEl
     let Span { from, until } = band;
     let ranks = timeline.plan.layout.pp;
     let scale = ACROSS / (until - from);
-    let at = |time: f64| LEFT + (time.clamp(from, until) - from) * scale;
+    let x_at = |time: f64| LEFT + (time.clamp(from, until) - from) * scale;
     let gap = if row > 8.0 { 2.0 } else { 0.5 };
     let mut paths: BTreeMap<(&str, bool), String> = BTreeMap::new();
     let mut found = Vec::new();
@@ -177,11 +177,11 @@ fn operations(timeline: &Timeline, band: Span, top: f64, row: f64) -> Vec<HtmlEl
         let y = top + (f64::from(rank) + 0.5) * row + 4.0;
         found.push(label(LEFT - 6.0, y, Anchor::End, format!("rank {rank}")));
     }
-    let idle = at(timeline.makespan.get()) - LEFT;
+    let idle = x_at(timeline.makespan.get()) - LEFT;
     found.push(block(LEFT, top, idle, row * f64::from(ranks) - gap, "currentColor").with("opacity", 0.08));
     let mut numbers = element("g").with("font-size", 10).with("text-anchor", "middle");
     for event in timeline.events.iter().filter(|event| event.end.get() > from && event.start.get() < until) {
-        let (start, end) = (at(event.start.get()), at(event.end.get()));
+        let (start, end) = (x_at(event.start.get()), x_at(event.end.get()));
         let seam = if end - start > 3.0 { 0.6 } else { 0.0 };
         let (y, height) = (top + f64::from(event.rank) * row, row - gap);
         let pair = event.slot.beside.is_some();
@@ -201,8 +201,8 @@ fn operations(timeline: &Timeline, band: Span, top: f64, row: f64) -> Vec<HtmlEl
     }
     let ends = timeline.makespan.get();
     if until > ends {
-        let x = at(ends);
-        found.push(block(x, top, at(until) - x, row * f64::from(ranks) - gap, colour::AFTER));
+        let x = x_at(ends);
+        found.push(block(x, top, x_at(until) - x, row * f64::from(ranks) - gap, colour::AFTER));
     }
     found.push(numbers);
     found

@@ -129,9 +129,9 @@ fn lead(sweep: &Sweep, results: &SweepResults) -> String {
 
 /// Cheapest option, soonest, and the one of least energy.
 fn best(records: &[Record], feasible: &[(usize, &Totals)]) -> Option<HtmlElement> {
-    let by = |value: fn(&Totals) -> f64| feasible.iter().min_by(|a, b| value(a.1).total_cmp(&value(b.1)));
+    let least_by = |value: fn(&Totals) -> f64| feasible.iter().min_by(|a, b| value(a.1).total_cmp(&value(b.1)));
     let shown = |name, value: fn(&Totals) -> f64, text: fn(&Totals) -> String| {
-        by(value).map(|(at, totals)| LargeFigure { name, value: text(totals), note: records[*at].label.clone() })
+        least_by(value).map(|(at, totals)| LargeFigure { name, value: text(totals), note: records[*at].label.clone() })
     };
     let both = |totals: &Totals| format!("{}, {}", usd(totals.cost_usd), days(totals.days));
     let entries = [

@@ -114,13 +114,13 @@ mod tests {
             Axis { ranks: 16, inside: inside(1, 1, 4) },
         ];
         let seats = Seats { axes, below: 0 };
-        let of = |ranks, stride| [0, 1, 2, 3].map(|above| seats.inside(Group { ranks, stride }, above));
-        assert_eq!(of(8, 1), [8, 8, 8, 8]);
-        assert_eq!(of(4, 8), [1, 2, 2, 4]);
-        assert_eq!(of(32, 1), [8, 16, 16, 32]);
-        assert_eq!(of(16, 32), [1, 1, 4, 16]);
+        let inside_units = |ranks, stride| [0, 1, 2, 3].map(|above| seats.inside(Group { ranks, stride }, above));
+        assert_eq!(inside_units(8, 1), [8, 8, 8, 8]);
+        assert_eq!(inside_units(4, 8), [1, 2, 2, 4]);
+        assert_eq!(inside_units(32, 1), [8, 16, 16, 32]);
+        assert_eq!(inside_units(16, 32), [1, 1, 4, 16]);
         // The far half of the replicas: the two near ones lie in one rack, so the next lie in another.
-        assert_eq!(of(2, 16), [1, 1, 1, 2]);
+        assert_eq!(inside_units(2, 16), [1, 1, 1, 2]);
         let crossing = [0, 1, 2, 3].map(|above| (seats.apart(32, above) * 15.0).round() as u32);
         assert_eq!(crossing, [15, 15, 3, 0]);
     }

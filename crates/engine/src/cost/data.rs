@@ -160,17 +160,17 @@ impl Costs<'_> {
         };
         let mut held = by_layers(counts.of_classes(classes), of_rank);
         let last = pp * plan.schedule.virtual_stages() - 1;
-        let mut at = |chunk: u32, of: &RankParameters, times: f64| {
+        let mut add_at = |chunk: u32, of: &RankParameters, times: f64| {
             let class = &mut held[class_of(classes, plan.schedule.rank_of(chunk, pp))];
             *class = class.plus(of, times);
         };
         let (table, head) = self.table_parameters(plan);
-        at(0, &table, 1.0);
-        at(last, &head, 1.0);
+        add_at(0, &table, 1.0);
+        add_at(last, &head, 1.0);
         if counts.mtp > 0 {
             let depth = f64::from(counts.mtp);
             let layer = counts.mtp_choice.map_or_else(RankParameters::default, |_| of_kind(model.last_kind()));
-            at(counts.mtp_chunk, &layer.plus(&self.mtp_parameters(plan), 1.0), depth);
+            add_at(counts.mtp_chunk, &layer.plus(&self.mtp_parameters(plan), 1.0), depth);
         }
         mirrored(plan, held)
     }
@@ -183,8 +183,8 @@ impl Costs<'_> {
         let hidden = f64::from(model.hidden);
         let table = model.padded_vocab(plan.layout.tp) * hidden / tp;
         let shared = model.tied_embeddings && plan.layout.pp == 1;
-        let of = |dense| RankParameters { dense, experts: 0.0, tables: dense };
-        (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
+        let table_of = |dense| RankParameters { dense, experts: 0.0, tables: dense };
+        (table_of(table + f64::from(model.learned_positions) * hidden), table_of(if shared { 0.0 } else { table }))
     }
 
     /// Parameters that multi-token prediction adds to its layer: the projection, 2·h².

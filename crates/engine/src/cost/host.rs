@@ -90,13 +90,13 @@ mod tests {
     #[test]
     fn hosts_hold_what_their_ranks_leave() {
         let left: Vec<Bytes> = (1..=4).map(|n| Bytes::new(f64::from(n))).collect();
-        let of = |tp: u32, order: RankOrder| {
+        let fullest = |tp: u32, order: RankOrder| {
             let layout = Layout { tp, cp: 1, pp: 4, dp: 4 / tp, ep: 1, etp: tp };
             let plan = Plan { order, ..Plan::of_layout(layout) };
             fullest_host(&plan, &left, 4)
         };
-        assert_eq!(of(1, RankOrder::PipelineOutermost), Bytes::new(16.0));
-        assert_eq!(of(1, RankOrder::DataOutermost), Bytes::new(10.0));
-        assert_eq!(of(2, RankOrder::DataOutermost), Bytes::new(14.0));
+        assert_eq!(fullest(1, RankOrder::PipelineOutermost), Bytes::new(16.0));
+        assert_eq!(fullest(1, RankOrder::DataOutermost), Bytes::new(10.0));
+        assert_eq!(fullest(2, RankOrder::DataOutermost), Bytes::new(14.0));
     }
 }

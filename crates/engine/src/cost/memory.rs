@@ -165,7 +165,8 @@ impl Costs<'_> {
     ) -> SmallVec<[(u32, Bytes); 4]> {
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
-        let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
+        let bytes_of =
+            |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
         let pp = plan.layout.pp;
         if self.splits_unknown || !plan.schedule.peaks_by_chunk(pp) {
             let ranks = self.resident_layers(plan, counts);
@@ -173,7 +174,7 @@ impl Costs<'_> {
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
                 let (first, layers) = (class.start, ranks.at(class.start));
-                let bytes = of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
+                let bytes = bytes_of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
                 let all = class.clone().map(|rank| (rank, bytes * in_flight(plan.schedule, rank, pp, micro_batches)));
                 all.reduce(fuller).expect("a class has a rank")
             };
@@ -181,7 +182,7 @@ impl Costs<'_> {
         }
         let mut runs: SmallVec<[(Range<u32>, Bytes); 4]> = SmallVec::new();
         for (chunks, layers) in counts.all_on_chunks().iter() {
-            runs.push((chunks, of(layers) - freed(layers, 1.0)));
+            runs.push((chunks, bytes_of(layers) - freed(layers, 1.0)));
         }
         let peaks = self.peaks.of_pipeline(plan.schedule, pp, micro_batches);
         classes.iter().map(|class| fullest_of(&peaks[class.start as usize..class.end as usize], &runs)).collect()

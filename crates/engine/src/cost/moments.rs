@@ -140,21 +140,21 @@ impl Timing {
     #[inline]
     pub fn fullest(self, gradients: Bytes, update: Bytes, needs: &Needs) -> Fullest {
         let Needs { activations, layer, temporary } = *needs;
-        let at = |gradients, activations, transient| Fullest { gradients, activations, transient };
+        let fullest = |gradients, activations, transient| Fullest { gradients, activations, transient };
         let before = |stay: bool| if stay { gradients } else { Bytes::ZERO };
         let fuller = |a: Fullest, b: Fullest| if b.sum() > a.sum() { b } else { a };
         let passes = match self {
-            Self::Together => at(gradients, activations, temporary.loss + temporary.backward),
+            Self::Together => fullest(gradients, activations, temporary.loss + temporary.backward),
             Self::ByMoment { gradients_stay, .. } => {
-                let start = at(before(gradients_stay), activations, temporary.loss.max(temporary.backward));
-                fuller(start, at(gradients, layer.min(activations), temporary.backward))
+                let start = fullest(before(gradients_stay), activations, temporary.loss.max(temporary.backward));
+                fuller(start, fullest(gradients, layer.min(activations), temporary.backward))
             }
             Self::Loop { gradients_stay } => {
-                let loss = at(before(gradients_stay), activations, temporary.loss);
-                fuller(loss, at(gradients, activations, temporary.backward))
+                let loss = fullest(before(gradients_stay), activations, temporary.loss);
+                fuller(loss, fullest(gradients, activations, temporary.backward))
             }
         };
-        fuller(passes, at(gradients, Bytes::ZERO, update))
+        fuller(passes, fullest(gradients, Bytes::ZERO, update))
     }
 
     /// Memory that the allocator reserves beyond the tensors of the fullest moment, which are `tensors` in all; `share` of them is

@@ -35,12 +35,12 @@ impl Runs {
 
     /// Runs with `more` layers of one choice at one place.
     pub fn with(&self, place: u32, choice: usize, more: f64) -> Self {
-        let at = |(own, layers): (u32, &PerKind)| {
+        let with_more = |(own, layers): (u32, &PerKind)| {
             let mut layers = layers.clone();
             layers[choice] += if own == place { more } else { 0.0 };
             (layers, 1)
         };
-        (0..).zip(self.each()).map(at).collect()
+        (0..).zip(self.each()).map(with_more).collect()
     }
 
     /// Joins runs, of which no two neighbours have the same layers.

@@ -228,11 +228,11 @@ impl Costs<'_> {
         let CountedPlan { plan, shape, counts } = counted;
         let mut all: Vec<Work> = by_layers(places, |layers| work_of_layers(works, layers));
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk)].add(work, times);
-        at(0, &embedding(&shape.ends), 1.0);
-        at(chunks - 1, &loss(&shape.ends), 1.0 + f64::from(counts.mtp));
+        let mut add_at = |chunk: u32, work: &Work, times: f64| all[place(chunk)].add(work, times);
+        add_at(0, &embedding(&shape.ends), 1.0);
+        add_at(chunks - 1, &loss(&shape.ends), 1.0 + f64::from(counts.mtp));
         if let Some(choice) = counts.mtp_choice {
-            at(counts.mtp_chunk, &works[choice], f64::from(counts.mtp));
+            add_at(counts.mtp_chunk, &works[choice], f64::from(counts.mtp));
         }
         if let Some(amax) = self.maxima(plan) {
             let maxima = Work { amax, ..Work::default() };

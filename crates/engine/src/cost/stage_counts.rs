@@ -17,10 +17,10 @@ impl Costs<'_> {
     pub(super) fn choices(&self, plan: &Plan) -> Choices {
         let kinds = self.parameters.len();
         let on_host = plan.offload.activations;
-        let of = |recompute| (0..kinds).map(move |kind| LayerChoice { kind, recompute, on_host });
+        let every_kind = |recompute| (0..kinds).map(move |kind| LayerChoice { kind, recompute, on_host });
         match plan.recompute {
-            Recompute::FirstLayers(_) => of(Recompute::None).chain(of(Recompute::Full)).collect(),
-            recompute => of(recompute).collect(),
+            Recompute::FirstLayers(_) => every_kind(Recompute::None).chain(every_kind(Recompute::Full)).collect(),
+            recompute => every_kind(recompute).collect(),
         }
     }
 

@@ -275,8 +275,8 @@ pub fn bill(problem: &Problem, prices: Prices, step: &StepTime, goodput: &Goodpu
         PurchaseKind::Rent => Usd::ZERO,
         PurchaseKind::Own => market.site.electricity.value * energy,
     };
-    let of = |extra: &Option<Sourced<Usd>>| extra.as_ref().map_or(Usd::ZERO, |extra| extra.value);
-    let storage = of(&terms.storage_per_month) * (time.as_days() / MONTH) + of(&terms.egress);
+    let dollars = |extra: &Option<Sourced<Usd>>| extra.as_ref().map_or(Usd::ZERO, |extra| extra.value);
+    let storage = dollars(&terms.storage_per_month) * (time.as_days() / MONTH) + dollars(&terms.egress);
     let gpus = |rate: UsdPerHour| Usd::new(rate.get() * gpu_hours);
     let beside = electricity + storage;
     Bill {

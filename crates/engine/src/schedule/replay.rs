@@ -138,17 +138,17 @@ fn simulate(
     let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
     // Earliest start that the operation's inputs allow, or `None` while they are not available.
     let ready = |op: Op, done: &[Option<Seconds>], posts: &Posts| -> Option<Seconds> {
-        let of = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
-        let from = |pass, stage| posts.arrived(done, index(Op { pass, micro_batch: op.micro_batch, stage }));
+        let done_at = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
+        let arrival_from = |pass, stage| posts.arrived(done, index(Op { pass, micro_batch: op.micro_batch, stage }));
         match op.pass {
             Pass::Forward if op.stage == 0 => Some(Seconds::ZERO),
-            Pass::Forward => from(Pass::Forward, op.stage - 1).map(|t| t + hop(op.stage - 1, op.stage)),
-            Pass::Backward | Pass::Input if op.stage == last => of(Pass::Forward, op.stage),
+            Pass::Forward => arrival_from(Pass::Forward, op.stage - 1).map(|t| t + hop(op.stage - 1, op.stage)),
+            Pass::Backward | Pass::Input if op.stage == last => done_at(Pass::Forward, op.stage),
             Pass::Backward | Pass::Input => {
-                let gradient = from(Pass::Backward, op.stage + 1)? + hop(op.stage + 1, op.stage);
-                of(Pass::Forward, op.stage).map(|own| own.max(gradient))
+                let gradient = arrival_from(Pass::Backward, op.stage + 1)? + hop(op.stage + 1, op.stage);
+                done_at(Pass::Forward, op.stage).map(|own| own.max(gradient))
             }
-            Pass::Wgrad => of(Pass::Backward, op.stage),
+            Pass::Wgrad => done_at(Pass::Backward, op.stage),
         }
     };
     loop {

@@ -212,13 +212,13 @@ impl Simulator {
 /// Dependencies of an operation, in a model of `chunks` chunks, besides the order on its rank.
 fn needs(op: Op, chunks: u32) -> [Option<Op>; 2] {
     let Op { pass, micro_batch, stage } = op;
-    let at = |pass, stage| Op { pass, micro_batch, stage };
+    let op_at = |pass, stage| Op { pass, micro_batch, stage };
     match pass {
-        Pass::Forward => [stage.checked_sub(1).map(|below| at(Pass::Forward, below)), None],
+        Pass::Forward => [stage.checked_sub(1).map(|below| op_at(Pass::Forward, below)), None],
         Pass::Backward | Pass::Input => {
-            [Some(at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| at(pass, stage + 1))]
+            [Some(op_at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| op_at(pass, stage + 1))]
         }
-        Pass::Wgrad => [Some(at(Pass::Input, stage)), None],
+        Pass::Wgrad => [Some(op_at(Pass::Input, stage)), None],
     }
 }
 

@@ -149,13 +149,13 @@ pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> 
     };
     let most = middle + virtual_stages;
     let firsts = (virtual_stages..=most.min(both)).step_by(virtual_stages as usize);
-    let of = |first: u32| {
+    let with_first = |first: u32| {
         let ends = [NonZeroU32::new(first), NonZeroU32::new(both - first)];
         let fits = both - first <= most && fits_ends(ends[0], ends[1], layers, pp, chunks).is_ok();
         let split = fits.then(|| plainest(&self::between_ends(ends[0], ends[1], layers, pp, chunks), pp, 0, 0))?;
         (split != LayerSplit::Even).then_some(split)
     };
-    firsts.filter_map(of).collect()
+    firsts.filter_map(with_first).collect()
 }
 
 /// Whether the first and the last rank can have stated numbers of layers.

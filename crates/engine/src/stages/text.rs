@@ -34,11 +34,11 @@ fn of_stage(stage: &Stage, kinds: usize) -> String {
         None => String::new(),
         Some(first) if uniform => first.recompute.to_string(),
         Some(_) => {
-            let of = |mix: &Mix| {
+            let text_of = |mix: &Mix| {
                 let kind = if kinds == 1 { String::new() } else { format!(" of kind {}", mix.kind) };
                 format!("{} layers{kind} {}", mix.layers, mix.recompute)
             };
-            stage.mixes.iter().map(of).collect::<Vec<_>>().join(", ")
+            stage.mixes.iter().map(text_of).collect::<Vec<_>>().join(", ")
         }
     }
 }

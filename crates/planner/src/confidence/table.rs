@@ -233,8 +233,8 @@ impl Table {
 
     /// Quantiles of peak memory.
     pub fn memory(&self, family: Family) -> &Quantiles {
-        let of = |family| self.families.iter().find(|of| of.family == family);
-        &of(Some(family)).or_else(|| of(None)).expect("Table::check: the others are there").memory
+        let of_family = |family| self.families.iter().find(|of| of.family == family);
+        &of_family(Some(family)).or_else(|| of_family(None)).expect("Table::check: the others are there").memory
     }
 
     /// Checks that every class and the families without a measured peak are present, and that quantiles are complete and

@@ -57,13 +57,17 @@ impl Belief {
             .map(|point| coefficients.iter().map(|row| dot(row, &point.traits.linear)).collect())
             .collect();
         let shared = |a: usize, b: usize| dot(&spread[a], &points[b].traits.linear);
-        let of = |at: usize| (&points[at].traits, points[at].plan);
+        let traits_of = |at: usize| (&points[at].traits, points[at].plan);
         let all = 0..points.len();
         Self {
             mean: points.iter().map(|point| point.predicted + dot(&mean, &point.traits.linear)).collect(),
             covariance: all
                 .clone()
-                .map(|a| all.clone().map(|b| shared(a, b) + variance * covariance(table, of(a), of(b))).collect())
+                .map(|a| {
+                    all.clone()
+                        .map(|b| shared(a, b) + variance * covariance(table, traits_of(a), traits_of(b)))
+                        .collect()
+                })
                 .collect(),
             stalls: table.stalls(stack).map(|law| StallBelief::prior(law, points.iter().map(|point| &point.traits))),
         }

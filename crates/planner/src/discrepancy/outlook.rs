@@ -201,13 +201,13 @@ mod tests {
 
     #[test]
     fn plans_that_err_together_need_no_second_look() {
-        let of = |correlation| {
+        let outlook_of = |correlation| {
             let mut belief = belief([0.0, 0.05], 0.2, correlation);
             belief.observe(0, 0.1, 0.01);
             Outlook::new(&belief, &TRIED, &[1.0; 4], 0.05)
         };
-        assert!(of(0.99).is_decided(0.05) && !of(0.0).is_decided(0.05));
-        assert!(of(0.99).within > 0.95);
+        assert!(outlook_of(0.99).is_decided(0.05) && !outlook_of(0.0).is_decided(0.05));
+        assert!(outlook_of(0.99).within > 0.95);
         let mut two = belief([0.0, 0.05], 0.2, 0.99);
         two.observe(0, 0.1, 0.01);
         let outlook = Outlook::new(&two, &[Tried::Ran, Tried::Untried, Tried::Failed, Tried::Ran], &[1.0; 4], 0.05);

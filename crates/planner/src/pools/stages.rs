@@ -49,8 +49,9 @@ pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec
     let refine = |plans: &[(Seconds, Plan)], options: &refine::Options| -> Vec<Mixture> {
         let pairs: Vec<(&Plan, &Vec<usize>)> =
             itertools::iproduct!(plans.iter().map(|(_, plan)| plan), &orders).collect();
-        let of = |(plan, order): &(&Plan, &Vec<usize>)| of_plan(pooled, plan, &of_rank(pooled, plan, order), options);
-        pairs.par_iter().filter_map(of).collect()
+        let best_of =
+            |(plan, order): &(&Plan, &Vec<usize>)| of_plan(pooled, plan, &of_rank(pooled, plan, order), options);
+        pairs.par_iter().filter_map(best_of).collect()
     };
     let mut found: Vec<Mixture> = Vec::new();
     let mut refined = 0;
@@ -160,8 +161,8 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     }
     let freedom = Freedom { recompute: false, ..Freedom::default() };
     let options = refine::Options { freedom, ..refine::Options::default() };
-    let of = |order: &Vec<usize>| of_plan(pooled, plan, &of_rank(pooled, plan, order), &options);
-    orders(pooled.joined().len()).iter().filter_map(of).collect()
+    let mixture_of = |order: &Vec<usize>| of_plan(pooled, plan, &of_rank(pooled, plan, order), &options);
+    orders(pooled.joined().len()).iter().filter_map(mixture_of).collect()
 }
 
 /// Lower bound of the step time of any stages on pools: every rank is busy, and shares the layers at its GPUs' fastest

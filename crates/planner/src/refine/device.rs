@@ -108,14 +108,14 @@ impl DeviceLayers {
 fn recomputes(own: Recompute) -> Vec<Recompute> {
     let mut list = vec![Recompute::None, Recompute::Full];
     for bits in 1_u32..64 {
-        let on = |bit: u32| bits >> bit & 1 == 1;
+        let has = |bit: u32| bits >> bit & 1 == 1;
         list.push(Recompute::Selective(Modules {
-            core_attn: on(0),
-            layernorm: on(1),
-            act: on(2),
-            mla_up_proj: on(3),
-            mlp: on(4),
-            moe: on(5),
+            core_attn: has(0),
+            layernorm: has(1),
+            act: has(2),
+            mla_up_proj: has(3),
+            mlp: has(4),
+            moe: has(5),
         }));
     }
     if !list.contains(&plain(own)) {

@@ -52,8 +52,8 @@ impl Edges {
         let s = Seconds::new;
         let hidden_by = PassTimes { forward: s(self.forward), backward: s(self.backward) };
         let held = RankParameters { dense: self.dense, experts: self.experts, tables: 0.0 };
-        let on = |stager: &Stager| stager.bound(s(pipeline), held, hidden_by, program.freedom.offload).get();
-        program.stagers.iter().map(on).fold(f64::INFINITY, f64::min)
+        let bound_on = |stager: &Stager| stager.bound(s(pipeline), held, hidden_by, program.freedom.offload).get();
+        program.stagers.iter().map(bound_on).fold(f64::INFINITY, f64::min)
     }
 
     /// Bounds that hold for every split: parameters shared out evenly, windows no longer than the whole model.

@@ -189,11 +189,11 @@ impl<'a> StageProgram<'a> {
 
     /// Time that one layer of each kind occupies its rank, on the device where it is the fastest.
     pub fn least_layers(&self) -> Vec<f64> {
-        let on = |device: &DeviceLayers, kind: usize| {
+        let time_on = |device: &DeviceLayers, kind: usize| {
             let StageTime { forward, backward, wgrad, .. } = device.options[kind][0].time;
             self.busy([forward.get(), backward.get(), wgrad.get(), device.traffic[kind]])
         };
-        let least = |kind| self.devices.iter().map(|device| on(device, kind)).fold(f64::INFINITY, f64::min);
+        let least = |kind| self.devices.iter().map(|device| time_on(device, kind)).fold(f64::INFINITY, f64::min);
         (0..self.layer_kinds()).map(least).collect()
     }
 

@@ -214,11 +214,11 @@ impl Incumbents {
         self.front.into_values().for_each(|candidate| add(&mut front, candidate));
         let mut all: Vec<Candidate> = self.by_layout.into_iter().chain(front.into_values()).collect();
         all.sort_by(|a, b| {
-            let by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));
+            let compared_by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));
             measure(a, objective)
                 .total_cmp(&measure(b, objective))
-                .then(by(|c| c.price.time.get()))
-                .then(by(|c| c.price.memory.get()))
+                .then(compared_by(|c| c.price.time.get()))
+                .then(compared_by(|c| c.price.memory.get()))
                 .then(a.plan.layout.cmp(&b.plan.layout))
         });
         all.into_iter().take(most).map(|candidate| candidate.plan).collect()

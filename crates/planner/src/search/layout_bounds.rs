@@ -66,11 +66,13 @@ impl Pipelines<'_> {
         }
         let parameters = least_parameters(self.costs, plan);
         let of_stage = |zero: ZeroStage| {
-            let with = |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
-            let fits = |share: &f64| least_memory_of_layers(self.costs, &with(*share), &parameters) <= self.budget;
-            let shares = shares_on_host(self.space, &with(0.0), &parameters);
+            let with_share =
+                |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
+            let fits =
+                |share: &f64| least_memory_of_layers(self.costs, &with_share(*share), &parameters) <= self.budget;
+            let shares = shares_on_host(self.space, &with_share(0.0), &parameters);
             let least = shares.iter().copied().filter(fits).reduce(f64::min);
-            least.map(|share| least_host_update_of_layers(self.costs, &with(share), &parameters))
+            least.map(|share| least_host_update_of_layers(self.costs, &with_share(share), &parameters))
         };
         let stages = self.space.zero_stages(plan.layout.pp);
         let (gathered, replicated): (Vec<_>, Vec<_>) = stages.into_iter().partition(|zero| *zero == ZeroStage::Three);

@@ -18,7 +18,7 @@ pub const TIE: f64 = 0.033;
 /// Settings of a plan, by the keys of `--fix`.
 fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
-    let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+    let on_off = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
     let mut values = vec![
         ("tp", tp.to_string()),
         ("cp", cp.to_string()),
@@ -33,10 +33,10 @@ fn values(plan: &Plan) -> Vec<(&'static str, String)> {
         ("offload-optimizer", plan.offload.optimizer.to_string()),
         ("offload-activations", plan.offload.activations.to_string()),
         ("order", plan.order.to_string()),
-        ("reshard", on(plan.reshard_after_forward)),
+        ("reshard", on_off(plan.reshard_after_forward)),
     ];
     if tp > 1 {
-        values.push(("sp", on(plan.sequence_parallel)));
+        values.push(("sp", on_off(plan.sequence_parallel)));
     }
     if cp > 1 {
         values.push(("cp-kind", plan.cp_kind.to_string()));
@@ -207,7 +207,7 @@ pub fn sensitivity(
         ChangedOptimum { what, best, slower }
     };
     for FreeDegree { key, value, candidates } in free_degrees(problem, restrictions, &winner.plan) {
-        let at = |to: u32| {
+        let best_with = |to: u32| {
             if control(0, 1).is_break() {
                 return None;
             }
@@ -216,8 +216,8 @@ pub fn sensitivity(
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
             ranking.evaluations.into_iter().next().map(|best| (to, best))
         };
-        let below = candidates.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
-        let above = candidates.iter().filter(|&&to| to > value).find_map(|&to| at(to));
+        let below = candidates.iter().rev().filter(|&&to| to < value).find_map(|&to| best_with(to));
+        let above = candidates.iter().filter(|&&to| to > value).find_map(|&to| best_with(to));
         for (to, best) in below.into_iter().chain(above) {
             changes.push(changed_optimum(format!("{key} {value} → {to}"), Some(best)));
         }

@@ -33,8 +33,8 @@ impl Space<'_> {
 
     /// Schedules with their splits on `pp` ranks: those that the framework runs, and those fixed by name.
     pub fn pipelines(&self, pp: u32) -> Vec<(Schedule, LayerSplit)> {
-        let of = |schedule: Schedule| self.splits_of(pp, schedule).map(move |split| (schedule, split));
-        self.schedules(pp).into_iter().flat_map(of).collect()
+        let with_splits = |schedule: Schedule| self.splits_of(pp, schedule).map(move |split| (schedule, split));
+        self.schedules(pp).into_iter().flat_map(with_splits).collect()
     }
 
     /// Splits of a schedule on `pp` ranks.
@@ -228,8 +228,9 @@ impl Space<'_> {
             let all = self.offloaded_optimizer(zero);
             let plain = plain_plan(self.costs.problem);
             let plain = Plan { zero, layout: Layout { pp, ..plain.layout }, ..plain };
-            let with = |optimizer: f64| Plan { offload: Offload { optimizer, activations: 0.0 }, ..plain.clone() };
-            let is_expressible = |share: &f64| self.inexpressible_on_host(&with(*share)).is_none();
+            let with_share =
+                |optimizer: f64| Plan { offload: Offload { optimizer, activations: 0.0 }, ..plain.clone() };
+            let is_expressible = |share: &f64| self.inexpressible_on_host(&with_share(*share)).is_none();
             if all.iter().all(is_expressible) { all } else { all.iter().copied().filter(is_expressible).collect() }
         });
         Arc::clone(shares)
@@ -326,8 +327,8 @@ impl Space<'_> {
     pub fn shardings(&self, layout: &Layout) -> Vec<ShardingChoice> {
         let all = self.shardings_by_host(layout).into_iter();
         all.flat_map(|(sharding, hosts)| {
-            let at = move |&optimizer_on_host: &f64| ShardingChoice { optimizer_on_host, ..sharding };
-            hosts.iter().map(at).collect::<Vec<_>>()
+            let with_share = move |&optimizer_on_host: &f64| ShardingChoice { optimizer_on_host, ..sharding };
+            hosts.iter().map(with_share).collect::<Vec<_>>()
         })
         .collect()
     }

@@ -176,13 +176,13 @@ impl Block {
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
         let plan = &Plan { offload: Offload::NONE, ..plan.clone() };
         let choices = costs.choices(plan);
-        let on = |pp| {
+        let works_on = |pp| {
             let plan = Plan { layout: Layout { pp, ..plan.layout }, ..plan.clone() };
             Works::new(costs, &plan, &self.plain, &choices)
         };
         Layers {
-            in_pipeline: on(2),
-            without_pipeline: costs.has_tensor_parallel_floor(plan).then(|| on(1)),
+            in_pipeline: works_on(2),
+            without_pipeline: costs.has_tensor_parallel_floor(plan).then(|| works_on(1)),
             bytes: costs.layer_bytes(plan, &choices),
             working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
             loss: costs.loss_bytes(plan),

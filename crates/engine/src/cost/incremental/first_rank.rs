@@ -40,13 +40,13 @@ impl<'s> FirstRank<'s> {
     pub fn least(&self, costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Bytes {
         let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
         let freed = if keeps { self.freed } else { Bytes::ZERO };
-        let of = |moment: &Moment| {
+        let bytes_at = |moment: &Moment| {
             let recomputed = moment.holds.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
             let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
             let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * self.on_device)).sum();
             activations - freed * moment.stages + recomputed.fold(Bytes::ZERO, Bytes::max)
         };
-        let held = |moments: &Moments| moments[0].iter().map(of).fold(Bytes::ZERO, Bytes::max);
+        let held = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
         let is_usual = std::ptr::eq(self.usual.0, stages);
         let held = if is_usual { held(&self.usual.1) } else { held(&stages.moments(costs, plan)) };
         let tensors = self.resident + held + layers.end_bytes(stages.holds[0].is_last, false);

@@ -176,7 +176,7 @@ fn held(
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
     let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
-    let of = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
+    let held_at = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
         let largest = |of_choice: &[Bytes]| {
             moment.holds.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
         };
@@ -198,12 +198,12 @@ fn held(
     let together = |(hold, moments): (&Hold, &Vec<Moment>)| {
         let bytes = |held: &Held| held.needs.activations + held.needs.temporary.loss + held.needs.temporary.backward;
         let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
-        let all = moments.iter().map(|moment| of(hold, moment, false));
+        let all = moments.iter().map(|moment| held_at(hold, moment, false));
         all.reduce(most).expect("each class has a rank, and each rank a moment")
     };
     let by_moment = |(hold, moments): (&Hold, &Vec<Moment>)| {
         let mut kept: Vec<Held> = Vec::new();
-        for held in moments.iter().map(|moment| of(hold, moment, true)) {
+        for held in moments.iter().map(|moment| held_at(hold, moment, true)) {
             if !kept.iter().any(|known| held.needs.within(&known.needs)) {
                 kept.retain(|known| !known.needs.within(&held.needs));
                 kept.push(held);

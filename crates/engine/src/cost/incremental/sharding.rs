@@ -168,8 +168,8 @@ impl Parameters {
     /// optimizer on the host: the update of each rank grows or shrinks evenly with the share.
     pub fn least_update(&self, costs: &Costs, plan: &Plan, shares: &[f64]) -> Seconds {
         let (least, most) = shares.iter().fold((1.0_f64, 0.0_f64), |(a, b), &share| (a.min(share), b.max(share)));
-        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
-        let update = |share: f64| self.update(costs, &at(share)).total() * ROUNDING;
+        let with_share = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
+        let update = |share: f64| self.update(costs, &with_share(share)).total() * ROUNDING;
         [least, most].map(update).into_iter().fold(Seconds::new(f64::INFINITY), Seconds::min)
     }
 

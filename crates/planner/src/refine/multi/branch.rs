@@ -111,9 +111,10 @@ impl<'a> BranchAndBound<'a> {
         let Some((rank, parts)) = self.parts(&node, &shares) else {
             return self.leaf(node, &shares, simulate);
         };
-        let with = |column: &usize| node.left[rank].binary_search(column).map_or(f64::INFINITY, |at| each[rank][at]);
+        let bound_with =
+            |column: &usize| node.left[rank].binary_search(column).map_or(f64::INFINITY, |at| each[rank][at]);
         for part in parts {
-            let bound = part.iter().map(with).fold(f64::INFINITY, f64::min).max(node.bound);
+            let bound = part.iter().map(bound_with).fold(f64::INFINITY, f64::min).max(node.bound);
             let mut left = node.left.clone();
             left[rank] = part;
             self.open.push(SearchNode {

@@ -124,7 +124,7 @@ fn knapsack(
         vec![PartialMix { extra: 0.0, held: vec![0.0; moments.len()], working_set: 0.0, points: Vec::new() }];
     for &chunk in own {
         let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
-        let with = |choice: &PartialMix, at: usize, point: &RecomputePoint| PartialMix {
+        let extended = |choice: &PartialMix, at: usize, point: &RecomputePoint| PartialMix {
             extra: choice.extra + point.extra,
             held: choice
                 .held
@@ -137,7 +137,7 @@ fn knapsack(
         };
         let mut all: Vec<PartialMix> = choices
             .iter()
-            .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
+            .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| extended(choice, at, point)))
             .filter(|choice| choice.held.iter().all(|held| held + choice.working_set <= room))
             .collect();
         sort_by_numbers(&mut all, |choice| [choice.extra]);
