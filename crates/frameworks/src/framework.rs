@@ -74,12 +74,12 @@ impl Framework {
     /// No release of that name is known.
     pub fn release(&self, text: &str) -> Result<&'static str, UnknownRelease> {
         let bare = text.trim_start_matches("core_").trim_start_matches(['r', 'v']);
-        let is = |name: &&&'static str| {
+        let is_called = |name: &&&'static str| {
             bare == **name || bare.strip_prefix(**name).is_some_and(|patch| patch.starts_with('.'))
         };
         let known = (self.releases)();
         let unknown = || UnknownRelease { framework: self.limits.title, text: text.to_owned(), known };
-        known.iter().find(is).copied().ok_or_else(unknown)
+        known.iter().find(is_called).copied().ok_or_else(unknown)
     }
 
     /// Name of the script that launches its files, which every plan has.

@@ -111,13 +111,14 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
 }
 
 fn degrees(document: &Document, imported: &mut Imported) {
-    let of = |key: &str| {
+    let setting = |key: &str| {
         document
             .size(&format!("parallelism_config.parallelism_config_{key}"))
             .or_else(|| document.size(&format!("parallelism_config.{key}")))
     };
-    let (tp, ring, ulysses) = (of("tp_size").unwrap_or(1), of("cp_size").unwrap_or(1), of("sp_size").unwrap_or(1));
-    let (copies, shards) = (of("dp_replicate_size"), of("dp_shard_size"));
+    let (tp, ring, ulysses) =
+        (setting("tp_size").unwrap_or(1), setting("cp_size").unwrap_or(1), setting("sp_size").unwrap_or(1));
+    let (copies, shards) = (setting("dp_replicate_size"), setting("dp_shard_size"));
     let cp = ring.saturating_mul(ulysses);
     let given = document.has("parallelism_config");
     let dp = if given {
@@ -157,15 +158,16 @@ fn degrees(document: &Document, imported: &mut Imported) {
 }
 
 fn fsdp(document: &Document, imported: &mut Imported) {
-    let at = |key: &str| format!("fsdp_config.{key}");
-    let second = document.word(&at("fsdp_version")).is_some_and(|version| version == "2");
+    let path_of = |key: &str| format!("fsdp_config.{key}");
+    let second = document.word(&path_of("fsdp_version")).is_some_and(|version| version == "2");
     let plan = &mut imported.plan;
     plan.zero = ZeroStage::Three;
     if second {
-        plan.reshard_after_forward = document.switch(&at("fsdp_reshard_after_forward")).unwrap_or(true);
+        plan.reshard_after_forward = document.switch(&path_of("fsdp_reshard_after_forward")).unwrap_or(true);
     } else {
-        let strategy =
-            document.word(&at("fsdp_sharding_strategy")).or_else(|| document.word(&at("fsdp_reshard_after_forward")));
+        let strategy = document
+            .word(&path_of("fsdp_sharding_strategy"))
+            .or_else(|| document.word(&path_of("fsdp_reshard_after_forward")));
         match strategy.as_deref() {
             Some("FULL_SHARD" | "1" | "true") | None => {}
             Some("SHARD_GRAD_OP" | "2" | "false") => plan.reshard_after_forward = false,
@@ -176,7 +178,7 @@ fn fsdp(document: &Document, imported: &mut Imported) {
                 plan.reshard_after_forward = false;
             }
             Some(other) => document.wrong(
-                &at("fsdp_sharding_strategy"),
+                &path_of("fsdp_sharding_strategy"),
                 other,
                 "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or HYBRID_SHARD",
             ),
@@ -185,10 +187,10 @@ fn fsdp(document: &Document, imported: &mut Imported) {
     if plan.shard_group.is_some_and(|group| group >= plan.layout.dense_replicas()) {
         plan.shard_group = None;
     }
-    if document.switch(&at("fsdp_activation_checkpointing")).unwrap_or(false) {
+    if document.switch(&path_of("fsdp_activation_checkpointing")).unwrap_or(false) {
         plan.recompute = Recompute::Full;
     }
-    if document.switch(&at("fsdp_offload_params")).unwrap_or(false) {
+    if document.switch(&path_of("fsdp_offload_params")).unwrap_or(false) {
         plan.offload.optimizer = 1.0;
     }
 }
@@ -217,13 +219,13 @@ fn megatron(document: &Document, imported: &mut Imported) {
     imported.family = Family::Megatron;
     imported.stack = "nemo-24";
     let size = |key: &str| document.size(&format!("megatron_lm_config.megatron_lm_{key}")).unwrap_or(1);
-    let on = |key: &str| document.switch(&format!("megatron_lm_config.megatron_lm_{key}")).unwrap_or(false);
+    let is_on = |key: &str| document.switch(&format!("megatron_lm_config.megatron_lm_{key}")).unwrap_or(false);
     let plan = &mut imported.plan;
     (plan.layout.tp, plan.layout.pp) = (size("tp_degree"), size("pp_degree"));
     plan.layout.dp = imported.world.map_or(1, |world| replicas(world, &[plan.layout.tp, plan.layout.pp]));
-    plan.sequence_parallel = on("sequence_parallelism") && plan.layout.tp > 1;
-    plan.zero = if on("use_distributed_optimizer") { ZeroStage::One } else { ZeroStage::Zero };
-    if on("recompute_activations") {
+    plan.sequence_parallel = is_on("sequence_parallelism") && plan.layout.tp > 1;
+    plan.zero = if is_on("use_distributed_optimizer") { ZeroStage::One } else { ZeroStage::Zero };
+    if is_on("recompute_activations") {
         plan.recompute =
             Recompute::Selective(meshwright_engine::plan::Modules { core_attn: true, ..Default::default() });
     }

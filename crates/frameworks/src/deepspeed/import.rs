@@ -152,9 +152,9 @@ fn zero(document: &Document, imported: &mut Imported) {
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), release 0.19.8.
 fn replicated(document: &Document, imported: &mut Imported) {
-    let on = |key: &str| document.switch(&format!("{key}.enabled")).unwrap_or(false);
-    let bf16 = on("bf16") || on("bfloat16");
-    if imported.plan.zero != ZeroStage::Zero || !(bf16 || on("fp16")) {
+    let is_on = |key: &str| document.switch(&format!("{key}.enabled")).unwrap_or(false);
+    let bf16 = is_on("bf16") || is_on("bfloat16");
+    if imported.plan.zero != ZeroStage::Zero || !(bf16 || is_on("fp16")) {
         return;
     }
     let wide = document.word("data_types.grad_accum_dtype").is_some_and(|dtype| dtype.contains("32"));
@@ -246,8 +246,8 @@ fn batch(document: &Document, imported: &mut Imported) {
 }
 
 fn precision(document: &Document, imported: &mut Imported) {
-    let on = |key: &str| document.switch(&format!("{key}.enabled")).unwrap_or(false);
-    let (bf16, fp16) = (on("bf16") || on("bfloat16"), on("fp16"));
+    let is_on = |key: &str| document.switch(&format!("{key}.enabled")).unwrap_or(false);
+    let (bf16, fp16) = (is_on("bf16") || is_on("bfloat16"), is_on("fp16"));
     if bf16 && fp16 {
         let place = document.place("fp16.enabled");
         document.note(

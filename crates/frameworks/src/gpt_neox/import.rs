@@ -361,8 +361,8 @@ impl Extras {
                 Ffn::None => {}
             }
         }
-        let of = |has: bool| model.kinds.iter().position(|kind| kind.moe().is_some() == has);
-        if let (Some(experts), Some(dense)) = (of(true), of(false)) {
+        let kind_with_experts = |has: bool| model.kinds.iter().position(|kind| kind.moe().is_some() == has);
+        if let (Some(experts), Some(dense)) = (kind_with_experts(true), kind_with_experts(false)) {
             let interval = self.expert_interval as usize;
             model.order = (0..model.order.len()).map(|at| if at % interval == 0 { experts } else { dense }).collect();
         }

@@ -20,8 +20,8 @@ impl FileKind {
 
     /// The kind of that name.
     pub fn named(name: &str) -> Option<Self> {
-        let of = |framework: &&&Framework| framework.reader.kind == name;
-        let framework = || FRAMEWORKS.iter().find(of).map(|framework| Self::Of(framework));
+        let reads_it = |framework: &&&Framework| framework.reader.kind == name;
+        let framework = || FRAMEWORKS.iter().find(reads_it).map(|framework| Self::Of(framework));
         if name == SCRIPT { Some(Self::Script) } else { framework() }
     }
 }

@@ -117,18 +117,20 @@ fn tensor_parallelism(document: &Document) -> Result<(), ImportError> {
 
 /// Sharding, recomputation and offloading.
 fn fsdp(document: &Document, imported: &mut Imported) -> Result<(), ImportError> {
-    let at = |key: &str| format!("fsdp_config.{key}");
+    let path_of = |key: &str| format!("fsdp_config.{key}");
     for (key, why) in [
         ("process_group", "groups of its processes are not read"),
         ("device_mesh", "Composer refuses `device_mesh` since release 0.24"),
     ] {
-        if document.has(&at(key)) && document.peek(&at(key)).is_none_or(|word| !matches!(word, "" | "null" | "~")) {
+        if document.has(&path_of(key))
+            && document.peek(&path_of(key)).is_none_or(|word| !matches!(word, "" | "null" | "~"))
+        {
             let expected = "`data_parallel_shard_degree` and `data_parallel_replicate_degree`";
-            return Err(refused(document, &at(key), why.into(), expected));
+            return Err(refused(document, &path_of(key), why.into(), expected));
         }
     }
     let copies = mesh(document, imported);
-    let path = at("sharding_strategy");
+    let path = path_of("sharding_strategy");
     let strategy = document.word(&path).unwrap_or_else(|| "FULL_SHARD".into()).to_ascii_uppercase();
     let plan = &mut imported.plan;
     plan.zero = ZeroStage::Three;
@@ -146,14 +148,14 @@ fn fsdp(document: &Document, imported: &mut Imported) -> Result<(), ImportError>
         let message = "`NO_SHARD` beside `data_parallel_replicate_degree`";
         document.note(Finding::error("contradiction", message).at_maybe(document.place(&path).as_ref()));
     }
-    if document.switch(&at("activation_checkpointing")).unwrap_or(false) {
+    if document.switch(&path_of("activation_checkpointing")).unwrap_or(false) {
         plan.recompute = Recompute::Full;
     }
-    if document.switch(&at("activation_cpu_offload")).unwrap_or(false) {
+    if document.switch(&path_of("activation_cpu_offload")).unwrap_or(false) {
         plan.offload.activations = 1.0;
     }
-    if document.switch(&at("cpu_offload")).unwrap_or(false) {
-        let place = document.place(&at("cpu_offload"));
+    if document.switch(&path_of("cpu_offload")).unwrap_or(false) {
+        let place = document.place(&path_of("cpu_offload"));
         document.note(Finding::error("wrong-value", "Composer refuses `cpu_offload`").at_maybe(place.as_ref()));
     }
     Ok(())
@@ -219,12 +221,12 @@ fn precision(document: &Document, wraps: bool, imported: &mut Imported) {
         }
         (kind != "FULL", if kind == "PURE" && name != "fp32" { 2.0 } else { 4.0 })
     } else {
-        let of = |key: &str| document.word(&format!("{path}.{key}"));
+        let word_of = |key: &str| document.word(&format!("{path}.{key}"));
         let is_wide = |word: &String| word.contains("32");
-        let cast = of("param_dtype").is_some_and(|word| !is_wide(&word));
-        let _ = of("buffer_dtype");
+        let cast = word_of("param_dtype").is_some_and(|word| !is_wide(&word));
+        let _ = word_of("buffer_dtype");
         // Gradients are reduced as they were made where nothing is said.
-        let wide = of("reduce_dtype").as_ref().map_or(!cast && !narrow_weights, is_wide);
+        let wide = word_of("reduce_dtype").as_ref().map_or(!cast && !narrow_weights, is_wide);
         (cast, if wide { 4.0 } else { 2.0 })
     };
     if !cast && name != "fp32" && !narrow_weights {

@@ -70,18 +70,18 @@ fn of_hub(document: &Document, imported: &mut Imported) {
 /// `peft_config`, or `lora.args` of older releases.
 fn adapters(document: &Document, imported: &mut Imported) {
     let older = document.has("model.lora.args");
-    let at = |key: &str| format!("model.{}.{key}", if older { "lora.args" } else { "peft_config" });
+    let path_of = |key: &str| format!("model.{}.{key}", if older { "lora.args" } else { "peft_config" });
     if !older && document.keys("model.peft_config").is_empty() {
         return;
     }
-    let kind = document.word(&at("peft_type")).unwrap_or_else(|| "LORA".into());
+    let kind = document.word(&path_of("peft_type")).unwrap_or_else(|| "LORA".into());
     let path = if older { "model.lora" } else { "model.peft_config" };
     let place = document.place(path).unwrap_or_else(|| document.start());
     let said = format!("`{path}`");
     if !kind.eq_ignore_ascii_case("lora") {
         return document.note(other_adapters(&said, &place));
     }
-    let adapters = Adapters { rank: document.size(&at("r")), targets: document.words(&at("target_modules")) };
+    let adapters = Adapters { rank: document.size(&path_of("r")), targets: document.words(&path_of("target_modules")) };
     Adapting { said, place, adapters }.apply(imported);
 }
 
@@ -90,9 +90,9 @@ const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// The decoder of an MPT; none where its sizes are impossible.
 fn of_mpt(document: &Document, imported: &mut Imported) -> Result<Option<Model>, ImportError> {
-    let at = |key: &str| format!("model.{key}");
-    let size = |key: &str, usual: u32| document.size(&at(key)).unwrap_or(usual);
-    let on = |key: &str, usual: bool| document.switch(&at(key)).unwrap_or(usual);
+    let path_of = |key: &str| format!("model.{key}");
+    let size = |key: &str, usual: u32| document.size(&path_of(key)).unwrap_or(usual);
+    let is_on = |key: &str, usual: bool| document.switch(&path_of(key)).unwrap_or(usual);
     let (hidden, heads, layers) = (size("d_model", 2048), size("n_heads", 16), size("n_layers", 24));
     if layers > MOST_LAYERS {
         document.wrong("model.n_layers", &layers.to_string(), "at most 100000");
@@ -103,7 +103,7 @@ fn of_mpt(document: &Document, imported: &mut Imported) -> Result<Option<Model>,
         let finding = Finding::error("unread-setting", "`block_overrides` change single layers, and are not read");
         document.note(finding.at_maybe(place.as_ref()).expected("--model with the layers"));
     }
-    let bias = !on("no_bias", false);
+    let bias = !is_on("no_bias", false);
     let (attention, positions) = attention(document, hidden, heads, bias);
     let norm = document.word("model.norm_type").unwrap_or_else(|| "low_precision_layernorm".into());
     let norm = match norm.to_ascii_lowercase().as_str() {
@@ -119,16 +119,16 @@ fn of_mpt(document: &Document, imported: &mut Imported) -> Result<Option<Model>,
     imported.plan.layout.ep = ep;
     imported.work.drops_tokens = drops_tokens;
     let dropout = ["resid_pdrop", "emb_pdrop", "attn_config.attn_pdrop"];
-    let dropout = dropout.iter().any(|key| document.real(&at(key)).is_some_and(|share| share > 0.0));
-    let learned = on("learned_pos_emb", true) && positions == Positions::Learned;
+    let dropout = dropout.iter().any(|key| document.real(&path_of(key)).is_some_and(|share| share > 0.0));
+    let learned = is_on("learned_pos_emb", true) && positions == Positions::Learned;
     let details = Details {
         rope_theta: (positions == Positions::Rotary)
-            .then(|| document.real(&at("attn_config.rope_theta")).unwrap_or(10_000.0)),
+            .then(|| document.real(&path_of("attn_config.rope_theta")).unwrap_or(10_000.0)),
         rope_scaling: scaling(document).filter(|_| positions == Positions::Rotary),
         norm_epsilon: Some(document.real("model.norm_eps").unwrap_or(1e-5)),
         activation: Some(activation),
         router,
-        others: document.real(&at("attn_config.clip_qkv")).map(|cap| (CAP.to_owned(), cap)).into_iter().collect(),
+        others: document.real(&path_of("attn_config.clip_qkv")).map(|cap| (CAP.to_owned(), cap)).into_iter().collect(),
         ..Details::default()
     };
     let length = document.size("model.max_seq_len").unwrap_or(2048);
@@ -138,7 +138,7 @@ fn of_mpt(document: &Document, imported: &mut Imported) -> Result<Option<Model>,
         hidden,
         vocab: size("vocab_size", 50_368),
         seq_len: length,
-        tied_embeddings: on("tie_word_embeddings", true),
+        tied_embeddings: is_on("tie_word_embeddings", true),
         learned_positions: if learned { length } else { 0 },
         embedding_norm: false,
         head_bias: false,
@@ -165,34 +165,34 @@ enum Positions {
 }
 
 fn attention(document: &Document, hidden: u32, heads: u32, bias: bool) -> (Attention, Positions) {
-    let at = |key: &str| format!("model.attn_config.{key}");
-    let on = |key: &str| document.switch(&at(key)).unwrap_or(false);
-    let positions = if on("rope") {
+    let path_of = |key: &str| format!("model.attn_config.{key}");
+    let is_on = |key: &str| document.switch(&path_of(key)).unwrap_or(false);
+    let positions = if is_on("rope") {
         Positions::Rotary
-    } else if on("alibi") {
+    } else if is_on("alibi") {
         Positions::Alibi
     } else {
         Positions::Learned
     };
-    let kind = document.word(&at("attn_type"));
+    let kind = document.word(&path_of("attn_type"));
     let kv_heads = match kind.as_deref() {
         Some("multiquery_attention") => 1,
-        Some("grouped_query_attention") => document.size(&at("kv_n_heads")).unwrap_or(heads),
+        Some("grouped_query_attention") => document.size(&path_of("kv_n_heads")).unwrap_or(heads),
         Some("multihead_attention") | None => heads,
         Some(other) => {
-            document.wrong(&at("attn_type"), other, "multihead_, grouped_query_ or multiquery_attention");
+            document.wrong(&path_of("attn_type"), other, "multihead_, grouped_query_ or multiquery_attention");
             heads
         }
     };
     let head_dim = document.size("model.head_dim").unwrap_or((hidden / heads).max(1));
-    let qk_norm = match (on("qk_ln"), on("qk_gn")) {
+    let qk_norm = match (is_on("qk_ln"), is_on("qk_gn")) {
         (true, _) => QkNorm::Full,
         (false, true) => QkNorm::PerHead,
         (false, false) => QkNorm::None,
     };
     // Flash attention's window reaches so many keys back, beside the query's own.
-    let back = document.word(&at("sliding_window_size")).filter(|word| word.trim() != "-1");
-    let back = back.and_then(|_| document.number(&at("sliding_window_size")));
+    let back = document.word(&path_of("sliding_window_size")).filter(|word| word.trim() != "-1");
+    let back = back.and_then(|_| document.number(&path_of("sliding_window_size")));
     let attention = Attention {
         span: back.map_or(Span::Full, |back| Span::Window(back.saturating_add(1))),
         qkv_bias: document.switch("model.attention_bias").unwrap_or(bias),
@@ -206,12 +206,12 @@ fn attention(document: &Document, hidden: u32, heads: u32, bias: bool) -> (Atten
 
 /// `rope_hf_config`; the other implementation, `dail`, has none.
 fn scaling(document: &Document) -> Option<RopeScaling> {
-    let at = |key: &str| format!("model.attn_config.rope_hf_config.{key}");
+    let path_of = |key: &str| format!("model.attn_config.rope_hf_config.{key}");
     if document.word("model.attn_config.rope_impl").is_none_or(|name| name == "dail") {
         return None;
     }
-    let real = |key: &str, usual: f64| document.real(&at(key)).unwrap_or(usual);
-    let kind = match document.word(&at("type")).as_deref() {
+    let real = |key: &str, usual: f64| document.real(&path_of(key)).unwrap_or(usual);
+    let kind = match document.word(&path_of("type")).as_deref() {
         Some("no_scaling") | None => return None,
         Some("linear") => RopeScalingKind::Linear,
         Some("llama3") => {
@@ -219,7 +219,7 @@ fn scaling(document: &Document) -> Option<RopeScaling> {
         }
         Some(other) => RopeScalingKind::Other(other.to_owned()),
     };
-    let original_positions = document.size(&at("original_max_position_embeddings"));
+    let original_positions = document.size(&path_of("original_max_position_embeddings"));
     Some(RopeScaling { kind, factor: real("factor", 1.0), original_positions })
 }
 
@@ -233,16 +233,19 @@ struct FeedForward {
 }
 
 fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForward, ImportError> {
-    let at = |key: &str| format!("model.ffn_config.{key}");
-    let kind = document.word(&at("ffn_type")).unwrap_or_else(|| "mptmlp".into());
+    let path_of = |key: &str| format!("model.ffn_config.{key}");
+    let kind = document.word(&path_of("ffn_type")).unwrap_or_else(|| "mptmlp".into());
     let (gated, mixture) = match kind.as_str() {
         "mptglu" => (true, false),
         "mptmlp" | "te_ln_mlp" => (false, false),
-        "mb_moe" | "mb_dmoe" | "torch_dmoe" => (document.word(&at("mlp_type")).is_some_and(|kind| kind == "glu"), true),
-        other => return Err(refused(document, &at("ffn_type"), format!("layers of `{other}` are not read"))),
+        "mb_moe" | "mb_dmoe" | "torch_dmoe" => {
+            (document.word(&path_of("mlp_type")).is_some_and(|kind| kind == "glu"), true)
+        }
+        other => return Err(refused(document, &path_of("ffn_type"), format!("layers of `{other}` are not read"))),
     };
-    let name = document.word(&at("ffn_act_fn.name"));
-    let tanh = document.word(&at("ffn_act_fn.approximate")).map_or(mixture && name.is_none(), |word| word == "tanh");
+    let name = document.word(&path_of("ffn_act_fn.name"));
+    let tanh =
+        document.word(&path_of("ffn_act_fn.approximate")).map_or(mixture && name.is_none(), |word| word == "tanh");
     let activation = match name.as_deref() {
         Some("silu") => Activation::Silu,
         Some("gelu") | None if tanh => Activation::GeluTanh,
@@ -251,7 +254,7 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForw
     };
     let ratio = document.real("model.expansion_ratio").unwrap_or(4.0);
     let width = f64::from(hidden) * ratio;
-    let intermediate = document.size(&at("ffn_hidden_size")).unwrap_or_else(|| {
+    let intermediate = document.size(&path_of("ffn_hidden_size")).unwrap_or_else(|| {
         if width.fract() != 0.0 || !(1.0..=f64::from(u32::MAX)).contains(&width) {
             document.wrong("model.expansion_ratio", &ratio.to_string(), "a ratio of whole widths");
         }
@@ -269,12 +272,12 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForw
 ///
 /// Source: [llm-foundry-code] `models/layers/{ffn,dmoe}.py`, `models/utils/config_moe_args.py`; [megablocks] `layers/arguments.py`, commit 78eea65f.
 fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation) -> FeedForward {
-    let at = |key: &str| format!("model.ffn_config.{key}");
-    let size = |key: &str| document.size(&at(key)).unwrap_or(1);
+    let path_of = |key: &str| format!("model.ffn_config.{key}");
+    let size = |key: &str| document.size(&path_of(key)).unwrap_or(1);
     let warn = |key: &str, message: String| {
-        document.note(Finding::warning("not-modelled", message).at_maybe(document.place(&at(key)).as_ref()));
+        document.note(Finding::warning("not-modelled", message).at_maybe(document.place(&path_of(key)).as_ref()));
     };
-    let norm = document.real(&at("moe_normalize_expert_weights"));
+    let norm = document.real(&path_of("moe_normalize_expert_weights"));
     if let Some(norm) = norm.filter(|norm| (norm - 1.0).abs() > 0.0) {
         warn("moe_normalize_expert_weights", format!("scores are divided by their {norm}-norm, not by their sum"));
     }
@@ -284,14 +287,14 @@ fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation
     if expert.bias {
         warn("ffn_type", "one bias behind all experts is priced as none".into());
     }
-    let shared = document.switch(&at("shared_expert")).unwrap_or(false);
-    let width = document.size(&at("shared_expert_hidden_size")).unwrap_or(expert.intermediate);
+    let shared = document.switch(&path_of("shared_expert")).unwrap_or(false);
+    let width = document.size(&path_of("shared_expert_hidden_size")).unwrap_or(expert.intermediate);
     let moe = Moe {
         shared_intermediate: if shared { width } else { 0 },
         gated: expert.gated,
         ..Moe::gated(size("moe_num_experts"), size("moe_top_k"), expert.intermediate)
     };
-    let aux_loss = (kind != "torch_dmoe").then(|| document.real(&at("moe_loss_weight")).unwrap_or(0.1));
+    let aux_loss = (kind != "torch_dmoe").then(|| document.real(&path_of("moe_loss_weight")).unwrap_or(0.1));
     FeedForward {
         ffn: Ffn::Moe(moe),
         activation,
@@ -302,7 +305,7 @@ fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation
             scale: None,
             aux_loss,
         },
-        ep: document.degree(&at("moe_world_size")).unwrap_or(1),
+        ep: document.degree(&path_of("moe_world_size")).unwrap_or(1),
         drops_tokens: kind == "mb_moe",
     }
 }

@@ -42,22 +42,26 @@ pub(super) fn activations(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     let what = format!("offload-activations={activations}");
-    let of = |activations: f64| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
+    let with_share = |activations: f64| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
     if plan.layout.pp > 1 {
-        return Obstacle::of_plan(what, "`--cpu-offloading-num-layers` needs pp=1", of(0.0));
+        return Obstacle::of_plan(what, "`--cpu-offloading-num-layers` needs pp=1", with_share(0.0));
     }
     if plan.zero >= ZeroStage::Two {
-        return Obstacle::of_plan(what, "Megatron core has no test of it with Megatron-FSDP", of(0.0));
+        return Obstacle::of_plan(what, "Megatron core has no test of it with Megatron-FSDP", with_share(0.0));
     }
     if plan.recompute != Recompute::None {
-        return Obstacle::of_plan(what, "offloaded layers are not recomputed", of(0.0));
+        return Obstacle::of_plan(what, "offloaded layers are not recomputed", with_share(0.0));
     }
     let layers = f64::from(problem.model().layers());
     let offloaded = activations * layers;
     let whole = (offloaded - offloaded.round()).abs() < 1e-6 * layers;
     if !whole || offloaded.round() >= layers {
         let fewer = offloaded.floor().clamp(0.0, layers - 1.0) / layers;
-        return Obstacle::of_plan(what, format!("it offloads whole layers, fewer than the {layers}"), of(fewer));
+        return Obstacle::of_plan(
+            what,
+            format!("it offloads whole layers, fewer than the {layers}"),
+            with_share(fewer),
+        );
     }
     None
 }

@@ -155,8 +155,8 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 fn model(document: &Document) -> Option<Model> {
-    let at = |key: &str| format!("model.model_config.{key}");
-    let size = |key: &str| document.size(&at(key));
+    let path_of = |key: &str| format!("model.model_config.{key}");
+    let size = |key: &str| document.size(&path_of(key));
     let (hidden, heads, layers, vocab, intermediate) = (
         size("hidden_size")?,
         size("num_attention_heads")?,
@@ -165,26 +165,26 @@ fn model(document: &Document) -> Option<Model> {
         size("intermediate_size")?,
     );
     if layers > MOST_LAYERS {
-        document.wrong(&at("num_hidden_layers"), &layers.to_string(), "at most 100000");
+        document.wrong(&path_of("num_hidden_layers"), &layers.to_string(), "at most 100000");
         return None;
     }
-    let on = |key: &str| document.switch(&at(key)).unwrap_or(false);
-    let qwen = on("is_qwen2_config");
+    let is_on = |key: &str| document.switch(&path_of(key)).unwrap_or(false);
+    let qwen = is_on("is_qwen2_config");
     let kv_heads = size("num_key_value_heads").unwrap_or(heads);
     let head_dim = size("head_dim").unwrap_or((hidden / heads).max(1));
     let attention = Attention {
-        span: document.number(&at("sliding_window_size")).filter(|n| *n > 0).map_or(Span::Full, Span::Window),
-        qkv_bias: document.switch(&at("attention_bias")).unwrap_or(qwen),
+        span: document.number(&path_of("sliding_window_size")).filter(|n| *n > 0).map_or(Span::Full, Span::Window),
+        qkv_bias: document.switch(&path_of("attention_bias")).unwrap_or(qwen),
         ..Attention::plain(heads, kv_heads, head_dim)
     };
-    let ffn = if let Some(experts) = document.size(&at("moe_config.num_experts")).filter(|experts| *experts > 1) {
-        let of = |key: &str| document.size(&at(&format!("moe_config.{key}")));
-        let shared = document.switch(&at("moe_config.enable_shared_expert")).unwrap_or(false);
-        let width = of("moe_intermediate_size").unwrap_or(intermediate);
+    let ffn = if let Some(experts) = document.size(&path_of("moe_config.num_experts")).filter(|experts| *experts > 1) {
+        let size_of = |key: &str| document.size(&path_of(&format!("moe_config.{key}")));
+        let shared = document.switch(&path_of("moe_config.enable_shared_expert")).unwrap_or(false);
+        let width = size_of("moe_intermediate_size").unwrap_or(intermediate);
         Ffn::Moe(Moe {
-            shared_intermediate: if shared { of("shared_expert_intermediate_size").unwrap_or(width) } else { 0 },
+            shared_intermediate: if shared { size_of("shared_expert_intermediate_size").unwrap_or(width) } else { 0 },
             shared_gate: shared,
-            ..Moe::gated(experts, of("top_k").unwrap_or(2), width)
+            ..Moe::gated(experts, size_of("top_k").unwrap_or(2), width)
         })
     } else if let Some(experts) = size("moe_num_experts").filter(|experts| *experts > 1) {
         // `is_llamoe_config` of nanotron's examples/moe: every layer has experts as wide as the MLP.
@@ -198,7 +198,7 @@ fn model(document: &Document) -> Option<Model> {
         hidden,
         vocab,
         seq_len: document.size("tokens.sequence_length").unwrap_or(4096),
-        tied_embeddings: on("tie_word_embeddings"),
+        tied_embeddings: is_on("tie_word_embeddings"),
         learned_positions: 0,
         embedding_norm: false,
         head_bias: false,

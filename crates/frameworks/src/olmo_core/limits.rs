@@ -357,17 +357,17 @@ fn expert_grid(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if !problem.model().is_moe() {
         return None;
     }
-    let with = |ep: u32| Plan { layout: Layout { ep, ..plan.layout }, ..plan.clone() };
+    let with_ep = |ep: u32| Plan { layout: Layout { ep, ..plan.layout }, ..plan.clone() };
     if tp > 1 {
         let why = "experts lie on the ranks of tensor parallelism, and `ep_config` beside `tp_config` is refused";
-        return if ep == tp { None } else { Obstacle::of_plan(format!("ep={ep}"), why, with(tp)) };
+        return if ep == tp { None } else { Obstacle::of_plan(format!("ep={ep}"), why, with_ep(tp)) };
     }
     if ep == 1 {
         return None;
     }
     if cp > 1 {
         let why = "gradients of experts are not reduced over context-parallel ranks";
-        return Obstacle::of_plan(format!("ep={ep}"), why, with(1));
+        return Obstacle::of_plan(format!("ep={ep}"), why, with_ep(1));
     }
     if plan.zero == ZeroStage::Three && plan.dense_shards() == ep {
         return None;

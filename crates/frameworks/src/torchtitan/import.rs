@@ -357,16 +357,16 @@ fn software(document: &Document, imported: &mut Imported) {
         let said = "`LoRAConverter`".to_owned();
         Adapting { said, place, adapters: Adapters { rank, targets } }.apply(imported);
     }
-    let is = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
-    if is("training.dtype", "bfloat16") {
+    let has_dtype = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
+    if has_dtype("training.dtype", "bfloat16") {
         // Weights, gradients and moments; nothing is kept in fp32.
         imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
     }
-    if is("training.mixed_precision_param", "float32") {
+    if has_dtype("training.mixed_precision_param", "float32") {
         let place = document.place("training.mixed_precision_param");
         document.note(Finding::warning("not-modelled", "GEMMs in fp32 are priced as bf16").at_maybe(place.as_ref()));
     }
-    let reduced = if is("training.mixed_precision_reduce", "bfloat16") { 2.0 } else { 4.0 };
+    let reduced = if has_dtype("training.mixed_precision_reduce", "bfloat16") { 2.0 } else { 4.0 };
     imported.settings.put("reduce_bytes", reduced, 4.0);
     if document.switch("optimizer.early_step_in_backward").unwrap_or(false) {
         let place = document.place("optimizer.early_step_in_backward");
@@ -374,12 +374,13 @@ fn software(document: &Document, imported: &mut Imported) {
             Finding::note("not-modelled", "each gradient is freed once it is applied: memory is less by them");
         document.note(finding.at_maybe(place.as_ref()));
     }
-    let on = |paths: [&str; 2]| paths.iter().any(|path| document.switch(path).unwrap_or(false));
-    let async_tp = on(["parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"]);
+    let is_on = |paths: [&str; 2]| paths.iter().any(|path| document.switch(path).unwrap_or(false));
+    let async_tp = is_on(["parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"]);
     if imported.plan.layout.tp > 1 && async_tp {
         imported.settings.put("overlap.tp", ASYNC_TP, 0.0);
     }
-    let narrow = on(["float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"]);
+    let narrow =
+        is_on(["float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"]);
     imported.settings.put("fp8_all_gather", narrow, false);
     let recipes = ["float8.recipe_name", "quantize.linear.float8.recipe_name"].map(|path| document.word(path));
     if imported.work.format == Format::Fp8 && recipes.iter().flatten().any(|recipe| recipe.starts_with("rowwise")) {

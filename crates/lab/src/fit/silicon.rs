@@ -291,14 +291,14 @@ fn collective_curve(
     known: &CollectiveCurve,
     samples: &[Sample<f64>],
 ) -> Curve {
-    let at = |x: &[f64]| CollectiveCurve {
+    let curve_of = |x: &[f64]| CollectiveCurve {
         ranks: known.ranks,
         latency: Seconds::micros(x[0].exp()),
         bandwidth: BytesPerSec::gbytes(x[1].exp()),
         half_size: Bytes::new(x[2].exp() * 1e6),
         exponent: x[3],
     };
-    let predict = |x: &[f64], bytes: &f64| on_curve(&at(x), op, Bytes::new(*bytes), known.ranks).get();
+    let predict = |x: &[f64], bytes: &f64| on_curve(&curve_of(x), op, Bytes::new(*bytes), known.ranks).get();
     let start = [
         (known.latency.get() * 1e6).ln(),
         (known.bandwidth.get() / 1e9).ln(),

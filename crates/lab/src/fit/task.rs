@@ -175,7 +175,8 @@ impl<'a> Task<'a> {
     pub(super) fn residuals(&self, figures: &[Figures], counted: &[usize]) -> Vec<f64> {
         let Weights { memory, regret } = self.weights;
         let scaled = |loss: fn(f64, f64) -> f64, error: f64, weight: f64| weight.sqrt() * loss(error, DELTA) / SPREAD;
-        let of = |loss, predicted: Option<f64>, measured: Option<f64>, weight: f64| match (predicted, measured) {
+        let residual_of = |loss, predicted: Option<f64>, measured: Option<f64>, weight: f64| match (predicted, measured)
+        {
             (Some(predicted), Some(measured)) => scaled(loss, (predicted / measured).ln(), weight),
             _ => 0.0,
         };
@@ -183,8 +184,8 @@ impl<'a> Task<'a> {
         for &at in counted {
             let ((seconds, gib), target) = (figures[at], &self.targets[at]);
             let loss = if target.has_outliers { cauchy } else { softened };
-            all.push(of(loss, seconds, target.seconds, target.weight));
-            all.push(of(softened, gib, target.gib, memory * target.weight));
+            all.push(residual_of(loss, seconds, target.seconds, target.weight));
+            all.push(residual_of(softened, gib, target.gib, memory * target.weight));
         }
         all.extend(self.groups.iter().map(|group| scaled(softened, self.soft_regret(group, figures, counted), regret)));
         all

@@ -70,8 +70,8 @@ impl Sample {
     pub fn spread(&self) -> f64 {
         let mut sorted = self.times.clone();
         sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
-        let at = |share: f64| sorted[(share * (sorted.len() - 1) as f64).round() as usize];
-        (at(0.75) - at(0.25)) / self.median() / 2.0
+        let quantile = |share: f64| sorted[(share * (sorted.len() - 1) as f64).round() as usize];
+        (quantile(0.75) - quantile(0.25)) / self.median() / 2.0
     }
 }
 

@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn fused_kernels_of_plain_pytorch_take_the_compiled_parent() {
-        let of = |framework: &str, fused: &str| {
+        let release_of = |framework: &str, fused: &str| {
             let row = Row { framework: Some(framework.into()), fused_kernels: Some(fused.into()), ..Row::default() };
             Release::of(&row)
         };
-        assert_eq!(of("Accelerate (PyTorch FSDP)", "norm_fusion+rope_fusion+ce_triton"), Release::FsdpEager);
-        assert_eq!(of("Accelerate (PyTorch FSDP)", "norm_fusion+act_fusion"), Release::FsdpCompiled);
-        assert_eq!(of("Fast-LLM (Triton kernels)", ""), Release::FsdpCompiled);
-        assert_eq!(of("torchtitan", "norm_fusion+act_fusion"), Release::Torchtitan2025);
+        assert_eq!(release_of("Accelerate (PyTorch FSDP)", "norm_fusion+rope_fusion+ce_triton"), Release::FsdpEager);
+        assert_eq!(release_of("Accelerate (PyTorch FSDP)", "norm_fusion+act_fusion"), Release::FsdpCompiled);
+        assert_eq!(release_of("Fast-LLM (Triton kernels)", ""), Release::FsdpCompiled);
+        assert_eq!(release_of("torchtitan", "norm_fusion+act_fusion"), Release::Torchtitan2025);
     }
 
     #[test]

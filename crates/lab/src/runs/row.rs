@@ -257,11 +257,11 @@ fn cell_error(error: csv::Error, record: &csv::StringRecord, header: &csv::Strin
     let Some(field) = err.field() else {
         return error.into();
     };
-    let at = |cells: &csv::StringRecord| cells.get(field as usize).unwrap_or_default().to_owned();
+    let cell_of = |cells: &csv::StringRecord| cells.get(field as usize).unwrap_or_default().to_owned();
     RunsError::Cell {
         line: pos.as_ref().or(record.position()).map_or(0, csv::Position::line),
-        column: at(header),
-        value: at(record),
+        column: cell_of(header),
+        value: cell_of(record),
         why: err.kind().to_string(),
     }
 }

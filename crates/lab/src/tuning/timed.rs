@@ -62,11 +62,11 @@ pub enum Predictions<'a> {
 
 /// Catalogue overrides for each fold.
 fn overrides(sets: &Overrides, predictions: Predictions) -> Vec<Overrides> {
-    let with = |fit: Option<Fit>| sets.clone().with_fit(fit.map(Arc::new));
+    let with_fit = |fit: Option<Fit>| sets.clone().with_fit(fit.map(Arc::new));
     match predictions {
         Predictions::Default => vec![sets.clone(); FOLDS],
         Predictions::CrossValidated => {
-            (0..FOLDS).map(|fold| with(sets.fit().map(|fit| fit.without_fold(fold)))).collect()
+            (0..FOLDS).map(|fold| with_fit(sets.fit().map(|fit| fit.without_fold(fold)))).collect()
         }
         Predictions::WithoutSource(fits, source) => {
             let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);
@@ -75,7 +75,7 @@ fn overrides(sets: &Overrides, predictions: Predictions) -> Vec<Overrides> {
                 let values = without.values.iter();
                 fit.constants.extend(values.map(|(key, value)| Constant::plain(key.clone(), value.clone())));
             }
-            vec![with(Some(fit)); FOLDS]
+            vec![with_fit(Some(fit)); FOLDS]
         }
     }
 }

@@ -103,7 +103,7 @@ fn residuals(
     for sample in counted.iter().filter(|sample| sample.measured().is_some()) {
         *shares.entry(sample.set()).or_default() += sample.weight;
     }
-    let of = |sample: &&PredictedRun| {
+    let residual_of = |sample: &&PredictedRun| {
         let class = RunClass {
             experts: sample.is_moe(),
             known_stack: known_elsewhere(sample, |a, b| {
@@ -115,7 +115,7 @@ fn residuals(
         let share = shares.get(sample.set()).map_or(1.0, |share| share.powf(OF_SOURCE - 1.0));
         time_pair(sample).map(|pair| residual(class, sample.set(), &pair, share))
     };
-    counted.iter().filter_map(of).collect()
+    counted.iter().filter_map(residual_of).collect()
 }
 
 fn residual(class: RunClass, source: &str, pair: &PredictedPair, share: f64) -> Residual {
@@ -137,16 +137,16 @@ fn names<'s>(
 /// the memory limit, experts, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
 /// those where more is.
 fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
-    let of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
+    let residuals_of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
     };
     let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
     let candidates = [
-        of(&|other| same(other) && other.experts == class.experts && other.near_limit == class.near_limit),
-        of(&|other| same(other) && other.experts == class.experts),
-        of(&|other| same(other)),
-        of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
-        of(&|_| true),
+        residuals_of(&|other| same(other) && other.experts == class.experts && other.near_limit == class.near_limit),
+        residuals_of(&|other| same(other) && other.experts == class.experts),
+        residuals_of(&|other| same(other)),
+        residuals_of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
+        residuals_of(&|_| true),
     ];
     let enough = |ratios: &Vec<(f64, f64)>| ratios.iter().map(|(_, weight)| weight).sum::<f64>() >= FEWEST;
     let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[4]);

@@ -90,10 +90,10 @@ pub fn choices(ran: &[PredictedRun]) -> Choices {
     let mut sets: Vec<&str> = groups.iter().map(|group| group.set.as_str()).collect();
     sets.sort_unstable();
     sets.dedup();
-    let of = |set: &str| groups.iter().filter(|group| group.set == set).collect::<Vec<_>>();
+    let groups_of = |set: &str| groups.iter().filter(|group| group.set == set).collect::<Vec<_>>();
     let classes = summary("all", &groups.iter().collect::<Vec<_>>())
         .into_iter()
-        .chain(sets.iter().filter_map(|set| summary(set, &of(set))))
+        .chain(sets.iter().filter_map(|set| summary(set, &groups_of(set))))
         .collect();
     Choices { classes, groups }
 }

@@ -68,7 +68,7 @@ pub struct SourceCoverage {
 pub fn memory_coverage(runs: &[PredictedRun]) -> Vec<SourceCoverage> {
     let peaks = stated(runs);
     let groups: BTreeSet<(&str, Family)> = peaks.iter().map(|peak| (peak.source.as_str(), peak.family)).collect();
-    let of = |(source, family): (&str, Family)| {
+    let coverage_of = |(source, family): (&str, Family)| {
         let others: Vec<Peak> = peaks.iter().filter(|peak| peak.source != source).cloned().collect();
         let family_of_others = others.iter().any(|peak| peak.family == family).then_some(family);
         let (low, high) = quantiles(&others, family_of_others)?.interval();
@@ -83,7 +83,7 @@ pub fn memory_coverage(runs: &[PredictedRun]) -> Vec<SourceCoverage> {
             interval: (low, high),
         })
     };
-    groups.into_iter().filter_map(of).collect()
+    groups.into_iter().filter_map(coverage_of).collect()
 }
 
 /// Quantiles of every family with measured peaks, and of the families without.
@@ -123,8 +123,9 @@ fn by_source(peaks: &[&Peak], share: f64) -> Vec<(f64, f64)> {
         *sizes.entry(&peak.source).or_default() += peak.weight;
     }
     let all: f64 = sizes.values().map(|size| size.powf(OF_SOURCE)).sum();
-    let of = |peak: &&Peak| (peak.ratio, peak.weight * share * sizes[peak.source.as_str()].powf(OF_SOURCE - 1.0) / all);
-    peaks.iter().map(of).collect()
+    let weighted =
+        |peak: &&Peak| (peak.ratio, peak.weight * share * sizes[peak.source.as_str()].powf(OF_SOURCE - 1.0) / all);
+    peaks.iter().map(weighted).collect()
 }
 
 #[cfg(test)]
@@ -132,8 +133,8 @@ mod tests {
     use super::*;
 
     fn peaks(family: Family, source: &str, ratios: &[f64]) -> Vec<Peak> {
-        let of = |ratio: &f64| Peak { family, source: source.to_owned(), ratio: *ratio, weight: 1.0 };
-        ratios.iter().map(of).collect()
+        let peak_of = |ratio: &f64| Peak { family, source: source.to_owned(), ratio: *ratio, weight: 1.0 };
+        ratios.iter().map(peak_of).collect()
     }
 
     #[test]

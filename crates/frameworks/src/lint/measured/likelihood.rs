@@ -45,8 +45,8 @@ pub(super) fn log_of_anything(measured: &[f64], predicted: &[f64], common: f64) 
     let (least, runs) =
         if free { (offs.first().copied().unwrap_or(0.0), offs.get(1..).unwrap_or(&[])) } else { (0.0, &offs[..]) };
     let of_one = |off: &f64| {
-        let at = |step: u32| (off - least - ANYTHING.ln() * f64::from(step) / f64::from(STEPS)) / width;
-        log_sum((0..=STEPS).map(|step| -0.5 * at(step).powi(2))) - f64::from(STEPS + 1).ln() - width.ln()
+        let deviation_at = |step: u32| (off - least - ANYTHING.ln() * f64::from(step) / f64::from(STEPS)) / width;
+        log_sum((0..=STEPS).map(|step| -0.5 * deviation_at(step).powi(2))) - f64::from(STEPS + 1).ln() - width.ln()
     };
     runs.iter().map(of_one).sum::<f64>() - if free { common.ln() } else { 0.0 }
 }

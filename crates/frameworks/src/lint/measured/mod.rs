@@ -165,8 +165,8 @@ fn candidate(cause: &'static Cause, runs: &Runs) -> Option<Candidate> {
 /// Grades in equal ratios from the mildest to the worst.
 fn grades((mildest, worst): (f64, f64)) -> Vec<f64> {
     let last = if mildest.total_cmp(&worst).is_eq() { 0 } else { GRADES - 1 };
-    let at = |step: u32| mildest * (worst / mildest).powf(f64::from(step) / f64::from(last.max(1)));
-    (0..=last).map(at).collect()
+    let grade = |step: u32| mildest * (worst / mildest).powf(f64::from(step) / f64::from(last.max(1)));
+    (0..=last).map(grade).collect()
 }
 
 /// Odds of a chance.

@@ -224,8 +224,8 @@ impl Given {
 
     /// Width of the MLP; none where what it is made of is not known.
     fn width(&self) -> Option<Node> {
-        let of = |key: &str, usual: f64| self.get(key).map_or(Some(usual), number);
-        let (hidden, multiple) = (number(self.get("d_model")?)?, of("hidden_size_multiple_of", 256.0)?);
+        let number_of = |key: &str, usual: f64| self.get(key).map_or(Some(usual), number);
+        let (hidden, multiple) = (number(self.get("d_model")?)?, number_of("hidden_size_multiple_of", 256.0)?);
         let plain = (8.0 * hidden / 3.0).trunc();
         let ratio = self.get("hidden_size_multiplier");
         let width = match ratio {
@@ -240,11 +240,11 @@ impl Given {
         let line = self.line;
         let none = || word("None", line);
         let field_of = |key: &str| self.get(key).cloned().unwrap_or_else(none);
-        let on = |key: &str| self.get(key).map_or(Some(false), holds);
+        let is_on = |key: &str| self.get(key).map_or(Some(false), holds);
         if self.has("block_mods") {
             return None; // functions that change single blocks
         }
-        let fused = on("fused_ops")?;
+        let fused = is_on("fused_ops")?;
         let kind = self.get("layer_norm_name").cloned();
         let kind =
             kind.unwrap_or_else(|| word(if fused { "LayerNormType.fused_rms" } else { "LayerNormType.rms" }, line));
@@ -258,11 +258,11 @@ impl Given {
         };
         let mut rope = vec![
             ("theta", self.get("rope_theta").cloned().unwrap_or_else(|| word("500000", line))),
-            ("no_global_rope", truth(on("no_global_rope")?, line)),
+            ("no_global_rope", truth(is_on("no_global_rope")?, line)),
             ("scaling", field_of("rope_scaling")),
         ];
         rope.retain(|(_, node)| !is_none(node));
-        let qk_norm = on("qk_norm")?;
+        let qk_norm = is_on("qk_norm")?;
         let fused_attention = fused && self.get("n_kv_heads").is_none() && self.get("rope_type").is_none();
         let mixer = [
             ("name", word(if fused_attention { "AttentionType.fused" } else { "AttentionType.default" }, line)),
@@ -273,7 +273,7 @@ impl Given {
             ("rope", object("RoPEConfig", rope, line)),
             ("gate", field_of("gate")),
             ("qk_norm", if qk_norm { norm() } else { none() }),
-            ("use_head_qk_norm", truth(qk_norm && on("use_head_qk_norm")?, line)),
+            ("use_head_qk_norm", truth(qk_norm && is_on("use_head_qk_norm")?, line)),
             ("use_flash", field_of("use_flash")),
             ("backend", field_of("attn_backend")),
             ("sliding_window", field_of("sliding_window")),

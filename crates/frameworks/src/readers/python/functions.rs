@@ -129,17 +129,17 @@ pub(super) fn partial(object: Option<&Node>, arguments: &Entries) -> Option<(Str
         return None;
     }
     let function = word("0")?.clone();
-    let at = |key: &String| key.parse::<usize>().ok();
+    let place_of = |key: &String| key.parse::<usize>().ok();
     let first: Entries = bound
         .iter()
-        .filter(|(key, ..)| at(key).is_some_and(|at| at > 0))
+        .filter(|(key, ..)| place_of(key).is_some_and(|at| at > 0))
         .enumerate()
         .map(|(at, (_, line, node))| (at.to_string(), *line, node.clone()))
         .collect();
     let moved = arguments.iter().map(|(key, line, node)| {
-        (at(key).map_or_else(|| key.clone(), |at| (at + first.len()).to_string()), *line, node.clone())
+        (place_of(key).map_or_else(|| key.clone(), |at| (at + first.len()).to_string()), *line, node.clone())
     });
-    let named = bound.iter().filter(|(key, ..)| key != CALLED && at(key).is_none());
+    let named = bound.iter().filter(|(key, ..)| key != CALLED && place_of(key).is_none());
     let named = named.filter(|(key, ..)| arguments.iter().all(|(known, ..)| known != key)).cloned();
     let moved: Entries = moved.chain(named).collect();
     Some((function, first.into_iter().chain(moved).collect()))

@@ -208,14 +208,14 @@ mod tests {
 
     #[test]
     fn imports_name_a_file_of_the_clone() {
-        let of = |text: &str, package: &[&str]| {
+        let imports_of = |text: &str, package: &[&str]| {
             let lines = tokens::lines(text).unwrap();
             let found: Vec<Import> = lines.iter().flat_map(|line| imports(line, package)).collect();
             found.iter().map(|import| format!("{} = {}:{}", import.local, import.from, import.name)).collect::<Vec<_>>()
         };
-        assert_eq!(of("from a.b import (\n  c,\n  d as e,\n)\n", &[]), ["c = a/b:c", "e = a/b:d"]);
-        assert_eq!(of("from .x import f\nfrom ..y.z import *\n", &["p", "q"]), ["f = p/q/x:f", " = p/y/z:*"]);
-        assert_eq!(of("from ..x import f\n", &[]), ["f = ../x:f"]);
-        assert!(of("import a.b as c\nx = 1\n", &[]).is_empty());
+        assert_eq!(imports_of("from a.b import (\n  c,\n  d as e,\n)\n", &[]), ["c = a/b:c", "e = a/b:d"]);
+        assert_eq!(imports_of("from .x import f\nfrom ..y.z import *\n", &["p", "q"]), ["f = p/q/x:f", " = p/y/z:*"]);
+        assert_eq!(imports_of("from ..x import f\n", &[]), ["f = ../x:f"]);
+        assert!(imports_of("import a.b as c\nx = 1\n", &[]).is_empty());
     }
 }

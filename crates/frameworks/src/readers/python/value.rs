@@ -208,8 +208,8 @@ impl Expression<'_> {
             }
             false
         })?;
-        let is = |at: usize, name: &str| matches!(&self.words[at].0, Token::Name(word) if word == name);
-        let at = (0..end.saturating_sub(2)).find(|at| is(*at, "for") && is(at + 2, "in"))?;
+        let is_name = |at: usize, name: &str| matches!(&self.words[at].0, Token::Name(word) if word == name);
+        let at = (0..end.saturating_sub(2)).find(|at| is_name(*at, "for") && is_name(at + 2, "in"))?;
         Some((end, at))
     }
 

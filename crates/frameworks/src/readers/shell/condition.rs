@@ -117,16 +117,16 @@ const COMPARISONS: [&str; 12] = ["=", "==", "!=", "=~", "-eq", "-ne", "-lt", "-l
 
 fn compare(left: &str, operator: &str, right: &str) -> Status {
     let numbers = || Some((left.trim().parse::<i64>().ok()?, right.trim().parse::<i64>().ok()?));
-    let by = |holds: fn(i64, i64) -> bool| numbers().map_or(Status::No, |(a, b)| Status::of(holds(a, b)));
+    let compared = |holds: fn(i64, i64) -> bool| numbers().map_or(Status::No, |(a, b)| Status::of(holds(a, b)));
     match operator {
         "=" | "==" => Status::of(pattern::matches(left, right)),
         "!=" => Status::of(!pattern::matches(left, right)),
-        "-eq" => by(|a, b| a == b),
-        "-ne" => by(|a, b| a != b),
-        "-lt" => by(|a, b| a < b),
-        "-le" => by(|a, b| a <= b),
-        "-gt" => by(|a, b| a > b),
-        "-ge" => by(|a, b| a >= b),
+        "-eq" => compared(|a, b| a == b),
+        "-ne" => compared(|a, b| a != b),
+        "-lt" => compared(|a, b| a < b),
+        "-le" => compared(|a, b| a <= b),
+        "-gt" => compared(|a, b| a > b),
+        "-ge" => compared(|a, b| a >= b),
         "<" => Status::of(left < right),
         ">" => Status::of(left > right),
         _ => Status::Unknown, // a regular expression

@@ -130,18 +130,18 @@ fn fit_timed(timed: &[TimedAttention], gpu: &mut Gpu, cluster: &Cluster, stack: 
     if parameters.is_empty() {
         return parameters;
     }
-    let with = |logs: &[f64]| {
+    let curve_of = |logs: &[f64]| {
         let mut gpu = gpu.clone();
         for (parameter, log) in parameters.iter().zip(logs) {
             set(*parameter, log.exp(), &mut gpu);
         }
         gpu
     };
-    let errors = |logs: &[f64]| errors(timed, &with(logs), cluster, stack);
+    let errors = |logs: &[f64]| errors(timed, &curve_of(logs), cluster, stack);
     let start: Vec<f64> = parameters.iter().map(|parameter| value(*parameter, gpu).max(1e-3).ln()).collect();
     let Some((found, _)) = minimise(&[start], &errors) else { return Vec::new() };
     let found: Vec<f64> = found.iter().map(|log| rounded(log.exp()).ln()).collect();
-    *gpu = with(&found);
+    *gpu = curve_of(&found);
     parameters
 }
 
@@ -164,11 +164,11 @@ fn parameters(timed: &[TimedAttention]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|of| of.kernel).collect();
     for kernel in kernels {
-        let of = |pass| timed.iter().filter(move |of| of.kernel == kernel && of.core.pass == pass);
-        if of(Pass::Forward).next().is_some() {
+        let timed_in = |pass| timed.iter().filter(move |of| of.kernel == kernel && of.core.pass == pass);
+        if timed_in(Pass::Forward).next().is_some() {
             parameters.push(Parameter::Forward(kernel));
         }
-        if of(Pass::Dgrad).next().is_some() {
+        if timed_in(Pass::Dgrad).next().is_some() {
             parameters.push(Parameter::Backward(kernel));
         }
         let lengths: BTreeSet<u64> = timed.iter().filter(|of| of.kernel == kernel).map(|of| of.core.queries).collect();

@@ -53,7 +53,7 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
         return sustained_only(samples, format, own);
     }
     let errors = |curve: GemmCurve| errors(&timed, curve, format, cluster, stack);
-    let at = |p: &[f64]| GemmCurve {
+    let curve_of = |p: &[f64]| GemmCurve {
         efficiency: p[0].exp(),
         half_depth: p.get(1).map_or(own.half_depth, |p| p.exp().max(ALMOST_ZERO)),
         intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST_INTENSITY_EXPONENT)),
@@ -74,8 +74,8 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
             })
             .collect()
     };
-    let (found, _) = minimise(&starts, &|p| errors(at(p)))?;
-    let found = at(&found);
+    let (found, _) = minimise(&starts, &|p| errors(curve_of(p)))?;
+    let found = curve_of(&found);
     Some(GemmCurve {
         efficiency: rounded(found.efficiency),
         half_depth: rounded(found.half_depth),

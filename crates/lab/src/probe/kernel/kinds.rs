@@ -320,8 +320,8 @@ mod tests {
 
     #[test]
     fn streaming_kernels_of_nearly_the_same_rows_tell_each_others_time() {
-        let of = |text: &str| -> Kernel { text.parse().unwrap() };
-        let timed = of("stream copy rows=1000 columns=1024");
+        let kernel = |text: &str| -> Kernel { text.parse().unwrap() };
+        let timed = kernel("stream copy rows=1000 columns=1024");
         for (text, ratio) in [
             ("stream copy rows=1050 columns=1024", Some(1.05)),
             ("stream copy rows=1200 columns=1024", None),
@@ -329,8 +329,8 @@ mod tests {
             ("stream norm rows=1000 columns=1024", None),
             ("launch", None),
         ] {
-            assert_eq!(of(text).relative_to(&timed), ratio, "{text}");
+            assert_eq!(kernel(text).relative_to(&timed), ratio, "{text}");
         }
-        assert_eq!(of("launch").relative_to(&Kernel::Launch), Some(1.0));
+        assert_eq!(kernel("launch").relative_to(&Kernel::Launch), Some(1.0));
     }
 }

@@ -37,7 +37,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         return None;
     }
     let number = |name: &str| settings.get(name).and_then(|value| value.parse::<f64>().ok());
-    let on = |name: &str| settings.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let is_on = |name: &str| settings.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let batch = number("train_batch_size");
     let steady = steady(&rates);
     let rate = steady.map(|steady| steady.median);
@@ -52,7 +52,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         tp: Some(1.0),
         pp: Some(1.0),
         cp: Some(1.0),
-        dtype: Some(if on("fp16_enabled") { "fp16" } else { "bf16" }.into()),
+        dtype: Some(if is_on("fp16_enabled") { "fp16" } else { "bf16" }.into()),
         zero_stage: number("zero_optimization_stage").or_else(|| zero_stage(text)),
         micro_batch: number("train_micro_batch_size_per_gpu"),
         global_batch: batch,

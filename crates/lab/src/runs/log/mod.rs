@@ -209,10 +209,10 @@ mod tests {
 
     #[test]
     fn the_first_steps_do_not_count() {
-        let of = |seconds: &[f64]| steady(seconds).map(|steady| (steady.median, steady.error.is_some()));
-        assert_eq!(of(&[30.0, 1.0, 1.2, 1.1]), Some((1.1, true)));
-        assert_eq!(of(&[2.0]), Some((2.0, false)));
-        assert_eq!(of(&[]), None);
+        let median_of = |seconds: &[f64]| steady(seconds).map(|steady| (steady.median, steady.error.is_some()));
+        assert_eq!(median_of(&[30.0, 1.0, 1.2, 1.1]), Some((1.1, true)));
+        assert_eq!(median_of(&[2.0]), Some((2.0, false)));
+        assert_eq!(median_of(&[]), None);
         // Steps 1.0, 1.1, 1.2: σ = 1.4826·0.1, error = √(π/2/3)·σ/1.1
         let error = steady(&[30.0, 1.0, 1.2, 1.1]).unwrap().error.unwrap();
         assert!((error - 0.097_53).abs() < 1e-4, "{error}");

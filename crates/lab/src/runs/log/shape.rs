@@ -74,17 +74,17 @@ pub fn of_titan(line: &str) -> Option<TitanShape> {
 /// width of the MLP = ⌈⌊⌊8·dim/3⌋·multiplier⌋/multiple⌉·multiple          torchtitan's Llama
 /// ```
 fn columns(line: &str) -> Option<Columns> {
-    let of = |label: &str| number_after(line, label);
-    let (hidden, layers, heads) = (of("dim=")?, of("n_layers=")?, of("n_heads=")?);
-    let multiple = of("multiple_of=").unwrap_or(256.0).max(1.0);
-    let width = (8.0 * hidden / 3.0).floor() * of("ffn_dim_multiplier=").unwrap_or(1.0);
+    let number_of = |label: &str| number_after(line, label);
+    let (hidden, layers, heads) = (number_of("dim=")?, number_of("n_layers=")?, number_of("n_heads=")?);
+    let multiple = number_of("multiple_of=").unwrap_or(256.0).max(1.0);
+    let width = (8.0 * hidden / 3.0).floor() * number_of("ffn_dim_multiplier=").unwrap_or(1.0);
     Some(Columns {
         layers,
         hidden,
         heads,
-        kv_heads: of("n_kv_heads=").unwrap_or(heads),
+        kv_heads: number_of("n_kv_heads=").unwrap_or(heads),
         ffn: (width.floor() / multiple).ceil() * multiple,
-        vocab: of("vocab_size=").filter(|vocab| *vocab > 0.0)?,
+        vocab: number_of("vocab_size=").filter(|vocab| *vocab > 0.0)?,
     })
 }
 

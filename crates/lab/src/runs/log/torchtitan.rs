@@ -95,9 +95,16 @@ impl Mesh {
     fn of(text: &str) -> Self {
         let mut mesh = Self { replicate: 1.0, shard: 1.0, tp: 1.0, pp: 1.0, cp: 1.0, ep: 1.0 };
         if let Some(line) = text.lines().find(|line| line.contains("mesh with parallelism:")) {
-            let of = |label: &str| number_after(line, label).unwrap_or(1.0).max(1.0);
-            let (replicate, shard) = (of("dp_replicate="), of("dp_shard="));
-            mesh = Self { replicate, shard, tp: of(" tp="), pp: of("pp="), cp: of(" cp="), ep: of(" ep=") };
+            let number_of = |label: &str| number_after(line, label).unwrap_or(1.0).max(1.0);
+            let (replicate, shard) = (number_of("dp_replicate="), number_of("dp_shard="));
+            mesh = Self {
+                replicate,
+                shard,
+                tp: number_of(" tp="),
+                pp: number_of("pp="),
+                cp: number_of(" cp="),
+                ep: number_of(" ep="),
+            };
         } else if let Some(line) = text.lines().find(|line| line.contains("device mesh with [")) {
             let lists = &line[line.find("mesh with [").map_or(0, |at| at + "mesh with [".len())..];
             let (names, rest) = lists.split_once(']').unwrap_or((lists, ""));
