@@ -31,7 +31,7 @@ pub struct Wire {
 /// Links that the sends between chunks take.
 #[derive(Clone, Copy)]
 enum Links<'w> {
-    /// The same latency between any two ranks; sends never queue.
+    /// One latency between any two ranks; sends never queue.
     Uniform(Seconds),
     /// `wires[i]` joins chunks i and i + 1; other sends take no time.
     Wires(&'w [Wire]),
