@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::moments::{Fullest, Needs, Timing};
+use super::states::States;
 use super::term::Tenant;
 use crate::units::Bytes;
 
@@ -13,26 +14,6 @@ pub(super) struct Reserve {
     pub fragmentation: f64,
     /// CUDA context, workspaces and buffers of NCCL.
     pub context: Bytes,
-}
-
-/// Model states of one rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct States {
-    /// Weights that the GEMMs read.
-    pub weights: Bytes,
-    /// Gradients.
-    pub gradients: Bytes,
-    /// Master weights and moments.
-    pub optimizer: Bytes,
-    /// Tensors beside these while the optimizer updates them.
-    pub update: Bytes,
-}
-
-impl States {
-    /// Bytes of all that stays from step to step.
-    pub fn total(self) -> Bytes {
-        self.weights + self.gradients + self.optimizer
-    }
 }
 
 /// Memory of one rank at its peak, by tenant.

@@ -35,6 +35,7 @@ mod shape;
 mod sparse;
 pub mod stage;
 mod stage_counts;
+mod states;
 pub mod step;
 pub mod straggler;
 pub mod term;

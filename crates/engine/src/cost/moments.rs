@@ -3,7 +3,7 @@
 use super::activations::UNFUSED_NORM;
 use super::costs::Costs;
 use super::counts::LayerChoice;
-use super::footprint::States;
+use super::states::States;
 use crate::model::{Ffn, Layer, Mixer};
 use crate::plan::{Modules, Plan, ZeroStage};
 use crate::units::Bytes;

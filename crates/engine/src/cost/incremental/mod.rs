@@ -22,6 +22,7 @@ mod pipeline;
 mod rank_memory;
 mod sharding;
 mod stages;
+mod state_bytes;
 
 pub use block::{Block, FeedForward, LayerParts, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
 pub use first_rank::FirstRank;
@@ -31,5 +32,6 @@ pub use least::{
 };
 pub use pipeline::{Loaded, Pipeline, Price};
 pub use rank_memory::{RankMemory, UnsharedMemory};
-pub use sharding::{LeastStates, Parameters, Sharding, SharedParts, least_states};
+pub use sharding::{Parameters, Sharding, SharedParts, least_states};
 pub use stages::Stages;
+pub use state_bytes::LeastStates;

@@ -5,11 +5,13 @@ use std::slice;
 use smallvec::SmallVec;
 
 use super::block::{Layers, ROUNDING};
-use super::sharding::{LeastStates, Sharding, StateBytes};
+use super::sharding::Sharding;
 use super::stages::{Hold, Moment, Moments, Stages};
+use super::state_bytes::{LeastStates, StateBytes};
 use crate::cost::costs::Costs;
-use crate::cost::footprint::{Footprint, Reserve, States};
+use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::moments::{Needs, Temporary, Timing};
+use crate::cost::states::States;
 use crate::plan::{Plan, Recompute, ZeroStage};
 use crate::units::Bytes;
 

@@ -1,0 +1,77 @@
+//! Bytes of model states of the ranks of a pipeline, and their least over shardings.
+
+use crate::cost::moments::Temporary;
+use crate::units::Bytes;
+
+/// Bytes of model states of a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StateBytes {
+    /// Weights and optimizer states.
+    pub resident: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Tensors beside these while the optimizer updates them.
+    pub update: Bytes,
+}
+
+impl StateBytes {
+    /// All that stays from step to step.
+    pub fn total(self) -> Bytes {
+        self.resident + self.gradients
+    }
+
+    /// Lesser of both, part by part.
+    pub fn lesser(self, other: Self) -> Self {
+        Self {
+            resident: self.resident.min(other.resident),
+            gradients: self.gradients.min(other.gradients),
+            update: self.update.min(other.update),
+        }
+    }
+
+    /// Whether no part exceeds that of `other`.
+    pub fn within(self, other: Self) -> bool {
+        self.resident <= other.resident && self.gradients <= other.gradients && self.update <= other.update
+    }
+}
+
+/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings, by the timing of their tensors;
+/// none where no sharding has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LeastStates {
+    /// Bytes where all tensors are held at once: states and unsharded weights are resident, and the update takes what is beyond these.
+    pub(super) together: Option<StateBytes>,
+    /// Bytes by moment, each part the least of any sharding.
+    pub(super) by_moment: Option<(StateBytes, Temporary)>,
+}
+
+impl LeastStates {
+    /// Bytes of one sharding whose peak is, or is not, that of one moment.
+    pub(super) fn new(is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> Self {
+        if is_by_moment {
+            Self { together: None, by_moment: Some((states, unsharded)) }
+        } else {
+            let whole = unsharded.loss + unsharded.backward;
+            let update = (states.update - whole).or_zero();
+            let together = StateBytes { resident: states.total() + whole, gradients: Bytes::ZERO, update };
+            Self { together: Some(together), by_moment: None }
+        }
+    }
+
+    /// Whether no part is more than that of another with the same timing.
+    pub fn within(&self, other: &Self) -> bool {
+        let parts = |(a, b): ((StateBytes, Temporary), (StateBytes, Temporary))| a.0.within(b.0) && a.1.within(b.1);
+        self.together.zip(other.together).is_none_or(|(a, b)| a.within(b))
+            && self.by_moment.zip(other.by_moment).is_none_or(parts)
+    }
+
+    /// Lower bound over the shardings of both.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        let parts = |a: (StateBytes, Temporary), b: (StateBytes, Temporary)| (a.0.lesser(b.0), a.1.lesser(b.1));
+        Self {
+            together: self.together.into_iter().chain(other.together).reduce(StateBytes::lesser),
+            by_moment: self.by_moment.into_iter().chain(other.by_moment).reduce(parts),
+        }
+    }
+}
