@@ -6,11 +6,11 @@
 //! Source of all: [megatron-lm] `experimental_attention_variant/dsa.py`, `absorbed_mla.py` and `dsa_cudnn_kernels.py`, release 0.19.
 
 use super::costs::Costs;
-use super::layer::{LayerCost, Pair};
+use super::layer::{LayerCost, PassTimes};
 use super::traffic::{self, BF16, FP32, sparse};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
-use crate::kernel::{Linear, Pass};
+use crate::kernel::{Linear, LinearShape, Pass};
 use crate::model::{Indexer, Layer, Mixer, Mla, Span};
 use crate::plan::{Modules, Plan};
 use crate::units::{Bytes, Flops, Seconds};
@@ -73,7 +73,9 @@ impl Costs<'_> {
     pub(super) fn sparse_attention(&self, mla: &Mla, indexer: &Indexer, plan: &Plan, cost: &mut LayerCost) {
         let tokens = self.tokens(plan);
         let wide = Absorbed::of(mla, plan);
-        let absorbed = |input, output| self.device.linear(tokens, input, output, wide.heads, Format::Bf16);
+        let absorbed = |input, output| {
+            self.device.linear(LinearShape { tokens, input, output, batch: wide.heads }, Format::Bf16)
+        };
         let queries = absorbed(f64::from(mla.nope_dim), wide.values);
         cost.up_projections += queries.forward;
         cost.add(queries);
@@ -105,13 +107,13 @@ impl Costs<'_> {
     fn index(&self, mla: &Mla, indexer: &Indexer, plan: &Plan, cost: &mut LayerCost) {
         let tokens = self.tokens(plan);
         for map in indexer.projections(mla.queries_from(self.problem.model().hidden), self.problem.model().hidden) {
-            let linear = self.device.linear(tokens, map.input, map.output, 1.0, self.device.format);
+            let linear = self.device.linear(LinearShape::dense(tokens, map.input, map.output), self.device.format);
             cost.add(Linear { dgrad: Seconds::ZERO, ..linear });
         }
         let norm = Bytes::new(traffic::NORM.0 * tokens * f64::from(indexer.head_dim));
         let rotated = tokens * f64::from(mla.rope_dim) * f64::from(indexer.heads + 1);
         let joined = BF16 * 2.0 * tokens * (indexer.queries() as f64 + f64::from(indexer.head_dim));
-        let bytes = norm + Bytes::new(traffic::EAGER_ROTARY.0.bytes * rotated + joined);
+        let bytes = norm + Bytes::new(traffic::EAGER_ROTARY.forward.bytes * rotated + joined);
         cost.forward += self.device.stream(bytes, sparse::INDEX_KERNELS);
     }
 
@@ -122,7 +124,7 @@ impl Costs<'_> {
     /// ```
     fn joined_queries(&self, mla: &Mla, wide: Absorbed, tokens: f64) -> (Seconds, Seconds) {
         let copied = 2.0 * BF16 * (wide.keys + wide.values + f64::from(mla.v_dim));
-        let (rotary_f, rotary_b) = (&traffic::EAGER_ROTARY.0, &traffic::EAGER_ROTARY.1);
+        let (rotary_f, rotary_b) = (&traffic::EAGER_ROTARY.forward, &traffic::EAGER_ROTARY.backward);
         let time = |rotary: &traffic::Streamed| {
             let bytes = tokens * wide.heads * (copied + rotary.bytes * f64::from(mla.rope_dim));
             self.device.stream_fused(Bytes::new(bytes), rotary.kernels + sparse::JOIN_KERNELS)
@@ -162,14 +164,14 @@ impl Costs<'_> {
     /// ```text
     /// forward    ag(2·n·(h + q) bytes) under sequence parallelism          backward    ar(4·n·k bytes)
     /// ```
-    pub(super) fn index_exchange(&self, layer: &Layer, plan: &Plan, group: Group) -> Pair {
-        let Mixer::Mla(mla) = &layer.mixer else { return Pair::default() };
-        let Some(indexer) = mla.indexer.as_ref().filter(|indexer| !indexer.shared) else { return Pair::default() };
+    pub(super) fn index_exchange(&self, layer: &Layer, plan: &Plan, group: Group) -> PassTimes {
+        let Mixer::Mla(mla) = &layer.mixer else { return PassTimes::default() };
+        let Some(indexer) = mla.indexer.as_ref().filter(|indexer| !indexer.shared) else { return PassTimes::default() };
         let (tokens, hidden) = (self.tokens(plan), self.problem.model().hidden);
         let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(tokens * bytes), group, 1.0);
         let inputs = BF16 * f64::from(hidden + mla.queries_from(hidden));
         let gathered = if plan.sequence_parallel { time(Collective::AllGather, inputs) } else { Seconds::ZERO };
-        Pair { forward: gathered, backward: time(Collective::AllReduce, FP32 * self.chosen_at_most(indexer)) }
+        PassTimes { forward: gathered, backward: time(Collective::AllReduce, FP32 * self.chosen_at_most(indexer)) }
     }
 
     /// Most keys that a query attends to.

@@ -3,7 +3,7 @@
 use super::call::{Call, Core, Cut, Pass, PassTimes};
 use super::device::Device;
 use crate::gpu::{AttentionKernel, Format};
-use crate::units::{Bytes, Flops, FlopsPerSec};
+use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
 
 /// Gaps of the kernels of fused attention backward. Source: specification §2.3.
 const BACKWARD_KERNELS: f64 = 3.0;
