@@ -31,6 +31,8 @@ struct Moments {
     each: Vec<Vec<f64>>,
     /// Micro-batches of all virtual stages at each moment.
     totals: Vec<f64>,
+    /// Whether those are as many at every moment.
+    are_level: bool,
     /// Of each virtual stage.
     of_chunks: Vec<OfChunk>,
 }
@@ -50,8 +52,10 @@ impl Moments {
             let fewest = by_moment.iter().copied().fold(f64::INFINITY, f64::min);
             OfChunk { fewest, most: by_moment.iter().copied().fold(0.0, f64::max), by_moment }
         };
+        let totals: Vec<f64> = each.iter().map(|moment| moment.iter().sum()).collect();
         Self {
-            totals: each.iter().map(|moment| moment.iter().sum()).collect(),
+            are_level: totals.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits()),
+            totals,
             of_chunks: (0..each.first().map_or(0, Vec::len)).map(of_chunk).collect(),
             each,
         }
@@ -99,13 +103,17 @@ impl Peak {
         if others.is_empty() {
             return usual * self.most;
         }
-        let Moments { totals, of_chunks, .. } = self.known();
+        let Moments { totals, are_level, of_chunks, .. } = self.known();
         let sum = |total: f64, micro_batches: &dyn Fn(Bytes, &OfChunk) -> f64| {
             let chunks = |places: &Range<u32>| of_chunks[places.start as usize..places.end as usize].iter();
             let each = others.iter().flat_map(|(places, bytes)| chunks(places).map(|chunk| (*bytes, chunk)));
             each.fold(usual * total, |sum, (bytes, chunk)| sum + bytes * micro_batches(bytes, chunk))
         };
         let bound = sum(self.most, &|bytes, chunk| if bytes > Bytes::ZERO { chunk.most } else { chunk.fewest });
+        let is_one = others.len() == 1 && others[0].0.len() == 1;
+        if *are_level && is_one {
+            return bound; // where that one stage is at its extreme
+        }
         let mut most = Bytes::ZERO;
         for (moment, &total) in totals.iter().enumerate() {
             most = most.max(sum(total, &|_, chunk| chunk.by_moment[moment]));
