@@ -11,7 +11,7 @@ use super::{Outcome, output};
 use crate::question::filters;
 use crate::report::Sheet;
 use meshwright_engine::units::percent;
-use meshwright_lab::validate::calibrate::{Measured, calibrate, coverage, trusted};
+use meshwright_lab::validate::calibrate::{CalibrationRuns, calibrate, coverage, trusted};
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::{Quantiles, Table};
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let fits = files::read_source_fits(&args.sources)?;
     let unfitted = args.unfitted.iter().map(|path| files::read_runs(path)).collect::<Result<Vec<_>>>()?;
     let unfitted = trusted(unfitted.concat());
-    let runs = Measured { fitted: &rows, unfitted: &unfitted };
+    let runs = CalibrationRuns { fitted: &rows, unfitted: &unfitted };
     let Some(table) = calibrate(runs, &sets, &fits, &args.name, &args.file.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };

@@ -11,7 +11,7 @@ use crate::accuracy_document::document;
 use meshwright::catalog::Overrides;
 use meshwright::catalog::fits;
 use meshwright::runs::{self, Prediction, Row};
-use meshwright::validate::calibrate::{Measured, coverage, trusted};
+use meshwright::validate::calibrate::{CalibrationRuns, coverage, trusted};
 use meshwright::validate::filter::Filter;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
@@ -91,7 +91,7 @@ impl Scored {
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
         let publishers = runs::read(File::open(path("tests/published/unfitted/publishers.csv")).unwrap()).unwrap();
-        let measured = Measured { fitted: &rows, unfitted: &trusted(publishers) };
+        let measured = CalibrationRuns { fitted: &rows, unfitted: &trusted(publishers) };
         let coverage = coverage(measured, &sets, &fits, &counts).unwrap();
         let all = samples(&rows, &crossed);
         let counted: Vec<PredictedRun> =

@@ -73,9 +73,8 @@ impl Costs<'_> {
     pub(super) fn sparse_attention(&self, mla: &Mla, indexer: &Indexer, plan: &Plan, cost: &mut LayerCost) {
         let tokens = self.tokens(plan);
         let wide = Absorbed::of(mla, plan);
-        let absorbed = |input, output| {
-            self.device.linear(LinearShape { tokens, input, output, batch: wide.heads }, Format::Bf16)
-        };
+        let absorbed =
+            |input, output| self.device.linear(LinearShape { tokens, input, output, batch: wide.heads }, Format::Bf16);
         let queries = absorbed(f64::from(mla.nope_dim), wide.values);
         cost.up_projections += queries.forward;
         cost.add(queries);

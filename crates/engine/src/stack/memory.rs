@@ -46,7 +46,7 @@ pub struct MemoryUse {
     /// backward. Otherwise it is the sum of what these moments need.
     pub by_moment: bool,
     /// Whether the update takes all parameters at once, with the roots of their second moments beside the states, as `torch.optim`
-    /// does where no fused kernel is asked for (`foreach`). Source: [memory-oracle].
+    /// does where no fused kernel is asked for (`foreach`). Sources: [memory-oracle], [fms-acceleration].
     pub updates_at_once: bool,
     /// Whether a compiled loop runs the layers, so that their kept activations and their gradients are whole arrays from its first
     /// pass to its last. Only with `by_moment`.

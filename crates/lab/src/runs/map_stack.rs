@@ -23,7 +23,7 @@ const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
 /// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place, and of an element of the head's
 /// input gradient. Source: [liger-kernel].
 const CHUNK_LOGIT: f64 = 4.0;
-/// What `optimizer_states` says of torch's Adam on a 16-bit model.
+/// Words of `optimizer_states` for torch's Adam on a 16-bit model.
 const IN_HALF: &str = "in parameter dtype (bf16)";
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;

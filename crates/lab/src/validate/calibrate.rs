@@ -23,7 +23,7 @@ const IN_ORDER: f64 = 0.9;
 
 /// Measured runs to calibrate with.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured<'a> {
+pub struct CalibrationRuns<'a> {
     /// Runs that constants are fitted to; each is predicted with those fitted without its source.
     pub fitted: &'a [Row],
     /// Runs of other sources, to which nothing is fitted ([`trusted`]).
@@ -48,7 +48,7 @@ struct Residual {
 /// Derives the interval table of a fit from runs, each predicted with constants fitted without its source; `counts` selects
 /// the runs. `None` without any.
 pub fn calibrate(
-    runs: Measured,
+    runs: CalibrationRuns,
     sets: &Overrides,
     fits: &SourceFits,
     name: &str,
@@ -83,7 +83,7 @@ pub fn calibrate(
 /// Residuals of step times, by predictions with constants to which the run's source has no part. A GPU counts as known where another source has runs of it, a
 /// stack where another has runs of it with a model of the same kind, dense or mixture.
 fn residuals(
-    runs: Measured,
+    runs: CalibrationRuns,
     sets: &Overrides,
     fits: &SourceFits,
     counts: &dyn Fn(&PredictedRun) -> bool,
@@ -200,7 +200,7 @@ fn apart(ran: &[PredictedRun]) -> Apart {
 
 /// Share of the runs that constants are fitted to inside intervals derived from the residuals of other sources only.
 pub fn coverage(
-    runs: Measured,
+    runs: CalibrationRuns,
     sets: &Overrides,
     fits: &SourceFits,
     counts: &dyn Fn(&PredictedRun) -> bool,

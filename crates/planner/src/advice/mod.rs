@@ -194,7 +194,7 @@ pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, co
     )
 }
 
-/// What earlier answers to similar problems leave to a search.
+/// Plans and schedules that earlier answers to similar problems leave to a search.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlierAnswers<'e> {
     /// Candidate incumbents.
