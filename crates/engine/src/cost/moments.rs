@@ -237,7 +237,7 @@ impl Costs<'_> {
         let (model, stack) = (self.problem.model(), self.device.stack);
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = model.padded_vocab(plan.layout.tp) / tp;
-        let gathered = if is_whole(plan) { 0.0 } else { 2.0 * hidden * vocab };
+        let gathered = if plan.layout.world_size() == 1 { 0.0 } else { 2.0 * hidden * vocab };
         let own = if stack.memory.loss_chunks > 1 {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
             CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden

@@ -77,38 +77,46 @@ impl RankMemory {
 
     /// Memory of the fullest rank with a sharding, and which that is.
     pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
-        let is_by_moment = self.is_by_moment(sharding.zero);
+        let timing = self.timing_under(sharding.zero);
         let of_class = |(class, states): (usize, &StateBytes)| {
-            let needed = |held: &Held| self.needed(held, is_by_moment, *states, sharding.unsharded);
-            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+            let needed = |held: &Held| self.needed(held, timing, *states, sharding.unsharded);
+            self.ranks(class, timing).iter().map(needed).reduce(more).unwrap_or_default()
         };
         sharding.states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
     }
 
     /// Whether every rank has at most `budget` of memory with a sharding.
     pub fn fits(&self, sharding: &Sharding, budget: Bytes) -> bool {
-        let is_by_moment = self.is_by_moment(sharding.zero);
+        let timing = self.timing_under(sharding.zero);
         sharding.states.iter().enumerate().all(|(class, states)| {
-            let mut ranks = self.ranks(class, is_by_moment).iter();
-            ranks.all(|held| self.needed(held, is_by_moment, *states, sharding.unsharded).0 <= budget)
+            let mut ranks = self.ranks(class, timing).iter();
+            ranks.all(|held| self.needed(held, timing, *states, sharding.unsharded).0 <= budget)
         })
     }
 
-    /// Whether the peak under a ZeRO stage is that of one moment ([`Costs::is_by_moment`]).
-    fn is_by_moment(&self, zero: ZeroStage) -> bool {
-        !self.by_moment.is_empty() && (zero == ZeroStage::Three || self.is_single)
+    /// Timing under a ZeRO stage ([`Costs::timing`]): by moment under ZeRO 3, whose engine reduces gradients on a stream of its own, and
+    /// on a single GPU.
+    #[inline]
+    fn timing_under(&self, zero: ZeroStage) -> Timing {
+        match (zero == ZeroStage::Three, self.timing) {
+            _ if self.by_moment.is_empty() => Timing::Together,
+            (true, Timing::ByMoment { gradients_stay, lost, .. }) => {
+                Timing::ByMoment { gradients_stay, gradients_apart: true, lost }
+            }
+            (false, _) if !self.is_single => Timing::Together,
+            (_, timing) => timing,
+        }
     }
 
     /// Ranks of a class that may need the most.
     #[inline]
-    fn ranks(&self, class: usize, is_by_moment: bool) -> &[Held] {
-        if is_by_moment { &self.by_moment[class] } else { slice::from_ref(&self.together[class]) }
+    fn ranks(&self, class: usize, timing: Timing) -> &[Held] {
+        if timing == Timing::Together { slice::from_ref(&self.together[class]) } else { &self.by_moment[class] }
     }
 
     /// Memory of a rank with these states, and which it is.
     #[inline]
-    fn needed(&self, held: &Held, is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
-        let timing = if is_by_moment { self.timing } else { Timing::Together };
+    fn needed(&self, held: &Held, timing: Timing, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
         let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
         let StateBytes { resident, gradients, update } = states;
         let states = States { weights: resident, gradients, optimizer: Bytes::ZERO, update };
@@ -119,13 +127,14 @@ impl RankMemory {
     /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
     /// class of ranks.
     pub fn least(&self, states: &[LeastStates]) -> (Bytes, u32) {
-        let of_timing = |class: usize, is_by_moment: bool, states: StateBytes, unsharded: Temporary| {
-            let needed = |held: &Held| self.needed(held, is_by_moment, states, unsharded);
-            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+        let of_timing = |class: usize, timing: Timing, states: StateBytes, unsharded: Temporary| {
+            let needed = |held: &Held| self.needed(held, timing, states, unsharded);
+            self.ranks(class, timing).iter().map(needed).reduce(more).unwrap_or_default()
         };
         let of_class = |(class, least): (usize, &LeastStates)| {
-            let together = least.together.map(|states| of_timing(class, false, states, Temporary::default()));
-            let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, true, states, unsharded));
+            let together =
+                least.together.map(|states| of_timing(class, Timing::Together, states, Temporary::default()));
+            let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, self.timing, states, unsharded));
             let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
             let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
             (needed * ROUNDING, rank)
