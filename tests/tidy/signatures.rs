@@ -58,7 +58,7 @@ fn parameters(text: &str) -> Vec<&str> {
     all
 }
 
-/// What several parameters have in common is a struct with documented fields. An adapter of pairs, as iterators take it, has one
+/// Values that several parameters have in common are a struct with documented fields. An adapter of pairs, as iterators take it, has one
 /// parameter.
 #[test]
 fn no_function_takes_a_tuple_apart() {
