@@ -82,17 +82,20 @@ fn exchanges_with_experts_are_those_of_the_gpus() {
 
 #[test]
 fn stage_0_of_deepspeed_is_what_its_engine_does() {
-    let config = |name: &str, more: &str| {
+    let written = |name: &str, more: &str| {
         let text = format!(
             "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {{\"stage\": 0}}, {more}}}"
         );
-        let path = file(name, &text);
+        file(name, &text)
+    };
+    let linted = |path: &Path| {
         let output =
             run(&["lint", path.to_str().unwrap(), "dgx-h100-8", "--model", "llama3-8b", "--quick", "--format", "json"]);
         let answer: Value = serde_json::from_str(&out(&output)).unwrap();
         let found = findings(&answer, "stage-0").into_iter().cloned().collect::<Vec<_>>();
         (answer["command"].to_string(), found)
     };
+    let config = |name: &str, more: &str| linted(&written(name, more));
     let (plan, found) = config("ds-bf16.json", "\"bf16\": {\"enabled\": true}");
     assert!(plan.contains("zero=0") && found.is_empty(), "{plan} {found:?}");
     for (name, more) in [
@@ -104,6 +107,10 @@ fn stage_0_of_deepspeed_is_what_its_engine_does() {
         assert_eq!((found.len(), found[0]["level"].as_str()), (1, Some("warning")), "{found:?}");
         assert!(found[0]["expected"].as_str().unwrap().contains("stage"), "{found:?}");
     }
+    let pipeline = written("ds-one.json", "\"bf16\": {\"enabled\": true}, \"pipeline\": {\"stages\": 2}");
+    let launch = format!("torchrun --nproc-per-node 2 train.py --deepspeed --deepspeed_config {}", pipeline.display());
+    let (plan, found) = linted(&file("ds-one.sh", &launch));
+    assert!(plan.contains("zero=0") && found.is_empty(), "one replica has nothing to shard over: {plan} {found:?}");
 }
 
 /// A torchtitan configuration of Llama 3 8B in a pipeline of four, by schedule and sequences of a replica.

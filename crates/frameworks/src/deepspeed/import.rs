@@ -148,7 +148,7 @@ fn zero(document: &Document, imported: &mut Imported) {
 }
 
 /// Reads stage 0 with 16-bit weights as ZeRO 1 where DeepSpeed does not keep copies of all states: with gradients in fp32, and with bf16
-/// in the pipeline engine.
+/// in the pipeline engine, unless the launch has one replica, which shards nothing.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), release 0.19.8.
 fn replicated(document: &Document, imported: &mut Imported) {
@@ -157,10 +157,11 @@ fn replicated(document: &Document, imported: &mut Imported) {
     if imported.plan.zero != ZeroStage::Zero || !(bf16 || is_on("fp16")) {
         return;
     }
+    let has_one_replica = imported.world.is_some() && imported.plan.layout.dense_replicas() == 1;
     let wide = document.word("data_types.grad_accum_dtype").is_some_and(|dtype| dtype.contains("32"));
     let message = if wide {
         "stage 0 with gradients in fp32: DeepSpeed 0.19 stops, older releases shard the optimizer's states; read as ZeRO 1"
-    } else if bf16 && imported.plan.layout.pp > 1 {
+    } else if bf16 && imported.plan.layout.pp > 1 && !has_one_replica {
         "stage 0 with bf16: the pipeline engine's optimizer shards its states over the replicas, read as ZeRO 1"
     } else {
         return;
