@@ -12,7 +12,7 @@ use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::megatron::emit::{ArgumentGroups, connections, rank_order};
-use crate::sizes::{SharedMixer, Sizes};
+use crate::sizes::Sizes;
 use meshwright_planner::limits::Obstacle;
 
 /// Name of the experiment.
@@ -61,10 +61,10 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         arguments.notes.push("no CUDA graphs are written, which the prediction assumed".into());
     }
     arguments.in_release(CORE)?;
-    Ok(vec![script(request, &arguments.notes), experiment(request, &sizes, &arguments)])
+    Ok(vec![script(request, &arguments.notes), experiment(request, &arguments)])
 }
 
-fn experiment(request: &Request, sizes: &Sizes, arguments: &ArgumentGroups) -> EmittedFile {
+fn experiment(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(request.evaluation.plan.order), "primus.sh runs it."]);
@@ -84,10 +84,6 @@ fn experiment(request: &Request, sizes: &Sizes, arguments: &ArgumentGroups) -> E
     text.fixed("      # what the presets above set otherwise");
     for (_, undone) in UNDONE.iter().filter(|(flag, _)| settings().all(|setting| setting.flag != *flag)) {
         text.line(snippet!("      {}", Snippet::fixed(undone)));
-    }
-    if let SharedMixer::Mla(latent) = &sizes.mixer {
-        // Megatron divides the width by the heads where nothing is said, and latent attention has its own.
-        text.line(snippet!("      kv_channels: {}", latent.nope_dim + latent.rope_dim));
     }
     text.fixed("      add_position_embedding: true\n      finetune: false\n      dataloader_type: single");
     text.fixed("      # data, tokenizer, checkpoints and length of the run");

@@ -136,6 +136,8 @@ fn attention(model: &Model, sizes: &Sizes, group: &mut FlagGroup) {
         SharedMixer::Mla(m) => {
             group.set("num-attention-heads", m.heads);
             group.on("multi-latent-attention");
+            // Megatron divides the hidden size by the heads where nothing is said, and latent attention has its own.
+            group.set("kv-channels", m.nope_dim + m.rope_dim);
             if m.q_rank > 0 {
                 group.set("q-lora-rank", m.q_rank);
             }
