@@ -58,6 +58,14 @@ fn a_mixture_of_experts() {
     expect_file!["goldens/plan-moe.txt"].assert_eq(&report(&args));
 }
 
+/// The fastest plan has the degrees of the recommended one: the sentence names what differs.
+#[test]
+fn a_declined_plan_of_the_same_degrees() {
+    let question = ["plan", "mistral-7b", "dgx-a100-1k", "--gpus", "1", "--stack", "fsdp-eager-2023", "--lora"];
+    let report = report(&[&question[..], &["--global-batch", "4", "--seq-len", "2048"]].concat());
+    assert!(report.contains("Fastest by the model: micro-batch 4, "), "{report}");
+}
+
 #[test]
 fn a_plan_as_a_document() {
     let args = ["plan", "llama3-8b", "dgx-h100-8", "--top", "1", "--format", "json"];

@@ -150,6 +150,18 @@ pub(super) fn degrees(plan: &Plan) -> String {
     degrees.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(" · ")
 }
 
+/// Degrees of a plan in words; of one with the degrees of `other`, the settings that differ: `micro-batch 4 · full recomputation`. All
+/// settings where it only lacks what the other has.
+pub(super) fn unlike(plan: &Plan, other: &Plan) -> String {
+    let own = degrees(plan);
+    if own != degrees(other) {
+        return own;
+    }
+    let differing = all().filter(|setting| (setting.value)(plan) != (setting.value)(other));
+    let words: Vec<String> = differing.filter_map(|setting| (setting.words)(plan)).collect();
+    if words.is_empty() { describe(plan) } else { words.join(" · ") }
+}
+
 /// Words of a degree, unless it is 1.
 fn degree(name: &str, degree: u32) -> Option<String> {
     (degree > 1).then(|| format!("{name} {degree}"))

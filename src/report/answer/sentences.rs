@@ -66,7 +66,7 @@ fn faster(declined: &Declined, recommended: &Evaluation) -> String {
     let share = 1.0 - evaluation.step.total() / recommended.step.total();
     format!(
         "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
-        columns::degrees(&evaluation.plan),
+        columns::unlike(&evaluation.plan, &recommended.plan),
         evaluation.step.total(),
         share * 100.0,
         reasons(declined)
