@@ -240,6 +240,11 @@ fn sparse_attention(model: &Model, gpu: &Gpu, stack: &Stack, seq_len: u32) -> Re
     });
     let Some(mla) = latent else { return Ok(()) };
     let refuse = |why: String, hint| Err(ProblemError::SparseAttention { model: model.name.clone(), why, hint });
+    let blocks = [Format::Fp8Block, Format::Mxfp8].iter().any(|format| gpu.gemm.contains_key(format));
+    if gpu.vendor != "NVIDIA" || !blocks {
+        let why = format!("the kernels for that run on Hopper and Blackwell, not on {}", gpu.name);
+        return refuse(why, "a cluster of H100, H200, B200, GB200 or the like");
+    }
     if !stack.sparse_attention {
         return refuse(format!("{} has no fused kernels for that", stack.name), SPARSE_STACK);
     }
@@ -252,11 +257,6 @@ fn sparse_attention(model: &Model, gpu: &Gpu, stack: &Stack, seq_len: u32) -> Re
     if stack.cuda_graphs {
         let why = "CUDA graphs cannot hold its backward, which asks the GPU which rows have keys".to_owned();
         return refuse(why, "--set stack.cuda_graphs=false");
-    }
-    let blocks = [Format::Fp8Block, Format::Mxfp8].iter().any(|format| gpu.gemm.contains_key(format));
-    if gpu.vendor != "NVIDIA" || !blocks {
-        let why = format!("the kernels for that run on Hopper and Blackwell, not on {}", gpu.name);
-        return refuse(why, "a cluster of H100, H200, B200, GB200 or the like");
     }
     let scores = IndexScores::of(1, seq_len);
     if scores > IndexScores::MOST {

@@ -235,7 +235,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
-    /// update                       P·(states/2)/[z≥1: d]          roots of the second moments of all parameters at once, where the stack has them
+    /// update  P·(states/2)/[z≥1: d]          roots of all second moments at once, where the stack has them
     /// ```
     ///
     /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held. The weights of embedding and head may

@@ -162,7 +162,8 @@ impl Timing {
     ///
     /// ```text
     /// together    share·tensors, and of a loop
-    /// by moment   one pool a stream, each at its own peak:  T + β·T + max(A + α·A, update) + G + gathers − (what of these is there together)
+    /// by moment   one pool a stream, each at its own peak:
+    ///             T + β·T + max(A + α·A, update) + G + gathers − (what of these is there together)
     ///             T = max(loss, backward); where no stream reduces gradients, they are in the pool of the activations:
     ///             max(g + A + α·A, G + max(A_layer, update))
     /// ```

@@ -1,18 +1,20 @@
 //! Latent attention over the keys that an indexer chooses, as Megatron core runs it from 0.19 on with fused kernels.
 //!
-//! Symbols: n tokens of a micro-batch, s of a sequence, a heads on a rank, q_r, r and d_r ranks and rotary width of latent attention, a_i and
-//! d_i heads and width of the indexer, k keys chosen, σ = s/2 and κ = k·(1 − k/(2s)) the mean keys before a token and chosen for it.
+//! Symbols: n tokens of a micro-batch, s of a sequence, a heads on a rank, q_r, r and d_r ranks and rotary width of latent attention,
+//! a_i and d_i heads and width of the indexer, k keys chosen, σ = s/2 and κ = k·(1 − k/(2s)) the mean keys before a token and chosen
+//! for it.
 //!
 //! Source of all: [megatron-lm] `experimental_attention_variant/dsa.py`, `absorbed_mla.py` and `dsa_cudnn_kernels.py`, release 0.19.
 
 use super::costs::Costs;
 use super::layer::{LayerCost, PassTimes};
-use super::traffic::{self, BF16, FP32, sparse};
+use super::traffic::{self, BF16, FP32, StreamedPasses, sparse};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::kernel::{Linear, LinearShape, Pass};
 use crate::model::{Indexer, Layer, Mixer, Mla, Span};
 use crate::plan::{Modules, Plan};
+use crate::problem::IndexScores;
 use crate::units::{Bytes, Flops, Seconds};
 
 /// Heads of queries that the kernels compute together, to whose multiple they are padded; heads of the indexer in backward likewise.
@@ -25,10 +27,8 @@ const BACKWARD_GEMMS: (f64, f64) = (3.0, 2.0);
 /// GEMMs over the chosen keys in the indexer's backward: its scores once more, gradients of index queries and of index keys.
 const INDEX_BACKWARD_GEMMS: f64 = 3.0;
 
-/// Bytes of memory that scores of all keys may take at once, and their choice: above them, kernels run by chunks.
-///
-/// Source: `_INDEXER_SCORE_CHUNK_MAX_BYTES`, `_TOPK_WRAPPER_MAX_SCRATCH_BYTES`.
-const MOST_SCORES: (f64, f64) = (1_073_741_824.0, 2_147_483_648.0);
+/// Bytes that the choice among scores takes beside them, at the most. Source: `_TOPK_WRAPPER_MAX_SCRATCH_BYTES`.
+const MOST_SCRATCH: Bytes = Bytes::new(2_147_483_648.0);
 
 /// Keys and values of latent attention where its maps are absorbed: one head of both for all heads of queries.
 #[derive(Clone, Copy)]
@@ -79,9 +79,9 @@ impl Costs<'_> {
         cost.up_projections += queries.forward;
         cost.add(queries);
         cost.add(absorbed(wide.values, f64::from(mla.v_dim)));
-        let (forward, backward) = self.joined_queries(mla, wide, tokens);
-        cost.forward += forward;
-        cost.dgrad += backward;
+        let joined = self.joined_queries(mla, wide, tokens);
+        cost.forward += joined.forward;
+        cost.dgrad += joined.backward;
         let (_, chosen) = mean_keys(indexer, self.problem.workload().seq_len);
         let blocks = tokens * wide.padded / f64::from(PADDED_HEADS);
         let time = |pass, width: f64| {
@@ -121,14 +121,14 @@ impl Costs<'_> {
     /// ```text
     /// forward    n·a·(4·(r + d_r) + 4·r + 4·d_v + 20·d_r) bytes          backward the same, 30 for 20
     /// ```
-    fn joined_queries(&self, mla: &Mla, wide: Absorbed, tokens: f64) -> (Seconds, Seconds) {
+    fn joined_queries(&self, mla: &Mla, wide: Absorbed, tokens: f64) -> PassTimes {
         let copied = 2.0 * BF16 * (wide.keys + wide.values + f64::from(mla.v_dim));
-        let (rotary_f, rotary_b) = (&traffic::EAGER_ROTARY.forward, &traffic::EAGER_ROTARY.backward);
         let time = |rotary: &traffic::Streamed| {
             let bytes = tokens * wide.heads * (copied + rotary.bytes * f64::from(mla.rope_dim));
             self.device.stream_fused(Bytes::new(bytes), rotary.kernels + sparse::JOIN_KERNELS)
         };
-        (time(rotary_f), time(rotary_b))
+        let StreamedPasses { forward, backward } = &traffic::EAGER_ROTARY;
+        PassTimes { forward: time(forward), backward: time(backward) }
     }
 
     /// Scores of all keys by the index heads, and the choice of keys.
@@ -213,9 +213,8 @@ impl Costs<'_> {
     /// ```
     pub(super) fn score_bytes(&self, plan: &Plan) -> Bytes {
         let Some(indexer) = self.problem.model().indexer() else { return Bytes::ZERO };
-        let tokens = self.tokens(plan);
-        let pairs = tokens * f64::from(self.problem.workload().seq_len);
-        let (scores, scratch) = ((FP32 * pairs).min(MOST_SCORES.0), (2.0 * FP32 * pairs).min(MOST_SCORES.1));
-        Bytes::new(scores + scratch + sparse::CHOSEN_AT_ONCE * tokens * self.chosen_at_most(indexer))
+        let scores = IndexScores::of(plan.micro_batch, self.problem.workload().seq_len);
+        let chosen = sparse::CHOSEN_AT_ONCE * self.tokens(plan) * self.chosen_at_most(indexer);
+        scores.min(IndexScores::MOST) + (scores * 2.0).min(MOST_SCRATCH) + Bytes::new(chosen)
     }
 }

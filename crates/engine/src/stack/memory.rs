@@ -42,8 +42,8 @@ pub struct MemoryUse {
     pub rotary_tables: bool,
     /// Whether ZeRO 3 holds its shards in fp32, which are the master weights, and 16-bit copies only while they are gathered.
     pub fp32_shards: bool,
-    /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step: the loss, the first or the last layer of the
-    /// backward. Otherwise it is the sum of what these moments need.
+    /// Whether a rank's peak under ZeRO 3, and on a single GPU, is that of the fullest moment of a step: the loss, the first or the
+    /// last layer of the backward, the update. Otherwise it is the sum of what the first three need.
     pub by_moment: bool,
     /// Whether the update takes all parameters at once, with the roots of their second moments beside the states, as `torch.optim`
     /// does where no fused kernel is asked for (`foreach`). Sources: [memory-oracle], [fms-acceleration].

@@ -25,6 +25,16 @@ const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
 const CHUNK_LOGIT: f64 = 4.0;
 /// Words of `optimizer_states` for torch's Adam on a 16-bit model.
 const IN_HALF: &str = "in parameter dtype (bf16)";
+/// Operators of PEFT's adapters on a 16-bit model without autocast, as specification §2.11 counts them: the input is cast to fp32 and the
+/// sum back (2+4 and 4+2 bytes), all between is in fp32. Source: [peft].
+const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
+    input_forward: 19.0,
+    input_backward: 29.0,
+    output_forward: 28.0,
+    output_backward: 28.0,
+    kernels_forward: 7.0,
+    kernels_backward: 10.0,
+};
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
@@ -192,17 +202,6 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     };
     stack.fp8_attention |= stated.contains("fp8");
 }
-
-/// Operators of PEFT's adapters on a 16-bit model without autocast: all are in fp32, the input and the sum are cast (2+4 and 4+2 bytes, and back).
-/// Source: [peft].
-const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
-    input_forward: 19.0,
-    input_backward: 29.0,
-    output_forward: 28.0,
-    output_backward: 28.0,
-    kernels_forward: 7.0,
-    kernels_backward: 10.0,
-};
 
 /// Whether a row trains a 16-bit model by torch's Adam, without autocast.
 fn is_half_without_autocast(row: &Row) -> bool {

@@ -1,8 +1,8 @@
 //! Calibration of prediction intervals: residuals of runs that are predicted with constants fitted without their source, by
 //! class.
 //!
-//! Whoever plans is a source that the constants were not fitted to. Runs of sources to which nothing is fitted count beside. The errors on a stack or GPU without data are those of
-//! the runs whose stack or GPU no other source has.
+//! Whoever plans is a source that the constants were not fitted to. So are sources to which nothing is fitted: their runs count, too. The
+//! errors on a stack or GPU without data are those of the runs whose stack or GPU no other source has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,8 +80,8 @@ pub fn calibrate(
     })
 }
 
-/// Residuals of step times, by predictions with constants to which the run's source has no part. A GPU counts as known where another source has runs of it, a
-/// stack where another has runs of it with a model of the same kind, dense or mixture.
+/// Residuals of step times, by predictions with constants that were fitted without the run's source. A GPU counts as known where
+/// another source has runs of it, a stack where another has runs of it with a model of the same kind, dense or mixture.
 fn residuals(
     runs: CalibrationRuns,
     sets: &Overrides,

@@ -8,7 +8,8 @@ use crate::cost::footprint::Reserve;
 use crate::plan::{Plan, Recompute};
 use crate::units::Bytes;
 
-/// Memory of the first rank of a plan's pipeline under ZeRO 0 to 2, whose tensors are all held at once, before it is known which layers it recomputes.
+/// Memory of the first rank of a plan's pipeline under ZeRO 0 to 2, whose tensors are all held at once, before it is known which layers
+/// it recomputes.
 #[derive(Debug)]
 pub struct FirstRank<'s> {
     /// Its pipeline where no first layers are recomputed, and the moments of that.
