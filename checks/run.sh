@@ -76,4 +76,5 @@ if [ -n "${SEED:-}" ]; then
 fi
 cases=(--cases target/emitted/drawn.tsv)
 [ "${CASES:-}" = none ] || cases+=(--cases checks/cases.tsv)
+"$home/bin/python" -W ignore checks/operators.py
 exec timeout --foreground "${SECONDS_AT_MOST:-2400}" "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted "${cases[@]}" --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)

@@ -60,18 +60,21 @@ impl Costs<'_> {
     /// launch: routing, permutation and dispatch are many small ones.
     ///
     /// ```text
-    /// F ≥ w·(n_f + 14)·t_host          B ≥ w·(n_b + 20 + n_again)·t_host          w = `stack.launches.expert_layer`
+    /// F ≥ w·(n_f + 14)·o_f·t_host          B ≥ w·((n_b + 20)·o_b + n_again·o_f)·t_host          w = `stack.launches.expert_layer`
     /// ```
     ///
-    /// n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a layer with experts".
+    /// o_f, o_b: [`Costs::relative_operators`]. n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a
+    /// layer with experts".
     pub(super) fn wait_for_expert_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
         let launches = &self.device.stack.launches;
-        if launches.expert_layer <= 0.0 || self.problem.model().kinds[kind].moe().is_none() {
-            return;
-        }
+        let layer = &self.problem.model().kinds[kind];
+        let Some(moe) = layer.moe().filter(|_| launches.expert_layer > 0.0) else { return };
+        let operators = self.relative_operators(layer, moe);
         let (forward, backward) = (launches.forward + MOE_LAUNCHES.0, launches.backward + MOE_LAUNCHES.1);
-        let backward = backward + Self::recomputed_launches(plan.recompute, forward);
+        let again = Self::recomputed_launches(plan.recompute, forward);
         let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
+        let (forward, again) = (forward * operators.forward, again * operators.forward);
+        let backward = backward * operators.backward + again;
         work.host.forward += (least(forward) - work.forward()).or_zero();
         work.host.backward += (least(backward) - work.backward() - work.ep_exposed).or_zero();
     }

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::row::Row;
 use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{
-    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span,
+    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Router, RouterScore, Span,
 };
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
@@ -17,6 +17,10 @@ const GPT_OSS_WINDOW: u32 = 128;
 const CONVOLUTION: u32 = 4;
 /// Attention chunk of Llama 4, on three layers of four.
 const LLAMA_4_CHUNK: u32 = 8192;
+
+/// Names of models whose router scores experts by a sigmoid. Source: `scoring_func` or the like in their config.json.
+const SIGMOID_SCORES: [&str; 7] =
+    ["DeepSeek-V3", "deepseekv3", "Kimi-K2", "Moonlight", "Nemotron-3", "Ling-mini-2.0", "GLM-4.5"];
 
 /// Most layers that a row may have: far above any model, so that a mistyped cell does not exhaust memory.
 const MOST_LAYERS: u32 = 10_000;
@@ -76,8 +80,15 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         kinds,
         order,
         mtp_depth: cells.mtp_layers.unwrap_or_else(|| u32::from(predicts_two_tokens(row))),
-        details: Details::default(),
+        details: Details { router: router(row), ..Details::default() },
     })
+}
+
+/// Router of a row's experts, as far as its model's name says.
+fn router(row: &Row) -> Router {
+    let name = text(row.model_name.as_ref());
+    let sigmoid = SIGMOID_SCORES.iter().any(|known| name.contains(known));
+    Router { score: sigmoid.then_some(RouterScore::Sigmoid), ..Router::default() }
 }
 
 /// Layer at an index: by its letter where the row has a pattern of a hybrid, else of mixer and feed-forward part.
