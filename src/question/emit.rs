@@ -149,7 +149,7 @@ fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined, Q
             "{limits} cannot assign layers to individual stages\n\nhint: leave out --refine"
         )));
     }
-    let stages = plan.layout.pp * plan.schedule.virtual_stages();
+    let stages = plan.pipeline().chunks();
     if stages > MOST_STAGES {
         return Err(QuestionError::refused(format!(
             "the plan has {stages} stages; with more than {MOST_STAGES}, a stage has only a layer or two, which \

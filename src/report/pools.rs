@@ -63,9 +63,9 @@ pub fn shares(pooled: &Pooled, distribution: &Distribution) -> Vec<String> {
 
 /// Total number of layers of the selected pipeline ranks.
 pub(super) fn layers_of(staged: &StagedPlan, ranks: impl Fn(usize) -> bool) -> u32 {
-    let (schedule, pp) = (staged.plan.schedule, staged.plan.layout.pp);
+    let pipeline = staged.plan.pipeline();
     let stages = staged.stages.iter().enumerate();
-    stages.filter(|(stage, _)| ranks(schedule.rank_of(*stage as u32, pp) as usize)).map(|(_, of)| of.all_layers()).sum()
+    stages.filter(|(stage, _)| ranks(pipeline.rank_of(*stage as u32) as usize)).map(|(_, of)| of.all_layers()).sum()
 }
 
 /// Throughput, MFU and price of a mixture.

@@ -116,13 +116,13 @@ fn passes(timeline: &Timeline, event: &Event, into: &mut Vec<Value>) {
 
 /// Whether the output of an operation goes to another rank.
 fn leaves(timeline: &Timeline, op: Op) -> bool {
-    let (schedule, pp) = (timeline.plan.schedule, timeline.plan.layout.pp);
+    let pipeline = timeline.plan.pipeline();
     let next = match op.pass {
         Pass::Forward => op.stage.checked_add(1).filter(|next| (*next as usize) < timeline.parts.len()),
         Pass::Backward | Pass::Input => op.stage.checked_sub(1),
         Pass::Wgrad => None,
     };
-    next.is_some_and(|next| schedule.rank_of(next, pp) != schedule.rank_of(op.stage, pp))
+    next.is_some_and(|next| pipeline.rank_of(next) != pipeline.rank_of(op.stage))
 }
 
 /// Exposed gradient exchange, parameter gather and update after a rank's last pass.

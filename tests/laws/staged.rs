@@ -86,7 +86,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
             if pp == 1 {
                 continue;
             }
-            let chunks = pp * plan.schedule.virtual_stages();
+            let chunks = plan.pipeline().chunks();
             let even = meshwright::split::layers::even(problem.model().layers(), chunks);
             if even.iter().all(|count| *count == even[0]) {
                 let listed = LayerSplit::stages(&even, problem.model().mtp_depth, even.len() - 1);

@@ -171,7 +171,7 @@ pub fn split_with_ends(costs: &Costs, plan: &Plan, numbers: &mut SplitMix) -> La
 /// with the loss.
 pub fn listed_split(costs: &Costs, plan: &Plan, numbers: &mut SplitMix) -> LayerSplit {
     let model = costs.problem.model();
-    let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
+    let chunks = plan.pipeline().chunks() as usize;
     let mut layers = meshwright::split::layers::even(model.layers(), chunks as u32);
     for _ in 0..numbers.below(6) {
         let (from, to) = (numbers.below(chunks), numbers.below(chunks));

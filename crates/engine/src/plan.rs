@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Schedule;
+use crate::schedule::{PipelineShape, Schedule};
 use crate::split::LayerSplit;
 use crate::stack::Dispatcher;
 
@@ -241,6 +241,11 @@ impl Plan {
     /// The plan with another offload.
     pub(crate) fn offloading(&self, offload: Offload) -> Cow<'_, Self> {
         if offload == self.offload { Cow::Borrowed(self) } else { Cow::Owned(Self { offload, ..self.clone() }) }
+    }
+
+    /// The schedule on the pipeline ranks.
+    pub const fn pipeline(&self) -> PipelineShape {
+        self.schedule.on(self.layout.pp)
     }
 
     /// Micro-batches per step of each replica; fractional if a published batch does not divide.

@@ -4,7 +4,7 @@ use meshwright::cost::{Costs, overlap::overlap, straggler};
 use meshwright::gpu::Format;
 use meshwright::model::flops::AttentionConvention;
 use meshwright::schedule::Schedule;
-use meshwright::schedule::closed::{RankTime, bubble, busiest, exposed_sends, in_flight};
+use meshwright::schedule::closed::{RankTime, SendMode, bubble, busiest, exposed_sends, in_flight};
 use meshwright::schedule::replay::{StageTime, replay};
 use meshwright::space::parse_plan;
 use meshwright::split::layers as split;
@@ -41,7 +41,9 @@ fn section_4_the_replay_of_the_example_agrees() {
         let chunk = StageTime { forward: s(chunk), backward: s(2.0 * chunk), wgrad: s(chunk), ..StageTime::default() };
         vec![chunk; n]
     };
-    let play = |schedule, stages: &[StageTime]| replay(schedule, 4, 8, stages, Seconds::ZERO).unwrap().makespan.get();
+    let play = |schedule: Schedule, stages: &[StageTime]| {
+        replay(schedule.on(4), 8, stages, Seconds::ZERO).unwrap().makespan.get()
+    };
     close(play(Schedule::OneFOneB, &stages(4, 1.0)), 33.0, 1e-9);
     close(play(INTERLEAVED, &stages(8, 0.5)), 28.5, 1e-9);
     close(play(Schedule::ZbH1, &stages(4, 1.0)), 27.0, 1e-9);
@@ -49,7 +51,7 @@ fn section_4_the_replay_of_the_example_agrees() {
 
 #[test]
 fn section_4_interleaving_multiplies_the_activations_of_stage_0() {
-    let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }, 0, 8, 64.0);
+    let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }.on(8), 0, 64.0);
     close(held, 8.0 * (1.0 + 7.0 / 24.0), 1e-12);
 }
 
@@ -63,12 +65,12 @@ fn section_4_3_llama_3_405b_lacks_a_layer_at_both_ends() {
 #[test]
 fn section_4_5_asynchronous_sends_of_1f1b_expose_12_4() {
     let send = Seconds::new(0.1);
-    let exposed = exposed_sends(Schedule::OneFOneB, 8, 64.0, send, true);
+    let exposed = exposed_sends(Schedule::OneFOneB.on(8), 64.0, send, SendMode::Asynchronous);
     close(exposed.get(), 12.4, 1e-9);
     prints(exposed.get() / (64.0 * 3.0 + 7.0 * 3.0), 0.06, 0.01);
     let stage = StageTime { forward: Seconds::new(1.0), backward: Seconds::new(2.0), ..StageTime::default() };
     let stages = [stage; 8];
-    let play = |send| replay(Schedule::OneFOneB, 8, 64, &stages, send).unwrap().makespan;
+    let play = |send| replay(Schedule::OneFOneB.on(8), 64, &stages, send).unwrap().makespan;
     close((play(send) - play(Seconds::ZERO)).get(), 12.4, 1e-9);
 }
 

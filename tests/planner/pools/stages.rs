@@ -143,7 +143,7 @@ fn least_of_all_splits(pooled: &Pooled, plan: &Plan, of_rank: &[usize]) -> Optio
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
     let mixed = Mixed::new(&stagers, of_rank, |a, b| stages::send_across(pooled, plan, a, b));
     let model = pooled.joined()[0].model();
-    let splits = splits(model.layers(), plan.layout.pp * plan.schedule.virtual_stages());
+    let splits = splits(model.layers(), plan.pipeline().chunks());
     let prices = splits.iter().map(|counts| mixed.evaluate(&StagedPlan::uniform(model, plan, counts)).unwrap());
     let fitting = prices.filter(|price| refine::pools::over(&stagers, of_rank, price).is_none());
     fitting.map(|price| price.evaluation.step.total().get()).reduce(f64::min)

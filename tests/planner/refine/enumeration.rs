@@ -96,7 +96,7 @@ pub(super) fn every_split(problem: &Problem, plan: &Plan) -> Vec<(f64, Bytes)> {
     let model = problem.model();
     let items = kinds_in_order(model);
     let options: Vec<Vec<Recompute>> = (0..model.kinds.len()).map(|kind| undominated(&stager, kind)).collect();
-    let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
+    let chunks = plan.pipeline().chunks() as usize;
     let decoders = model.layers() as usize;
     let mut all = Vec::new();
     for cuts in all_cuts(items.len(), chunks) {

@@ -14,9 +14,8 @@ use super::stage::{embedding, loss};
 use super::step::Evaluation;
 use super::work::Work;
 use crate::plan::{Offload, Plan, Recompute};
-use crate::schedule::closed::{RankTime, exposed_sends};
+use crate::schedule::closed::RankTime;
 use crate::schedule::in_flight::peak_moments;
-use crate::schedule::ops::runs;
 use crate::schedule::replay::StageTime;
 use crate::schedule::simulator::Simulator;
 use crate::stages::StagedPlan;
@@ -83,7 +82,7 @@ impl<'a> Stager<'a> {
             plan: plan.clone(),
             shape: costs.shape(&plan),
             micro_batches,
-            peak_moments: peak_moments(plan.schedule, plan.layout.pp, micro_batches),
+            peak_moments: peak_moments(plan.pipeline(), micro_batches),
             send: costs.stage_send(&plan),
             pairs: Pairs::of(costs, &plan),
             simulator: OnceLock::new(),
@@ -112,14 +111,12 @@ impl<'a> Stager<'a> {
     }
     /// Whether the schedule of this plan can be simulated.
     pub fn is_simulated(&self) -> bool {
-        let Plan { schedule, layout, .. } = self.plan;
-        layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
+        self.plan.pipeline().runnable(self.micro_batches).is_some()
     }
     /// Simulator of the schedule; none where it cannot be simulated.
     pub fn simulator(&self) -> Option<&Simulator> {
-        let Plan { schedule, layout, .. } = self.plan;
-        let ready =
-            || if self.is_simulated() { Simulator::new(schedule, layout.pp, self.micro_batches as u32) } else { None };
+        let pipeline = self.plan.pipeline();
+        let ready = || Simulator::new(pipeline, pipeline.runnable(self.micro_batches)?);
         self.simulator.get_or_init(ready).as_ref()
     }
     /// Time of a send between neighbouring stages.
@@ -128,12 +125,7 @@ impl<'a> Stager<'a> {
     }
     /// Closed-form time of all sends of a step, as in `Costs::evaluate_simulated`; it does not depend on the stages.
     pub fn closed_sends(&self) -> Seconds {
-        self.closed_sends_of(self.send)
-    }
-    /// Exposed time of all sends of a step, each of which takes `send`.
-    pub(crate) fn closed_sends_of(&self, send: Seconds) -> Seconds {
-        let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
-        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
+        self.costs.exposed_sends_of(&self.plan, self.send)
     }
 
     /// Layer of `kind` under a recomputation, with a share of its activations on the host.
@@ -206,14 +198,9 @@ impl<'a> Stager<'a> {
     /// virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
         let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), Counted::Ranks);
-        self.costs.working_set(self.is_last(rank), &self.plan)
+        self.costs.working_set(self.plan.pipeline().holds_last(rank), &self.plan)
             + self.costs.caches(&self.plan)
             + self.costs.unsharded(&self.plan, &counts).loss
-    }
-
-    fn is_last(&self, rank: u32) -> bool {
-        let chunks = self.plan.layout.pp * self.plan.schedule.virtual_stages();
-        self.plan.schedule.holders(chunks - 1, self.plan.layout.pp).any(|holder| holder == rank)
     }
 
     /// Evaluation of a staged plan: step time by simulation if the schedule runs (else the closed form), memory of each rank

@@ -64,7 +64,7 @@ pub(super) struct StageCounts {
 impl StageCounts {
     /// Layers of each choice on each rank, those of multi-token prediction among them.
     pub fn all_on_ranks(&self, plan: &Plan) -> Cow<'_, Runs> {
-        self.with_mtp(&self.ranks, |chunk| plan.schedule.rank_of(chunk, plan.layout.pp))
+        self.with_mtp(&self.ranks, |chunk| plan.pipeline().rank_of(chunk))
     }
 
     /// Layers of each choice on each virtual stage, those of multi-token prediction among them.
@@ -79,9 +79,8 @@ impl StageCounts {
 
     /// Classes of neighbouring ranks with the same layers. An end of the model and multi-token prediction set a rank apart.
     pub fn classes(&self, plan: &Plan) -> Classes {
-        let pp = plan.layout.pp;
-        let last = pp * plan.schedule.virtual_stages() - 1;
-        let apart = [0, last, self.mtp_chunk].map(|chunk| plan.schedule.rank_of(chunk, pp));
+        let pipeline = plan.pipeline();
+        let apart = [0, pipeline.chunks() - 1, self.mtp_chunk].map(|chunk| pipeline.rank_of(chunk));
         let mut classes = Classes::new();
         for (ranks, _) in self.ranks.iter() {
             let mut start = ranks.start;

@@ -93,7 +93,7 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
 
 /// Parameters of each rank from those of its stages: under `DualPipe` the mean of its two stages, elsewhere its own.
 pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankParameters> {
-    if plan.schedule.distinct_ranks(plan.layout.pp) == plan.layout.pp {
+    if plan.pipeline().distinct_ranks() == plan.layout.pp {
         return stages;
     }
     let mean = |(a, b): (&RankParameters, &RankParameters)| RankParameters {
@@ -151,7 +151,7 @@ impl Costs<'_> {
         counts: &StageCounts,
         classes: &[Range<u32>],
     ) -> Vec<RankParameters> {
-        let (model, pp) = (self.problem.model(), plan.layout.pp);
+        let model = self.problem.model();
         let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
         let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len()).map(of_kind).collect();
         let of_rank = |layers: &[f64]| {
@@ -159,9 +159,9 @@ impl Costs<'_> {
             kinds.iter().zip(layers).fold(RankParameters::default(), |sum, (one, times)| sum.plus(one, times))
         };
         let mut held = by_layers(counts.of_classes(classes), of_rank);
-        let last = pp * plan.schedule.virtual_stages() - 1;
+        let last = plan.pipeline().chunks() - 1;
         let mut add_at = |chunk: u32, of: &RankParameters, times: f64| {
-            let class = &mut held[class_of(classes, plan.schedule.rank_of(chunk, pp))];
+            let class = &mut held[class_of(classes, plan.pipeline().rank_of(chunk))];
             *class = class.plus(of, times);
         };
         let (table, head) = self.table_parameters(plan);
@@ -382,7 +382,7 @@ impl Costs<'_> {
     pub(super) fn tied_ends(&self, plan: &Plan) -> Seconds {
         let model = self.problem.model();
         let pp = plan.layout.pp;
-        if pp == 1 || !model.tied_embeddings || self.is_lora() || plan.schedule.joins_ends(pp) {
+        if pp == 1 || !model.tied_embeddings || self.is_lora() || plan.pipeline().joins_ends() {
             return Seconds::ZERO;
         }
         let table = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / f64::from(plan.layout.tp);

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::schedule::ops::passes;
 use crate::schedule::replay::{StageTime, makespan};
 use crate::schedule::replays::{Replays, SimulatorKey};
 use crate::units::Seconds;
@@ -39,9 +38,9 @@ impl Flows {
 
     /// Time of all micro-batches of a schedule through virtual stages of these times, with sends that take no time.
     pub fn time(&self, key: SimulatorKey, stages: &[StageTime]) -> Option<Seconds> {
-        let (schedule, pp, micro_batches) = key;
-        let simulate = || makespan(schedule, pp, micro_batches, stages, Seconds::ZERO);
-        if passes(schedule, pp, micro_batches) < LONG {
+        let (pipeline, micro_batches) = key;
+        let simulate = || makespan(pipeline, micro_batches, stages, Seconds::ZERO);
+        if pipeline.passes(micro_batches) < LONG {
             return match &self.ready {
                 Some(ready) => Some(ready.simulator(key)?.makespan(stages)),
                 None => simulate(),

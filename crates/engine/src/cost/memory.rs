@@ -122,12 +122,10 @@ impl Costs<'_> {
         let largest = |rank: u32, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
         let ends = [false, true].map(|is_last| self.end_bytes(is_last, timing, plan));
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
-        let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
-        let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
         let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
             let held = self.raised_to_mean(*held, counts, rank, plan);
             let states = self.states(&held, &plan.offloading(offload(rank as usize)));
-            let loss = ends[usize::from(is_last(rank))];
+            let loss = ends[usize::from(plan.pipeline().holds_last(rank))];
             let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
             let layer = largest(rank, &bytes.kept);
             let needs = Needs { activations, layer, temporary: own.plus(unsharded) };
@@ -168,15 +166,14 @@ impl Costs<'_> {
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let bytes_of =
             |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
-        let pp = plan.layout.pp;
-        if self.splits_unknown || !plan.schedule.peaks_by_chunk(pp) {
+        if self.splits_unknown || !plan.pipeline().peaks_by_chunk() {
             let ranks = self.resident_layers(plan, counts);
             let fuller = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
                 let (first, layers) = (class.start, ranks.at(class.start));
                 let bytes = bytes_of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
-                let all = class.clone().map(|rank| (rank, bytes * in_flight(plan.schedule, rank, pp, micro_batches)));
+                let all = class.clone().map(|rank| (rank, bytes * in_flight(plan.pipeline(), rank, micro_batches)));
                 all.reduce(fuller).expect("a class has a rank")
             };
             return classes.iter().map(of_class).collect();
@@ -185,7 +182,7 @@ impl Costs<'_> {
         for (chunks, layers) in counts.all_on_chunks().iter() {
             runs.push((chunks, bytes_of(layers) - freed(layers, 1.0)));
         }
-        let peaks = self.peaks.of_pipeline(plan.schedule, pp, micro_batches);
+        let peaks = self.peaks.of_pipeline(plan.pipeline(), micro_batches);
         classes.iter().map(|class| fullest_of(&peaks[class.start as usize..class.end as usize], &runs)).collect()
     }
 
@@ -220,7 +217,7 @@ impl Costs<'_> {
             held.fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes))
         };
         let (own, pp) = (here(on_ranks.at(rank)), plan.layout.pp);
-        if plan.schedule.distinct_ranks(pp) == pp { own } else { own.max(here(on_ranks.at(pp - 1 - rank))) }
+        if plan.pipeline().distinct_ranks() == pp { own } else { own.max(here(on_ranks.at(pp - 1 - rank))) }
     }
 
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward

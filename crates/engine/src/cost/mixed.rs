@@ -50,10 +50,9 @@ impl<'s, 'a> Mixed<'s, 'a> {
     /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
     pub fn new(stagers: &'s [Stager<'a>], of_rank: &'s [usize], across: impl Fn(usize, usize) -> SendTime) -> Self {
         let plan = stagers[0].plan();
-        let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
-        let sends: Vec<SendTime> = (1..chunks)
+        let sends: Vec<SendTime> = (1..plan.pipeline().chunks())
             .map(|chunk| {
-                let rank = |chunk| of_rank[plan.schedule.rank_of(chunk, pp) as usize];
+                let rank = |chunk| of_rank[plan.pipeline().rank_of(chunk) as usize];
                 let (a, b) = (rank(chunk - 1), rank(chunk));
                 if a == b { SendTime { latency: stagers[a].send(), occupied: Seconds::ZERO } } else { across(a, b) }
             })
@@ -65,7 +64,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
 
     /// Sends of the whole step that the closed form counts.
     pub fn closed_sends(&self) -> Seconds {
-        self.stagers[0].closed_sends_of(self.send)
+        self.stagers[0].costs().exposed_sends_of(self.stagers[0].plan(), self.send)
     }
 
     /// Upper bound on the time that unequal sends add to a step for each micro-batch: a round trip over each link, and its
@@ -84,7 +83,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
     /// both its stages. `None` where the schedule does not run.
     pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
         let (plan, costs) = (self.stagers[0].plan(), self.stagers[0].costs());
-        let (pp, m) = (plan.layout.pp, self.stagers[0].micro_batches());
+        let m = self.stagers[0].micro_batches();
         let ranks = self.ranks(staged);
         let mut times = costs.times_of(plan, &ranks.chunks);
         if !costs.device.stack.overlap.pp {
@@ -93,7 +92,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
                 times[at + 1].backward += wire.late;
             }
         }
-        let makespan = makespan_over(plan.schedule, pp, m as u32, &times, &self.wires)?;
+        let makespan = makespan_over(plan.pipeline(), m as u32, &times, &self.wires)?;
         let both = |work: &Work| work.rank_time().both() + work.ep_exposed;
         let busiest = ranks.works.iter().reduce(|a, b| if both(b) > both(a) { b } else { a })?;
         let busy = StepTime::busy(busiest, busiest.ep_exposed, m);
@@ -114,7 +113,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
         let plan = self.stagers[0].plan();
         let of_kinds: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged).1).collect();
         let own = |rank: usize| &of_kinds[self.of_rank[rank]];
-        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize;
+        let rank_of = |chunk: usize| plan.pipeline().rank_of(chunk as u32) as usize;
         let all = 0..plan.layout.pp as usize;
         OwnRanks {
             works: all.clone().map(|rank| own(rank).works[rank]).collect(),

@@ -9,7 +9,7 @@ use super::step::StepTime;
 use super::work::Work;
 use crate::gpu::Collective;
 use crate::plan::{Plan, ZeroStage};
-use crate::schedule::closed::{RankSummary, RankTime, dual_pipe, exposed_sends};
+use crate::schedule::closed::{Bidirectional, RankSummary, RankTime, SendMode, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
 
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
@@ -62,11 +62,6 @@ impl Edges {
     }
 }
 
-/// Whether the last rank sends to the first, where virtual stages loop over the ranks.
-pub(super) fn loops(plan: &Plan) -> bool {
-    plan.schedule.virtual_stages() > 1 && plan.schedule.rank_of(plan.layout.pp, plan.layout.pp) == 0
-}
-
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
@@ -76,7 +71,8 @@ impl Costs<'_> {
             return Seconds::ZERO;
         }
         let (payload, gather) = self.stage_payload(plan);
-        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, loops(plan)) + gather
+        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, plan.pipeline().loops())
+            + gather
     }
 
     /// Bytes that one rank sends to the next stage, and the time of the receivers to gather scattered parts.
@@ -99,8 +95,8 @@ impl Costs<'_> {
 
     /// Stage-to-stage sends of a step that nothing hides, of which each takes `send`.
     pub(super) fn exposed_sends_of(&self, plan: &Plan, send: Seconds) -> Seconds {
-        let overlapped = self.device.stack.overlap.pp;
-        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches(plan), send, overlapped)
+        let mode = if self.device.stack.overlap.pp { SendMode::Asynchronous } else { SendMode::Blocking };
+        exposed_sends(plan.pipeline(), self.micro_batches(plan), send, mode)
     }
 
     /// Flow of the micro-batches through the pipeline; each rank comes with the number of identical ranks.
@@ -213,9 +209,9 @@ impl Costs<'_> {
     ) -> StepTime {
         let mean = mean_of_ranks(ranks);
         let (pair, busy) = (self.pair(plan, &mean), mean.forward() + mean.backward());
-        let (unpaired, waiting) = dual_pipe(plan.schedule, plan.layout.pp, micro_batches, pair, mean.alone());
+        let Bidirectional { unpaired, bubble } = dual_pipe(plan.pipeline(), micro_batches, pair, mean.alone());
         let share = unpaired / micro_batches;
         let exposed = (pair - busy) * (1.0 - share) + mean.ep_beside * share;
-        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&mean, exposed, micro_batches) }
+        StepTime { pipeline_bubble: bubble, ..StepTime::busy(&mean, exposed, micro_batches) }
     }
 }

@@ -138,7 +138,7 @@ impl Costs<'_> {
                 .map(|choice| self.gathered_work_of(plan, &shape.layers[choice.kind], choice))
                 .collect();
             let on_ranks = if self.splits_unknown { Cow::Borrowed(&counts.ranks) } else { counts.all_on_ranks(plan) };
-            let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
+            let last = plan.pipeline().last_rank();
             let on_ranks = on_ranks.each().zip(0..).map(|(layers, rank)| (layers, 1.0, rank == last));
             let layers = GatheredLayers::new(&counts.choices, &works, on_ranks);
             let around = Around { ends: shape.ends, sends, slow_down: self.slow_down(plan.layout.world_size()) };
@@ -215,7 +215,7 @@ impl Costs<'_> {
     /// to simulate.
     pub fn simulated_flow(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
         let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        self.flows.time((plan.schedule, plan.layout.pp, micro_batches), stages)
+        self.flows.time((plan.pipeline(), micro_batches), stages)
     }
 
     /// The number of micro-batches, where it is whole.
@@ -230,7 +230,7 @@ impl Costs<'_> {
             return None;
         }
         let micro_batches = self.whole_micro_batches(plan)?;
-        let busy = busy(plan.schedule, plan.layout.pp, micro_batches, times)?;
+        let busy = busy(plan.pipeline(), micro_batches, times)?;
         let rank = (0..busy.len()).reduce(|a, b| if busy[b] > busy[a] { b } else { a })?;
         let mut work = works[rank];
         if plan.schedule == Schedule::DualPipe {

@@ -214,7 +214,7 @@ impl Costs<'_> {
     pub(super) fn works_of_ranks(&self, counted: CountedPlan, works: &[Work], classes: &[Range<u32>]) -> Vec<Work> {
         let CountedPlan { plan, counts, .. } = counted;
         let chunks_each = f64::from(plan.schedule.virtual_stages());
-        let place = |chunk| class_of(classes, plan.schedule.rank_of(chunk, plan.layout.pp));
+        let place = |chunk| class_of(classes, plan.pipeline().rank_of(chunk));
         self.works_at(counted, works, counts.of_classes(classes), chunks_each, place)
     }
 
@@ -230,7 +230,7 @@ impl Costs<'_> {
     ) -> Vec<Work> {
         let CountedPlan { plan, shape, counts } = counted;
         let mut all: Vec<Work> = by_layers(places, |layers| work_of_layers(works, layers));
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let chunks = plan.pipeline().chunks();
         let mut add_at = |chunk: u32, work: &Work, times: f64| all[place(chunk)].add(work, times);
         add_at(0, &embedding(&shape.ends), 1.0);
         add_at(chunks - 1, &loss(&shape.ends), 1.0 + f64::from(counts.mtp));

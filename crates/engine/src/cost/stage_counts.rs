@@ -27,19 +27,19 @@ impl Costs<'_> {
     /// Layers of the stages of a plan.
     pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, counted: Counted) -> StageCounts {
         let pp = plan.layout.pp;
-        let by_chunk = counted == Counted::Chunks || (!self.splits_unknown && plan.schedule.peaks_by_chunk(pp));
+        let by_chunk = counted == Counted::Chunks || (!self.splits_unknown && plan.pipeline().peaks_by_chunk());
         if self.parameters.len() == 1 && plan.split == LayerSplit::Even {
             let chunks = if by_chunk { self.even_chunks(plan) } else { Runs::default() };
             return self.with_layers(plan, self.even_ranks(plan), chunks);
         }
         let layers = self.split_layers(plan, self.head_weight(plan, shape));
         let chunks = if by_chunk { self.counted_by_chunk(plan, &layers) } else { Runs::default() };
-        self.with_layers(plan, self.counted(plan, &layers, pp, plan.schedule.ranks(pp)), chunks)
+        self.with_layers(plan, self.counted(plan, &layers, pp, plan.pipeline().ranks()), chunks)
     }
 
     /// Stages of a plan with given numbers of decoder layers on each virtual stage.
     pub(super) fn counts_of(&self, plan: &Plan, layers: &[u32]) -> StageCounts {
-        let ranks = self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp));
+        let ranks = self.counted(plan, layers, plan.layout.pp, plan.pipeline().ranks());
         self.with_layers(plan, ranks, self.counted_by_chunk(plan, layers))
     }
 
@@ -60,7 +60,7 @@ impl Costs<'_> {
     pub(super) fn staged_counts(&self, staged: &StagedPlan) -> StageCounts {
         let (plan, model) = (&staged.plan, self.problem.model());
         let pp = plan.layout.pp;
-        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, pp) as usize;
+        let rank_of = |chunk: usize| plan.pipeline().rank_of(chunk as u32) as usize;
         let mut choices = Choices::new();
         let mut mixes: Vec<(usize, usize, f64)> = Vec::new(); // stage, choice, layers
         for (chunk, stage) in staged.stages.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Costs<'_> {
 
     /// Layers of each rank of an even split of a model with one kind of layer, counted without visiting every virtual stage.
     fn even_ranks(&self, plan: &Plan) -> Runs {
-        let on_ranks = |most| split::even_on_ranks(self.problem.model().layers(), plan.schedule, plan.layout.pp, most);
+        let on_ranks = |most| split::even_on_ranks(self.problem.model().layers(), plan.pipeline(), most);
         let all = on_ranks(u32::MAX);
         if let Recompute::FirstLayers(most) = plan.recompute {
             return all.into_iter().zip(on_ranks(most)).map(|(all, first)| (kept_and_first(all, first), 1)).collect();
@@ -98,7 +98,7 @@ impl Costs<'_> {
 
     /// Layers of each virtual stage of an even split of a model with one kind of layer.
     fn even_chunks(&self, plan: &Plan) -> Runs {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let chunks = plan.pipeline().chunks();
         let runs = split::even_runs(self.problem.model().layers(), chunks).into_iter();
         let runs = runs.filter(|(_, chunks)| !chunks.is_empty());
         Runs::of_distinct(runs.map(|(layers, chunks)| (of_one_kind(plan, layers), chunks.len() as u32)))
@@ -180,12 +180,12 @@ impl Costs<'_> {
     /// Decoder layers of each virtual stage of this plan, where the head costs as much as `head` layers.
     pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
         let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
-        split::layers_of_chunks(&plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
+        split::layers_of_chunks(&plan.split, layers, pp, plan.pipeline().chunks(), head)
     }
 
     /// The virtual stage that holds the multi-token-prediction layers.
     pub(super) fn mtp_chunk(plan: &Plan) -> u32 {
-        plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
+        plan.split.mtp_stage(plan.pipeline().chunks() as usize) as u32
     }
 }
 

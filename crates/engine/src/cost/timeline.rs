@@ -54,7 +54,7 @@ impl Costs<'_> {
         let shape = self.shape(plan);
         let stages = self.stage_times(plan, &shape);
         let send = self.stage_send(plan);
-        let trace = replay(plan.schedule, plan.layout.pp, micro_batches, &stages, send)?;
+        let trace = replay(plan.pipeline(), micro_batches, &stages, send)?;
         let works = self.chunk_works(plan, &shape);
         let parts = works.iter().zip(&stages).map(|(work, time)| pass_parts(work, time)).collect();
         let bidirectional = plan.schedule.is_bidirectional() && plan.layout.pp > 1;

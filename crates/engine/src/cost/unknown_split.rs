@@ -66,7 +66,7 @@ impl Costs<'_> {
         if !self.splits_unknown {
             return counts.all_on_ranks(plan);
         }
-        if plan.schedule.distinct_ranks(plan.layout.pp) == plan.layout.pp {
+        if plan.pipeline().distinct_ranks() == plan.layout.pp {
             return Cow::Borrowed(&counts.ranks);
         }
         let mean = |(a, b): (&PerKind, &PerKind)| (a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect(), 1);

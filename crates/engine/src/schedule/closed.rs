@@ -1,6 +1,6 @@
 //! Closed forms of a schedule: bubble, exposed sends, and activations in flight (specification §4).
 
-use super::Schedule;
+use super::{PipelineShape, Schedule};
 use crate::units::Seconds;
 
 /// Work of one pipeline rank on one micro-batch, over all its chunks.
@@ -98,6 +98,15 @@ impl RankSummary {
     }
 }
 
+/// Part of a bidirectional pipeline's time that pairs do not account for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bidirectional {
+    /// Micro-batches that find no partner (n).
+    pub unpaired: f64,
+    /// Idle time of a rank.
+    pub bubble: Seconds,
+}
+
 /// Pipeline time of the bidirectional schedules: pairs of one forward and one backward hide each other's expert and stage
 /// traffic.
 ///
@@ -107,25 +116,28 @@ impl RankSummary {
 ///
 /// `FB` = an overlapped pair; `F`, `B`, `W` = un-overlapped forward, backward and weight-gradient part, all of a whole rank;
 /// m counts the micro-batches of both directions; v = 1 for `DualPipe`, 2 for `DualPipeV`. n micro-batches of a rank at
-/// the turn find no partner, more of the others. Returns n and the bubble. T is the replay's time for uniform stages with
+/// the turn find no partner, more of the others. T is the replay's time for uniform stages with
 /// F = B−W = W, and within some per cent of it where they differ.
 ///
 /// Source: [dualpipe] README, table of bubbles; the pairs counted in its list.
-pub(crate) fn dual_pipe(
-    schedule: Schedule,
-    pp: u32,
-    micro_batches: f64,
-    pair: Seconds,
-    alone: RankTime,
-) -> (f64, Seconds) {
-    let chunks = f64::from(schedule.virtual_stages());
-    let stages = f64::from(pp) * chunks;
+pub(crate) fn dual_pipe(pipeline: PipelineShape, micro_batches: f64, pair: Seconds, alone: RankTime) -> Bidirectional {
+    let chunks = f64::from(pipeline.schedule.virtual_stages());
+    let stages = f64::from(pipeline.pp) * chunks;
     let unpaired = ((stages + 1.0) / chunks).min(micro_batches);
-    let waiting = (pair + alone.backward - alone.wgrad * 3.0).or_zero() * ((stages / 2.0 - 1.0).max(0.0) / chunks);
-    (unpaired, waiting)
+    let bubble = (pair + alone.backward - alone.wgrad * 3.0).or_zero() * ((stages / 2.0 - 1.0).max(0.0) / chunks);
+    Bidirectional { unpaired, bubble }
 }
 
-/// Stage-to-stage sends that no compute hides; `send` = one way, `overlapped` = asynchronous sends and receives.
+/// How a rank sends to the next stage and receives from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// Beside compute.
+    Asynchronous,
+    /// Between passes: the rank waits.
+    Blocking,
+}
+
+/// Stage-to-stage sends that no compute hides; `send` = one way.
 ///
 /// ```text
 /// 1F1B-like     async  q·(2(p−1)·m/p + 2(p−2))        blocking  q·(2m + 2(p−1))
@@ -141,11 +153,13 @@ pub(crate) fn dual_pipe(
 /// pair of a bidirectional one hides its sends ([deepseek-v3] §3.2.1); those that find no partner do not.
 ///
 /// Source: specification §4.5, exact for p | m by the replay; for the last five with F = B−W = W.
-pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seconds, overlapped: bool) -> Seconds {
+pub fn exposed_sends(pipeline: PipelineShape, micro_batches: f64, send: Seconds, mode: SendMode) -> Seconds {
+    let PipelineShape { schedule, pp } = pipeline;
     if pp == 1 {
         return Seconds::ZERO;
     }
     let (p, m, v) = (f64::from(pp), micro_batches, f64::from(schedule.virtual_stages()));
+    let overlapped = mode == SendMode::Asynchronous;
     let blocked = if overlapped { 0.0 } else { 2.0 * m * v };
     let sends = match schedule {
         Schedule::Naive => 2.0 * (p - 1.0) * m,
@@ -161,7 +175,7 @@ pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seco
     send * sends
 }
 
-/// Micro-batches whose activations `rank` holds at its peak, in units of all its chunks together.
+/// Micro-batches whose activations a rank holds at its peak, in units of all its chunks together.
 ///
 /// ```text
 /// naive 1   GPipe m   1F1B, ZB-H1 min(m, p−i)   ZB-H2 min(m, 2(p−i)−1)   ZB-V min(m, p)
@@ -169,7 +183,8 @@ pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seco
 /// ```
 ///
 /// Source: specification §4; the interleaved form is [korthikanti22] §4.2.3, the half of `DualPipeV` its list's: 2p+1 chunks.
-pub fn in_flight(schedule: Schedule, rank: u32, pp: u32, micro_batches: f64) -> f64 {
+pub fn in_flight(pipeline: PipelineShape, rank: u32, micro_batches: f64) -> f64 {
+    let PipelineShape { schedule, pp } = pipeline;
     let (p, i, v) = (f64::from(pp), f64::from(rank), f64::from(schedule.virtual_stages()));
     if pp == 1 {
         return 1.0;
@@ -210,14 +225,14 @@ mod tests {
     /// Specification §4.5: p = 8, m = 64, q = 0.1 is 12.4.
     #[test]
     fn asynchronous_sends_of_1f1b_are_not_free() {
-        let exposed = exposed_sends(Schedule::OneFOneB, 8, 64.0, Seconds::new(0.1), true);
+        let exposed = exposed_sends(Schedule::OneFOneB.on(8), 64.0, Seconds::new(0.1), SendMode::Asynchronous);
         assert!((exposed.get() - 12.4).abs() < 1e-9, "{exposed:?}");
     }
 
     /// [korthikanti22] §4.2.3: stage 0 of an interleaved pipeline holds p·(1 + (p−1)/(p·v)) micro-batches.
     #[test]
     fn interleaving_holds_more_activations() {
-        let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }, 0, 8, 64.0);
+        let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }.on(8), 0, 64.0);
         assert!((held - 8.0 * (1.0 + 7.0 / 24.0)).abs() < 1e-12);
     }
 }

@@ -1,8 +1,7 @@
 //! Micro-batches in flight by chunk, at the moments of peak memory.
 
-use super::Schedule;
+use super::PipelineShape;
 use super::closed::in_flight;
-use super::ops::{ops_of, runs};
 use super::slot::{Pass, Slot};
 
 /// Micro-batches of each chunk in flight on each rank, between their forward and backward, at the moments of largest
@@ -12,20 +11,19 @@ use super::slot::{Pass, Slot};
 /// two stages). A moment that another exceeds in every chunk is left out. With activations `A` of the chunks, the peak
 /// memory is the largest `Σ count·A`. If the micro-batches are not whole, or the schedule does not run, there is one
 /// moment: [`in_flight`] of every chunk.
-pub fn peak_moments(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
-    (0..pp).map(|rank| peak_moments_of(schedule, pp, micro_batches, rank)).collect()
+pub fn peak_moments(pipeline: PipelineShape, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
+    (0..pipeline.pp).map(|rank| peak_moments_of(pipeline, micro_batches, rank)).collect()
 }
 
 /// Moments of largest counts on one rank: [`peak_moments`].
-pub(crate) fn peak_moments_of(schedule: Schedule, pp: u32, micro_batches: f64, rank: u32) -> Vec<Vec<f64>> {
-    let distinct = schedule.distinct_ranks(pp);
-    let held = (pp * schedule.virtual_stages() / distinct) as usize;
-    let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
-    if whole && pp > 1 && runs(schedule, pp, micro_batches as u32) {
-        return moments(&ops_of(schedule, pp, micro_batches as u32, rank), distinct, held);
+pub(crate) fn peak_moments_of(pipeline: PipelineShape, micro_batches: f64, rank: u32) -> Vec<Vec<f64>> {
+    let distinct = pipeline.distinct_ranks();
+    let held = (pipeline.chunks() / distinct) as usize;
+    if let Some(whole) = pipeline.runnable(micro_batches) {
+        return moments(&pipeline.ops_of(rank, whole), distinct, held);
     }
-    let share = f64::from(schedule.virtual_stages()) / held as f64;
-    vec![vec![in_flight(schedule, rank, pp, micro_batches) * share; held]]
+    let share = f64::from(pipeline.schedule.virtual_stages()) / held as f64;
+    vec![vec![in_flight(pipeline, rank, micro_batches) * share; held]]
 }
 
 /// Moments of largest counts in a rank's list of operations, which visits chunks of `distinct` ranks; a count for each of `held` chunks.
@@ -73,10 +71,10 @@ mod tests {
     fn moments_agree_with_the_closed_form() {
         for schedule in EVERY {
             for (pp, m) in [(2, 4), (4, 8), (4, 16), (8, 32)] {
-                let v = f64::from(schedule.virtual_stages());
-                for (rank, moments) in peak_moments(schedule, pp, f64::from(m)).iter().enumerate() {
+                let (pipeline, v) = (schedule.on(pp), f64::from(schedule.virtual_stages()));
+                for (rank, moments) in peak_moments(pipeline, f64::from(m)).iter().enumerate() {
                     let most = moments.iter().map(|now| now.iter().sum::<f64>() / v).fold(0.0, f64::max);
-                    let closed = in_flight(schedule, rank as u32, pp, f64::from(m));
+                    let closed = in_flight(pipeline, rank as u32, f64::from(m));
                     assert!((most - closed).abs() < 1e-9, "{schedule:?} {pp} {m} {rank}: {most} {closed}");
                 }
             }

@@ -8,10 +8,13 @@ pub mod paths;
 pub(crate) mod peaks;
 pub mod replay;
 pub mod replays;
+mod shape;
 pub mod simulator;
 pub mod slot;
 
 use serde::{Deserialize, Serialize};
+
+pub use shape::PipelineShape;
 
 /// A pipeline schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,31 +50,18 @@ pub enum Schedule {
     },
 }
 
-/// Evenly spaced chunks of one rank.
-struct ChunkSpacing {
-    /// First chunk.
-    first: u32,
-    /// Distance from one chunk to the next.
-    step: u32,
-    /// Number of chunks.
-    number: u32,
-}
-
 impl Schedule {
+    /// The schedule on `pp` pipeline ranks.
+    pub const fn on(self, pp: u32) -> PipelineShape {
+        PipelineShape { schedule: self, pp }
+    }
+
     /// Number of chunks per rank (v).
     pub const fn virtual_stages(self) -> u32 {
         match self {
             Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => virtual_stages,
             Self::ZbV | Self::DualPipeV => 2,
             Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::DualPipe => 1,
-        }
-    }
-
-    /// Whether memory of a rank depends on which of its virtual stages hold its layers.
-    pub(crate) const fn peaks_by_chunk(self, pp: u32) -> bool {
-        match self {
-            Self::Interleaved { .. } | Self::ZbV | Self::DualPipe | Self::DualPipeV => pp > 1,
-            Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::LoopedBfs { .. } => false,
         }
     }
 
@@ -103,90 +93,6 @@ impl Schedule {
             | Self::ZbV
             | Self::DualPipeV
             | Self::LoopedBfs { .. } => 1,
-        }
-    }
-
-    /// Rank of each chunk in model order, as by [`rank_of`](Self::rank_of), without a division for each.
-    pub fn ranks(self, pp: u32) -> impl Iterator<Item = u32> + Clone {
-        let folds = matches!(self, Self::ZbV | Self::DualPipeV);
-        let (mut at, mut is_back) = (0, false);
-        std::iter::repeat_with(move || {
-            let rank = if is_back { pp - 1 - at } else { at };
-            at += 1;
-            if at == pp {
-                (at, is_back) = (0, folds && !is_back);
-            }
-            rank
-        })
-        .take((pp * self.virtual_stages()) as usize)
-    }
-
-    /// Rank of chunk `stage` on `pp` ranks: round-robin, or down and up for the V shapes.
-    pub const fn rank_of(self, stage: u32, pp: u32) -> u32 {
-        match self {
-            Self::ZbV | Self::DualPipeV => {
-                if stage < pp {
-                    stage
-                } else {
-                    2 * pp - 1 - stage
-                }
-            }
-            Self::Naive
-            | Self::GPipe
-            | Self::OneFOneB
-            | Self::Interleaved { .. }
-            | Self::ZbH1
-            | Self::ZbH2
-            | Self::DualPipe
-            | Self::LoopedBfs { .. } => stage % pp,
-        }
-    }
-
-    /// Ranks that have a stage: one, or two mirror images under `DualPipe`.
-    pub fn holders(self, stage: u32, pp: u32) -> impl Iterator<Item = u32> {
-        let rank = self.rank_of(stage, pp);
-        let mirrored = matches!(self, Self::DualPipe) && pp > 1;
-        std::iter::once(rank).chain(mirrored.then(|| pp - 1 - rank))
-    }
-
-    /// Chunks of a rank, in model order.
-    pub fn held(self, rank: u32, pp: u32) -> impl Iterator<Item = u32> {
-        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
-        (0..number).map(move |place| first + place * step)
-    }
-
-    /// The middle one of the chunks of a rank, in model order.
-    pub(crate) fn middle_held(self, rank: u32, pp: u32) -> u32 {
-        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
-        first + number / 2 * step
-    }
-
-    /// Function that counts the chunks of a rank before a chunk.
-    pub(crate) fn held_before(self, rank: u32, pp: u32) -> impl Fn(u32) -> u32 + Copy {
-        let ChunkSpacing { first, step, number } = self.spacing(rank, pp);
-        move |chunk| chunk.saturating_sub(first).div_ceil(step.max(1)).min(number)
-    }
-
-    /// Chunks of a rank.
-    fn spacing(self, rank: u32, pp: u32) -> ChunkSpacing {
-        let (first, step, number) = match self {
-            Self::ZbV | Self::DualPipeV => (rank, 2 * (pp - rank) - 1, self.virtual_stages()),
-            Self::DualPipe if pp > 1 => (rank.min(pp - 1 - rank), rank.abs_diff(pp - 1 - rank), 2),
-            _ => (rank, pp, self.virtual_stages()),
-        };
-        ChunkSpacing { first, step, number }
-    }
-
-    /// Whether the first and the last virtual stage are on one of several ranks.
-    pub const fn joins_ends(self, pp: u32) -> bool {
-        pp > 1 && self.rank_of(pp * self.virtual_stages() - 1, pp) == 0
-    }
-
-    /// Number of ranks with different stages: half of them under `DualPipe`.
-    pub const fn distinct_ranks(self, pp: u32) -> u32 {
-        match self {
-            Self::DualPipe if pp > 1 => pp / 2,
-            _ => pp,
         }
     }
 

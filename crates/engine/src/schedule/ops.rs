@@ -1,82 +1,101 @@
 //! Operations of each pipeline rank, in order.
 
-use super::Schedule;
 use super::bidirectional::Rank;
 use super::slot::{Pass, Slot, alone};
-
-/// Whether a schedule can run `micro_batches` on `pp` ranks: interleaving needs whole groups of pp, the two bidirectional
-/// pipelines need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks. No
-/// schedule runs more than [`MOST_PASSES`].
-///
-/// Source: [megatron-lm] `schedules.py`, [dualpipe].
-pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
-    if passes(schedule, pp, micro_batches) > MOST_PASSES {
-        return false;
-    }
-    let filled = micro_batches >= 2 * pp && pp > 1;
-    match schedule {
-        Schedule::Interleaved { .. } => micro_batches > 0 && micro_batches.is_multiple_of(pp),
-        Schedule::DualPipe => filled && pp.is_multiple_of(2) && micro_batches.is_multiple_of(2),
-        Schedule::DualPipeV => filled,
-        Schedule::Naive
-        | Schedule::GPipe
-        | Schedule::OneFOneB
-        | Schedule::ZbH1
-        | Schedule::ZbH2
-        | Schedule::ZbV
-        | Schedule::LoopedBfs { .. } => micro_batches > 0,
-    }
-}
+use super::{PipelineShape, Schedule};
 
 /// Most passes of a step that are simulated: 200 bytes for each are 1.6 GiB.
 pub const MOST_PASSES: u64 = 1 << 23;
 
-/// Passes of a step in one direction: micro-batches through virtual stages.
-pub const fn passes(schedule: Schedule, pp: u32, micro_batches: u32) -> u64 {
-    let stages = (pp as u64).saturating_mul(schedule.virtual_stages() as u64);
-    stages.saturating_mul(micro_batches as u64)
+/// Shares of a stage's forwards, or backwards, that run in a pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairedShares {
+    /// Smallest of any stage.
+    pub fewest: f64,
+    /// Largest of any stage.
+    pub most: f64,
 }
 
-/// Smallest and largest share of a stage's forwards, or backwards, that run in a pair, over all stages of a bidirectional
-/// pipeline. `None` if the schedule does not run, or has no pairs.
-///
-/// ```text
-/// DualPipe  (m − 2p + 2)/m … (m − p)/m, from (m − 4)/m for p = 2          DualPipeV  (m − 2p + 1)/m … (m − p)/m
-/// ```
-pub fn paired(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<(f64, f64)> {
-    if !schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
-        return None;
+impl PipelineShape {
+    /// Whether the pipeline can run so many micro-batches: interleaving needs whole groups of pp, the two bidirectional pipelines
+    /// need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks. No schedule
+    /// runs more than [`MOST_PASSES`].
+    ///
+    /// Source: [megatron-lm] `schedules.py`, [dualpipe].
+    pub const fn runs(self, micro_batches: u32) -> bool {
+        if self.passes(micro_batches) > MOST_PASSES {
+            return false;
+        }
+        let pp = self.pp;
+        let filled = micro_batches >= 2 * pp && pp > 1;
+        match self.schedule {
+            Schedule::Interleaved { .. } => micro_batches > 0 && micro_batches.is_multiple_of(pp),
+            Schedule::DualPipe => filled && pp.is_multiple_of(2) && micro_batches.is_multiple_of(2),
+            Schedule::DualPipeV => filled,
+            Schedule::Naive
+            | Schedule::GPipe
+            | Schedule::OneFOneB
+            | Schedule::ZbH1
+            | Schedule::ZbH2
+            | Schedule::ZbV
+            | Schedule::LoopedBfs { .. } => micro_batches > 0,
+        }
     }
-    let (p, m) = (f64::from(pp), f64::from(micro_batches));
-    let alone = match schedule {
-        Schedule::DualPipe if pp == 2 => 4.0,
-        Schedule::DualPipe => 2.0 * p - 2.0,
-        _ => 2.0 * p - 1.0,
-    };
-    Some((1.0 - alone / m, 1.0 - p / m))
-}
 
-/// Operations of each rank in order; `None` if the schedule does not run ([`runs`]).
-///
-/// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the
-/// last rank, which has a copy of stage 0.
-pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Slot>>> {
-    runs(schedule, pp, micro_batches).then(|| (0..pp).map(|rank| ops_of(schedule, pp, micro_batches, rank)).collect())
-}
+    /// The number of micro-batches, where it is whole and the pipeline can run it on several ranks.
+    pub(crate) fn runnable(self, micro_batches: f64) -> Option<u32> {
+        let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
+        (whole && self.pp > 1 && self.runs(micro_batches as u32)).then_some(micro_batches as u32)
+    }
 
-/// Operations of rank `i`, for a schedule that runs.
-pub(super) fn ops_of(schedule: Schedule, pp: u32, micro_batches: u32, i: u32) -> Vec<Slot> {
-    match schedule {
-        Schedule::Naive => naive(i, micro_batches),
-        Schedule::GPipe => breadth_first(i, pp, 1, micro_batches),
-        Schedule::OneFOneB => one_f_one_b(i, pp, micro_batches),
-        Schedule::Interleaved { virtual_stages } => interleaved(i, pp, virtual_stages, micro_batches),
-        Schedule::ZbH1 => zero_bubble(i, micro_batches, pp - i - 1, i),
-        Schedule::ZbH2 => zero_bubble(i, micro_batches, 2 * (pp - i - 1), 2 * i),
-        Schedule::ZbV => zero_bubble_v(i, pp, micro_batches),
-        Schedule::DualPipe => Rank::dual_pipe(i, pp, micro_batches).list(),
-        Schedule::DualPipeV => Rank::dual_pipe_v(i, pp, micro_batches).list(),
-        Schedule::LoopedBfs { virtual_stages } => breadth_first(i, pp, virtual_stages, micro_batches),
+    /// Passes of a step in one direction: micro-batches through chunks.
+    pub const fn passes(self, micro_batches: u32) -> u64 {
+        let chunks = (self.pp as u64).saturating_mul(self.schedule.virtual_stages() as u64);
+        chunks.saturating_mul(micro_batches as u64)
+    }
+
+    /// Shares of passes that run in a pair, over all stages of a bidirectional pipeline. `None` if the pipeline does not run, or
+    /// has no pairs.
+    ///
+    /// ```text
+    /// DualPipe  (m − 2p + 2)/m … (m − p)/m, from (m − 4)/m for p = 2          DualPipeV  (m − 2p + 1)/m … (m − p)/m
+    /// ```
+    pub fn paired(self, micro_batches: u32) -> Option<PairedShares> {
+        if !self.schedule.is_bidirectional() || !self.runs(micro_batches) {
+            return None;
+        }
+        let (p, m) = (f64::from(self.pp), f64::from(micro_batches));
+        let alone = match self.schedule {
+            Schedule::DualPipe if self.pp == 2 => 4.0,
+            Schedule::DualPipe => 2.0 * p - 2.0,
+            _ => 2.0 * p - 1.0,
+        };
+        Some(PairedShares { fewest: 1.0 - alone / m, most: 1.0 - p / m })
+    }
+
+    /// Operations of each rank in order; `None` if the pipeline does not run ([`runs`](Self::runs)).
+    ///
+    /// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the
+    /// last rank, which has a copy of stage 0.
+    pub fn ops(self, micro_batches: u32) -> Option<Vec<Vec<Slot>>> {
+        self.runs(micro_batches).then(|| (0..self.pp).map(|rank| self.ops_of(rank, micro_batches)).collect())
+    }
+
+    /// Operations of rank `i`, of a pipeline that runs.
+    pub(super) fn ops_of(self, i: u32, micro_batches: u32) -> Vec<Slot> {
+        let pp = self.pp;
+        match self.schedule {
+            Schedule::Naive => naive(i, micro_batches),
+            Schedule::GPipe => breadth_first(i, pp, 1, micro_batches),
+            Schedule::OneFOneB => one_f_one_b(i, pp, micro_batches),
+            Schedule::Interleaved { virtual_stages } => interleaved(i, pp, virtual_stages, micro_batches),
+            Schedule::ZbH1 => zero_bubble(i, micro_batches, pp - i - 1, i),
+            Schedule::ZbH2 => zero_bubble(i, micro_batches, 2 * (pp - i - 1), 2 * i),
+            Schedule::ZbV => zero_bubble_v(i, pp, micro_batches),
+            Schedule::DualPipe => Rank::dual_pipe(i, pp, micro_batches).list(),
+            Schedule::DualPipeV => Rank::dual_pipe_v(i, pp, micro_batches).list(),
+            Schedule::LoopedBfs { virtual_stages } => breadth_first(i, pp, virtual_stages, micro_batches),
+        }
     }
 }
 
@@ -212,25 +231,26 @@ mod tests {
     use crate::schedule::EVERY;
     use std::collections::BTreeMap;
 
-    fn cases() -> impl Iterator<Item = (Schedule, u32, u32)> {
+    fn cases() -> impl Iterator<Item = (PipelineShape, u32)> {
         let sizes = (2..=9).flat_map(|pp| (1..=3 * pp).chain([8 * pp]).map(move |m| (pp, m)));
-        let all = sizes.flat_map(|(pp, m)| EVERY.map(|schedule| (schedule, pp, m)));
-        all.filter(|&(schedule, pp, m)| runs(schedule, pp, m))
+        let all = sizes.flat_map(|(pp, m)| EVERY.map(|schedule| (schedule.on(pp), m)));
+        all.filter(|&(pipeline, m)| pipeline.runs(m))
     }
 
     #[test]
     fn a_rank_holds_the_chunks_of_which_it_is_a_holder() {
-        for (schedule, pp) in EVERY.into_iter().flat_map(|schedule| [1, 2, 4, 6].map(|pp| (schedule, pp))) {
-            for rank in 0..pp {
-                let chunks = 0..pp * schedule.virtual_stages();
+        let pipelines = EVERY.into_iter().flat_map(|schedule| [1, 2, 4, 6].map(|pp| schedule.on(pp)));
+        for pipeline in pipelines {
+            for rank in 0..pipeline.pp {
+                let chunks = 0..pipeline.chunks();
                 let held: Vec<u32> =
-                    chunks.filter(|&chunk| schedule.holders(chunk, pp).any(|holder| holder == rank)).collect();
-                let before = schedule.held_before(rank, pp);
-                for chunk in 0..=pp * schedule.virtual_stages() {
+                    chunks.filter(|&chunk| pipeline.holders(chunk).any(|holder| holder == rank)).collect();
+                let before = pipeline.held_before(rank);
+                for chunk in 0..=pipeline.chunks() {
                     let earlier = held.iter().filter(|own| **own < chunk).count();
-                    assert_eq!(before(chunk) as usize, earlier, "{schedule:?} {pp} {rank} {chunk}");
+                    assert_eq!(before(chunk) as usize, earlier, "{pipeline:?} {rank} {chunk}");
                 }
-                assert!(schedule.held(rank, pp).eq(held), "{schedule:?} {pp} {rank}");
+                assert!(pipeline.held(rank).eq(held), "{pipeline:?} {rank}");
             }
         }
     }
@@ -240,27 +260,28 @@ mod tests {
     #[test]
     fn every_pass_once_on_the_right_rank() {
         let mut seen = 0;
-        for (schedule, pp, m) in cases() {
-            let lists = ops(schedule, pp, m).expect("it runs");
-            assert_eq!(lists.len() as u32, pp);
+        for (pipeline, m) in cases() {
+            let lists = pipeline.ops(m).expect("it runs");
+            assert_eq!(lists.len() as u32, pipeline.pp);
             let mut times: BTreeMap<(u32, u32), [u32; 4]> = BTreeMap::new();
             for (rank, list) in lists.iter().enumerate() {
                 for op in list.iter().flat_map(|slot| slot.ops()) {
                     // Of DualPipe, the second half of the micro-batches goes the other way.
-                    let own = schedule.rank_of(op.stage, pp);
-                    let mirrored = schedule == Schedule::DualPipe && op.micro_batch >= m / 2;
-                    assert_eq!(rank as u32, if mirrored { pp - 1 - own } else { own }, "{schedule:?} {pp} {m} {op:?}");
+                    let own = pipeline.rank_of(op.stage);
+                    let mirrored = pipeline.schedule == Schedule::DualPipe && op.micro_batch >= m / 2;
+                    let expected = if mirrored { pipeline.pp - 1 - own } else { own };
+                    assert_eq!(rank as u32, expected, "{pipeline:?} {m} {op:?}");
                     times.entry((op.micro_batch, op.stage)).or_default()[op.pass as usize] += 1;
                 }
                 for slot in list.iter().filter(|slot| slot.beside.is_some()) {
                     let other = slot.beside.expect("a pair");
                     assert_eq!((slot.op.pass, other.pass), (Pass::Forward, Pass::Backward));
-                    assert_eq!(slot.op.stage + other.stage, pp * schedule.virtual_stages() - 1, "{schedule:?}");
+                    assert_eq!(slot.op.stage + other.stage, pipeline.chunks() - 1, "{pipeline:?}");
                 }
             }
-            assert_eq!(times.len() as u32, m * pp * schedule.virtual_stages(), "{schedule:?} {pp} {m}");
+            assert_eq!(times.len() as u32, m * pipeline.chunks(), "{pipeline:?} {m}");
             for (place, times) in times {
-                assert!([[1, 1, 0, 0], [1, 0, 1, 1]].contains(&times), "{schedule:?} {pp} {m} {place:?}: {times:?}");
+                assert!([[1, 1, 0, 0], [1, 0, 1, 1]].contains(&times), "{pipeline:?} {m} {place:?}: {times:?}");
             }
             seen += 1;
         }
@@ -269,31 +290,30 @@ mod tests {
 
     #[test]
     fn ranks_are_those_of_the_chunks() {
-        for (schedule, pp, _) in cases() {
-            let all: Vec<u32> = schedule.ranks(pp).collect();
-            let each: Vec<u32> = (0..pp * schedule.virtual_stages()).map(|chunk| schedule.rank_of(chunk, pp)).collect();
-            assert_eq!(all, each, "{schedule:?} {pp}");
+        for (pipeline, _) in cases() {
+            let each = (0..pipeline.chunks()).map(|chunk| pipeline.rank_of(chunk));
+            assert!(pipeline.ranks().eq(each), "{pipeline:?}");
         }
     }
 
     /// The shares of paired passes are those of the lists.
     #[test]
     fn pairs_are_as_many_as_said() {
-        let cases: Vec<_> = cases().filter(|(schedule, ..)| schedule.is_bidirectional()).collect();
+        let cases: Vec<_> = cases().filter(|(pipeline, _)| pipeline.schedule.is_bidirectional()).collect();
         assert!(cases.len() > 50, "{}", cases.len());
-        for (schedule, pp, m) in cases {
-            let (fewest, most) = paired(schedule, pp, m).expect("it runs");
-            let stages = (pp * schedule.virtual_stages()) as usize;
+        for (pipeline, m) in cases {
+            let PairedShares { fewest, most } = pipeline.paired(m).expect("it runs");
+            let stages = pipeline.chunks() as usize;
             for which in [0, 1] {
                 let mut counts = vec![0_u32; stages];
-                for slot in ops(schedule, pp, m).expect("it runs").iter().flatten() {
+                for slot in pipeline.ops(m).expect("it runs").iter().flatten() {
                     if let Some(beside) = slot.beside {
                         counts[[slot.op, beside][which].stage as usize] += 1;
                     }
                 }
                 let share = |count: Option<&u32>| f64::from(*count.expect("stages")) / f64::from(m);
-                assert!((share(counts.iter().min()) - fewest).abs() < 1e-12, "{schedule:?} {pp} {m}: {counts:?}");
-                assert!((share(counts.iter().max()) - most).abs() < 1e-12, "{schedule:?} {pp} {m}: {counts:?}");
+                assert!((share(counts.iter().min()) - fewest).abs() < 1e-12, "{pipeline:?} {m}: {counts:?}");
+                assert!((share(counts.iter().max()) - most).abs() < 1e-12, "{pipeline:?} {m}: {counts:?}");
             }
         }
     }
@@ -310,7 +330,7 @@ mod tests {
             (Schedule::Interleaved { virtual_stages: 2 }, 4, 6),
             (Schedule::OneFOneB, 4, 0),
         ] {
-            assert_eq!(ops(schedule, pp, m), None, "{schedule:?} {pp} {m}");
+            assert_eq!(schedule.on(pp).ops(m), None, "{schedule:?} {pp} {m}");
         }
     }
 }

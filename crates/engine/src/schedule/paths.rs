@@ -1,7 +1,6 @@
 //! Dependency paths through the operations of a step: lower bounds of its time for any stage times.
 
-use super::Schedule;
-use super::ops::{ops_of, runs};
+use super::PipelineShape;
 use super::replay::StageTime;
 use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
@@ -80,9 +79,9 @@ impl Path {
 /// micro-batch to return: that of the first backward at ramp-up, and that of the last forward at ramp-down.
 ///
 /// Empty if the schedule does not run, and for bidirectional schedules, where the time of a pair is not a sum over stages.
-pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
+pub fn paths(pipeline: PipelineShape, micro_batches: u32) -> Vec<Path> {
     let mut found = Vec::new();
-    for path in (0..pp).flat_map(|rank| paths_through(schedule, pp, micro_batches, rank)) {
+    for path in (0..pipeline.pp).flat_map(|rank| paths_through(pipeline, micro_batches, rank)) {
         if !found.contains(&path) {
             found.push(path);
         }
@@ -91,16 +90,15 @@ pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
 }
 
 /// Paths through one rank.
-pub(super) fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32) -> Vec<Path> {
-    if schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
+pub(super) fn paths_through(pipeline: PipelineShape, micro_batches: u32, rank: u32) -> Vec<Path> {
+    if pipeline.schedule.is_bidirectional() || !pipeline.runs(micro_batches) {
         return Vec::new();
     }
-    let chunks = pp * schedule.virtual_stages();
-    let list: Vec<Slot> = ops_of(schedule, pp, micro_batches, rank);
-    let tally = Tally::of(&list, chunks as usize);
+    let list: Vec<Slot> = pipeline.ops_of(rank, micro_batches);
+    let tally = Tally::of(&list, pipeline.chunks() as usize);
     let mut found = Vec::new();
     for waits in Waits::ALL {
-        let mut builder = PathBuilder::new(schedule, pp, rank, chunks);
+        let mut builder = PathBuilder::new(pipeline, rank);
         if builder.follow(&list, &tally, waits) && !found.contains(&builder.path) {
             found.push(builder.path);
         }
@@ -163,8 +161,7 @@ impl Tally {
 
 /// Path through one rank while its operations are followed.
 struct PathBuilder {
-    schedule: Schedule,
-    pp: u32,
+    pipeline: PipelineShape,
     chunks: u32,
     /// Returning pass through a stage: a whole backward, or its input gradients.
     back: Pass,
@@ -172,13 +169,14 @@ struct PathBuilder {
 }
 
 impl PathBuilder {
-    fn new(schedule: Schedule, pp: u32, rank: u32, chunks: u32) -> Self {
-        let back = if schedule.splits_backward() { Pass::Input } else { Pass::Backward };
-        Self { schedule, pp, chunks, back, path: Path::empty(rank, chunks as usize) }
+    fn new(pipeline: PipelineShape, rank: u32) -> Self {
+        let chunks = pipeline.chunks();
+        let back = if pipeline.schedule.splits_backward() { Pass::Input } else { Pass::Backward };
+        Self { pipeline, chunks, back, path: Path::empty(rank, chunks as usize) }
     }
 
     fn hop(&mut self, stage: u32) {
-        if self.schedule.rank_of(stage, self.pp) != self.schedule.rank_of(stage + 1, self.pp) {
+        if self.pipeline.rank_of(stage) != self.pipeline.rank_of(stage + 1) {
             self.path.sends += 1.0;
         }
     }
@@ -256,9 +254,9 @@ impl PathBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::EVERY;
     use crate::schedule::replay::{makespan, replay};
     use crate::schedule::simulator::Simulator;
+    use crate::schedule::{EVERY, Schedule};
 
     /// Length of a path with its sends.
     fn length(path: &Path, stages: &[StageTime], send: f64) -> f64 {
@@ -270,11 +268,11 @@ mod tests {
         let mut random = crate::schedule::random(7, 0.2);
         for schedule in EVERY.into_iter().filter(|schedule| !schedule.is_bidirectional()) {
             for (pp, m) in [(2, 2), (2, 6), (3, 3), (4, 4), (4, 12), (6, 24)] {
-                let all = paths(schedule, pp, m);
+                let all = paths(schedule.on(pp), m);
                 assert!(!all.is_empty());
                 let mut before = Vec::new();
                 for send in [0.0, 0.05] {
-                    let stages: Vec<StageTime> = (0..pp * schedule.virtual_stages())
+                    let stages: Vec<StageTime> = (0..schedule.on(pp).chunks())
                         .map(|_| {
                             let (f, b, w) = (random(), random(), random());
                             let s = Seconds::new;
@@ -289,11 +287,11 @@ mod tests {
                             StageTime { forward: s(f), backward: s(b + w), wgrad: s(w), ..StageTime::default() }
                         })
                         .collect();
-                    let simulated = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
-                    let simulator = Simulator::new(schedule, pp, m).expect("has a list");
+                    let simulated = replay(schedule.on(pp), m, &stages, Seconds::new(send)).expect("has a list");
+                    let simulator = Simulator::new(schedule.on(pp), m).expect("has a list");
                     let critical =
                         simulator.critical_path(&stages, Pairing { slower: 1.0, traffic: 0.0 }).expect("it runs");
-                    let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
+                    let alone = makespan(schedule.on(pp), m, &stages, Seconds::ZERO).expect("has a list").get();
                     let met = length(&critical, &stages, 0.0);
                     assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");
                     for path in all.iter().chain(&before) {
@@ -312,11 +310,11 @@ mod tests {
     }
 
     /// Operations on the way of a path, visited one by one.
-    fn followed(schedule: Schedule, pp: u32, m: u32, rank: u32, Waits { up, down }: Waits) -> Option<Path> {
-        let list: Vec<Op> = ops_of(schedule, pp, m, rank).into_iter().flat_map(Slot::ops).collect();
+    fn followed(pipeline: PipelineShape, m: u32, rank: u32, Waits { up, down }: Waits) -> Option<Path> {
+        let list: Vec<Op> = pipeline.ops_of(rank, m).into_iter().flat_map(Slot::ops).collect();
         let (first_back, last_forward) =
             (list.iter().position(|op| is_backward(*op))?, list.iter().rposition(|op| op.pass == Pass::Forward)?);
-        let mut builder = PathBuilder::new(schedule, pp, rank, pp * schedule.virtual_stages());
+        let mut builder = PathBuilder::new(pipeline, rank);
         let visit_all = |builder: &mut PathBuilder, ops: &[Op]| {
             for op in ops {
                 builder.path.visit(op.pass, op.stage as usize);
@@ -360,12 +358,13 @@ mod tests {
         let mut compared = 0;
         for schedule in EVERY.into_iter().filter(|schedule| !schedule.is_bidirectional()) {
             for (pp, m) in [(1, 3), (2, 2), (2, 6), (3, 3), (4, 4), (4, 12), (6, 24)] {
-                for rank in 0..if runs(schedule, pp, m) { pp } else { 0 } {
+                let pipeline = schedule.on(pp);
+                for rank in 0..if pipeline.runs(m) { pp } else { 0 } {
                     let mut visited = Vec::new();
                     for waits in Waits::ALL {
-                        visited.extend(followed(schedule, pp, m, rank, waits).filter(|p| !visited.contains(p)));
+                        visited.extend(followed(pipeline, m, rank, waits).filter(|p| !visited.contains(p)));
                     }
-                    assert_eq!(paths_through(schedule, pp, m, rank), visited, "{schedule:?} {pp} {m} {rank}");
+                    assert_eq!(paths_through(pipeline, m, rank), visited, "{pipeline:?} {m} {rank}");
                     compared += 1;
                 }
             }
@@ -380,9 +379,9 @@ mod tests {
             let s = Seconds::new;
             let time = StageTime { forward: s(1.0), backward: s(2.0), wgrad: s(1.0), ..StageTime::default() };
             let (pp, m) = (4, 16);
-            let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
-            let step = replay(schedule, pp, m, &stages, Seconds::new(0.1)).expect("has a list").makespan.get();
-            let longest = paths(schedule, pp, m).iter().map(|path| length(path, &stages, 0.1)).fold(0.0, f64::max);
+            let stages = vec![time; schedule.on(pp).chunks() as usize];
+            let step = replay(schedule.on(pp), m, &stages, Seconds::new(0.1)).expect("has a list").makespan.get();
+            let longest = paths(schedule.on(pp), m).iter().map(|path| length(path, &stages, 0.1)).fold(0.0, f64::max);
             assert!(longest > step * 0.97, "{schedule:?}: {longest} {step}");
         }
     }

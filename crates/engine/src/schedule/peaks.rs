@@ -6,17 +6,15 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use smallvec::SmallVec;
 
-use super::Schedule;
 use super::closed::in_flight;
 use super::in_flight::peak_moments_of;
-use super::ops::runs;
+use super::{PipelineShape, Schedule};
 use crate::units::Bytes;
 
 /// Peak of one rank: micro-batches in flight of each of its virtual stages.
 #[derive(Debug)]
 pub(crate) struct Peak {
-    schedule: Schedule,
-    pp: u32,
+    pipeline: PipelineShape,
     rank: u32,
     micro_batches: f64,
     /// The most micro-batches of all virtual stages together.
@@ -65,19 +63,20 @@ impl Moments {
 impl Peak {
     /// Peak of a rank. Under interleaving the closed form gives the most of all virtual stages together: a whole number but for its
     /// rounding.
-    fn new(schedule: Schedule, pp: u32, rank: u32, micro_batches: f64) -> Self {
-        let chunks = in_flight(schedule, rank, pp, micro_batches) * f64::from(schedule.virtual_stages());
-        let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0 && runs(schedule, pp, micro_batches as u32);
-        let mut peak = Self { schedule, pp, rank, micro_batches, most: chunks.round(), moments: OnceLock::new() };
-        if !(whole && matches!(schedule, Schedule::Interleaved { .. })) {
+    fn new(pipeline: PipelineShape, rank: u32, micro_batches: f64) -> Self {
+        let schedule = pipeline.schedule;
+        let chunks = in_flight(pipeline, rank, micro_batches) * f64::from(schedule.virtual_stages());
+        let mut peak = Self { pipeline, rank, micro_batches, most: chunks.round(), moments: OnceLock::new() };
+        let is_listed = pipeline.runnable(micro_batches).is_some();
+        if !(is_listed && matches!(schedule, Schedule::Interleaved { .. })) {
             peak.most = peak.known().totals.iter().copied().fold(0.0, f64::max);
         }
         peak
     }
 
     fn known(&self) -> &Moments {
-        let Self { schedule, pp, rank, micro_batches, .. } = *self;
-        self.moments.get_or_init(|| Moments::new(peak_moments_of(schedule, pp, micro_batches, rank)))
+        let Self { pipeline, rank, micro_batches, .. } = *self;
+        self.moments.get_or_init(|| Moments::new(peak_moments_of(pipeline, micro_batches, rank)))
     }
 
     /// Moments that no other dominates, as micro-batches of each virtual stage.
@@ -89,8 +88,8 @@ impl Peak {
     /// with the same. Most stages have the same: the difference of the others is added. A moment at which each of those is at
     /// its extreme has the most.
     pub fn bytes(&self, runs: &[(Range<u32>, Bytes)]) -> Bytes {
-        let Self { schedule, pp, rank, .. } = *self;
-        let (middle, held_before) = (schedule.middle_held(rank, pp), schedule.held_before(rank, pp));
+        let Self { pipeline, rank, .. } = *self;
+        let (middle, held_before) = (pipeline.middle_held(rank), pipeline.held_before(rank));
         let usual = runs.iter().find(|(chunks, _)| middle < chunks.end).map_or(Bytes::ZERO, |(_, bytes)| *bytes);
         // Places of the rank's own virtual stages with other bytes.
         let mut others: SmallVec<[(Range<u32>, Bytes); 4]> = SmallVec::new();
@@ -136,29 +135,29 @@ pub(crate) fn fullest_of(ranks: &[Peak], runs: &[(Range<u32>, Bytes)]) -> (u32, 
     })
 }
 
-/// Peaks of every rank, by schedule, ranks and micro-batches.
+/// Peaks of every rank, by pipeline and the bits of its number of micro-batches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peaks(Arc<RwLock<Known>>);
 
-type Known = BTreeMap<(Schedule, u32, u64), Arc<[Peak]>>;
+type Known = BTreeMap<(PipelineShape, u64), Arc<[Peak]>>;
 
 impl Peaks {
     /// Peaks of the ranks of a pipeline.
-    pub fn of_pipeline(&self, schedule: Schedule, pp: u32, micro_batches: f64) -> Arc<[Peak]> {
-        let micro_batches = saturated(schedule, pp, micro_batches);
-        let key = (schedule, pp, micro_batches.to_bits());
+    pub fn of_pipeline(&self, pipeline: PipelineShape, micro_batches: f64) -> Arc<[Peak]> {
+        let micro_batches = saturated(pipeline, micro_batches);
+        let key = (pipeline, micro_batches.to_bits());
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let peaks: Arc<[Peak]> = (0..pp).map(|rank| Peak::new(schedule, pp, rank, micro_batches)).collect();
+        let peaks: Arc<[Peak]> = (0..pipeline.pp).map(|rank| Peak::new(pipeline, rank, micro_batches)).collect();
         Arc::clone(self.0.write().expect("no writer panics").entry(key).or_insert(peaks))
     }
 }
 
 /// Micro-batches that fill a pipeline as well as more do: its warm-up and one round behind it take fewer than 4·p.
-fn saturated(schedule: Schedule, pp: u32, micro_batches: f64) -> f64 {
-    if schedule.peaks_by_chunk(pp) && micro_batches.fract() == 0.0 {
-        micro_batches.min(f64::from(4 * pp))
+fn saturated(pipeline: PipelineShape, micro_batches: f64) -> f64 {
+    if pipeline.peaks_by_chunk() && micro_batches.fract() == 0.0 {
+        micro_batches.min(f64::from(4 * pipeline.pp))
     } else {
         micro_batches
     }
@@ -175,9 +174,9 @@ mod tests {
         let interleaved = (2..=9).map(|virtual_stages| Schedule::Interleaved { virtual_stages });
         for (schedule, pp) in itertools::iproduct!(interleaved.chain(EVERY), [1, 2, 3, 4, 5, 6, 8, 12, 16]) {
             for m in (1..=4).map(|rounds| rounds * pp).chain([1, 2, 3, 7, 2 * pp + 1]).map(f64::from) {
-                for (rank, moments) in (0..).zip(peak_moments(schedule, pp, m)) {
+                for (rank, moments) in (0..).zip(peak_moments(schedule.on(pp), m)) {
                     let most = moments.iter().map(|moment| moment.iter().sum::<f64>()).fold(0.0, f64::max);
-                    let peak = Peak::new(schedule, pp, rank, m);
+                    let peak = Peak::new(schedule.on(pp), rank, m);
                     assert_eq!(peak.most.to_bits(), most.to_bits(), "{schedule:?} {pp} {m} {rank}");
                     assert_eq!(peak.moments(), moments);
                 }
@@ -190,15 +189,16 @@ mod tests {
         let mut next = crate::schedule::random(1, 0.5);
         let interleaved = [2, 5, 16].map(|virtual_stages| Schedule::Interleaved { virtual_stages });
         for (schedule, pp) in itertools::iproduct!(interleaved.into_iter().chain(EVERY), [2, 4, 6, 8]) {
-            let peaks: Vec<Peak> = (0..pp).map(|rank| Peak::new(schedule, pp, rank, f64::from(4 * pp))).collect();
-            let chunks = pp * schedule.virtual_stages();
+            let pipeline = schedule.on(pp);
+            let peaks: Vec<Peak> = (0..pp).map(|rank| Peak::new(pipeline, rank, f64::from(4 * pp))).collect();
+            let chunks = pipeline.chunks();
             for (first, last) in itertools::iproduct!([0, 1, chunks / 2], [1, 2, chunks / 4]) {
                 let bytes = [0, first, first.max(chunks - last), chunks].map(|chunk| (chunk, Bytes::gib(next())));
                 let runs = bytes.windows(2).map(|ends| (ends[0].0..ends[1].0, ends[0].1));
                 let runs: Vec<_> = runs.filter(|(chunks, _)| !chunks.is_empty()).collect();
                 let of_chunk = |chunk: u32| runs.iter().find(|(chunks, _)| chunks.contains(&chunk)).expect("a run").1;
                 for peak in &peaks {
-                    let held: Vec<Bytes> = schedule.held(peak.rank, pp).map(of_chunk).collect();
+                    let held: Vec<Bytes> = pipeline.held(peak.rank).map(of_chunk).collect();
                     let sum = |moment: &Vec<f64>| moment.iter().zip(&held).map(|(times, bytes)| *bytes * *times).sum();
                     let most = peak.moments().iter().map(sum).fold(Bytes::ZERO, Bytes::max);
                     assert!((peak.bytes(&runs) / most - 1.0).abs() < 1e-12, "{schedule:?} {pp} {}", peak.rank);
@@ -219,7 +219,7 @@ mod tests {
             [interleaved(2), interleaved(3), interleaved(8), Schedule::ZbV, Schedule::DualPipe, Schedule::DualPipeV];
         for (schedule, pp) in itertools::iproduct!(schedules, [2, 4, 6, 8]) {
             for m in [4 * pp, 5 * pp, 6 * pp, 11 * pp] {
-                let mut sorted = [f64::from(m), f64::from(4 * pp)].map(|m| peak_moments(schedule, pp, m));
+                let mut sorted = [f64::from(m), f64::from(4 * pp)].map(|m| peak_moments(schedule.on(pp), m));
                 sorted
                     .iter_mut()
                     .flatten()

@@ -1,7 +1,6 @@
 //! Simulation of the operations of heterogeneous stages: the oracle of the closed forms.
 
-use super::Schedule;
-use super::ops::ops;
+use super::PipelineShape;
 use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
 
@@ -59,44 +58,36 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
-/// Simulates one step of `micro_batches` through `stages` (one per chunk, in model order) on `pp` ranks; `send` = latency
-/// between neighbouring chunks on different ranks, asynchronous.
+/// Simulates one step of a pipeline with these stages, one per chunk, in model order; `send` = latency between neighbouring chunks on different ranks, asynchronous.
 ///
-/// `None` if the schedule does not run ([`super::ops::runs`]).
-pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
+/// `None` if the pipeline does not run ([`PipelineShape::runs`]).
+pub fn replay(pipeline: PipelineShape, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
     let mut events = Vec::new();
-    let makespan = simulate(schedule, pp, micro_batches, stages, Links::Uniform(send), |event| events.push(event))?;
+    let makespan = simulate(pipeline, micro_batches, stages, Links::Uniform(send), |event| events.push(event))?;
     Some(Trace { makespan, events })
 }
 
 /// Simulated step time, without the trace.
-pub fn makespan(
-    schedule: Schedule,
-    pp: u32,
-    micro_batches: u32,
-    stages: &[StageTime],
-    send: Seconds,
-) -> Option<Seconds> {
-    simulate(schedule, pp, micro_batches, stages, Links::Uniform(send), |_| ())
+pub fn makespan(pipeline: PipelineShape, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Seconds> {
+    simulate(pipeline, micro_batches, stages, Links::Uniform(send), |_| ())
 }
 
 /// Simulated step time if `wires[i]` joins chunks i and i + 1; other sends take no time.
 pub(crate) fn makespan_over(
-    schedule: Schedule,
-    pp: u32,
+    pipeline: PipelineShape,
     micro_batches: u32,
     stages: &[StageTime],
     wires: &[Wire],
 ) -> Option<Seconds> {
-    simulate(schedule, pp, micro_batches, stages, Links::Wires(wires), |_| ())
+    simulate(pipeline, micro_batches, stages, Links::Wires(wires), |_| ())
 }
 
 /// Busy time of each rank in a step, over all its operations.
 ///
 /// `None` if the schedule does not run.
-pub fn busy(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Vec<Seconds>> {
+pub fn busy(pipeline: PipelineShape, micro_batches: u32, stages: &[StageTime]) -> Option<Vec<Seconds>> {
     let of_rank = |list: &Vec<Slot>| list.iter().map(|slot| length(*slot, stages)).sum();
-    Some(ops(schedule, pp, micro_batches)?.iter().map(of_rank).collect())
+    Some(pipeline.ops(micro_batches)?.iter().map(of_rank).collect())
 }
 
 /// Duration of a slot.
@@ -116,14 +107,13 @@ fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
 /// Runs the operations of all ranks in turn, each as soon as its inputs and its rank are there, and records each slot. Returns the time
 /// of the last; `None` if the schedule does not run.
 fn simulate(
-    schedule: Schedule,
-    pp: u32,
+    pipeline: PipelineShape,
     micro_batches: u32,
     stages: &[StageTime],
     links: Links,
     mut record: impl FnMut(Event),
 ) -> Option<Seconds> {
-    let lists = ops(schedule, pp, micro_batches)?;
+    let (lists, pp) = (pipeline.ops(micro_batches)?, pipeline.pp as usize);
     let (send, wires) = match links {
         Links::Uniform(send) => (send, &[][..]),
         Links::Wires(wires) => (Seconds::ZERO, wires),
@@ -131,11 +121,11 @@ fn simulate(
     let chunks = stages.len();
     let index = |op: Op| op.index(micro_batches, chunks);
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];
-    let mut posts = Posts::new(wires, done.len(), pp as usize);
-    let mut clock = vec![Seconds::ZERO; pp as usize];
-    let mut next = vec![0; pp as usize];
+    let mut posts = Posts::new(wires, done.len(), pp);
+    let mut clock = vec![Seconds::ZERO; pp];
+    let mut next = vec![0; pp];
     let last = chunks as u32 - 1;
-    let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
+    let hop = |a: u32, b: u32| if pipeline.rank_of(a) == pipeline.rank_of(b) { Seconds::ZERO } else { send };
     // Earliest start that the operation's inputs allow, or `None` while they are not available.
     let ready = |op: Op, done: &[Option<Seconds>], posts: &Posts| -> Option<Seconds> {
         let done_at = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
@@ -153,7 +143,7 @@ fn simulate(
     };
     loop {
         let mut progressed = false;
-        for rank in 0..pp as usize {
+        for rank in 0..pp {
             while let Some(&slot) = lists[rank].get(next[rank]) {
                 let Some(at) = slot.ops().map(|op| ready(op, &done, &posts)).reduce(|a, b| Some(a?.max(b?))).flatten()
                 else {
@@ -164,7 +154,7 @@ fn simulate(
                 clock[rank] = end;
                 for op in slot.ops() {
                     done[index(op)] = Some(end);
-                    posts.post(op, index(op), end, |chunk| schedule.rank_of(chunk, pp) as usize);
+                    posts.post(op, index(op), end, |chunk| pipeline.rank_of(chunk) as usize);
                 }
                 record(Event { rank: rank as u32, slot, start, end });
                 next[rank] += 1;
@@ -175,7 +165,7 @@ fn simulate(
             break;
         }
     }
-    let complete = (0..pp as usize).all(|rank| next[rank] == lists[rank].len());
+    let complete = (0..pp).all(|rank| next[rank] == lists[rank].len());
     complete.then(|| clock.into_iter().fold(Seconds::ZERO, Seconds::max))
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::Schedule;
-use super::ops::passes;
+use super::PipelineShape;
 use super::paths::{Path, paths_through};
 use super::peaks::Peaks;
 use super::simulator::Simulator;
@@ -18,10 +17,10 @@ const MOST_BYTES: usize = 480 << 20;
 const LARGE_SIMULATOR: u64 = 1 << 18;
 
 /// Key of critical paths: schedule, pp, micro-batches, rank.
-type PathsKey = (Schedule, u32, u32, u32);
+type PathsKey = (PipelineShape, u32, u32);
 
-/// Key of simulators: schedule, pp, micro-batches.
-pub type SimulatorKey = (Schedule, u32, u32);
+/// Key of simulators: pipeline, micro-batches.
+pub type SimulatorKey = (PipelineShape, u32);
 
 /// Cache of the paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so
 /// that searches of several problems may share them.
@@ -48,8 +47,8 @@ impl Replays {
         if let Some(known) = self.paths.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let (schedule, pp, micro_batches, rank) = key;
-        let paths = paths_through(schedule, pp, micro_batches, rank).into();
+        let (pipeline, micro_batches, rank) = key;
+        let paths = paths_through(pipeline, micro_batches, rank).into();
         Arc::clone(self.paths.write().expect("no writer panics").entry(key).or_insert(paths))
     }
 
@@ -58,10 +57,10 @@ impl Replays {
         if let Some(known) = self.simulators.read().expect("no writer panics").get(&key) {
             return known.clone();
         }
-        let (schedule, pp, micro_batches) = key;
-        let size = passes(schedule, pp, micro_batches);
+        let (pipeline, micro_batches) = key;
+        let size = pipeline.passes(micro_batches);
         let alone = (size > LARGE_SIMULATOR).then(|| self.large.lock().expect("nobody panics with it"));
-        let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
+        let simulator = Simulator::new(pipeline, micro_batches).map(Arc::new);
         drop(alone);
         let operations = simulator.as_ref().map_or(0, |simulator| simulator.operations());
         if self.operations.fetch_add(operations, Ordering::Relaxed) + operations > MOST_BYTES / OPERATION_BYTES {

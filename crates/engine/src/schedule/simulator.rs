@@ -2,8 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::Schedule;
-use super::ops::ops;
+use super::PipelineShape;
 use super::paths::{Pairing, Path};
 use super::replay::StageTime;
 use super::slot::{Op, Pass, Slot};
@@ -71,10 +70,10 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Orders the operations of a schedule. `None` if it does not run ([`super::ops::runs`]).
-    pub fn new(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Self> {
-        let lists = ops(schedule, pp, micro_batches)?;
-        let chunks = (pp * schedule.virtual_stages()) as usize;
+    /// Orders the operations of a pipeline. `None` if it does not run ([`PipelineShape::runs`]).
+    pub fn new(pipeline: PipelineShape, micro_batches: u32) -> Option<Self> {
+        let lists = pipeline.ops(micro_batches)?;
+        let chunks = pipeline.chunks() as usize;
         let index = |op: Op| op.index(micro_batches, chunks);
         let mut done = vec![OPEN; 3 * micro_batches as usize * chunks];
         let mut next = vec![0; lists.len()];
@@ -251,8 +250,8 @@ mod tests {
         let mut simulated = 0;
         for schedule in EVERY {
             for (pp, m) in [(2, 4), (2, 8), (4, 8), (4, 12), (6, 24)] {
-                let Some(simulator) = Simulator::new(schedule, pp, m) else { continue };
-                let chunks = pp * schedule.virtual_stages();
+                let Some(simulator) = Simulator::new(schedule.on(pp), m) else { continue };
+                let chunks = schedule.on(pp).chunks();
                 let mut time = || Seconds::new(random());
                 let alone: Vec<StageTime> = (0..chunks)
                     .map(|_| {
@@ -265,7 +264,7 @@ mod tests {
                     .zip(alone.iter().rev())
                     .map(|(own, other)| StageTime { paired: own.forward + other.backward, ..*own })
                     .collect();
-                let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
+                let step = makespan(schedule.on(pp), m, &stages, Seconds::ZERO).expect("it runs");
                 assert_eq!(simulator.makespan(&stages), step, "{schedule:?} {pp} {m}");
                 let (same, critical) = simulator.makespan_and_path(&stages);
                 assert_eq!(same, step);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::LayerSplit;
-use crate::schedule::Schedule;
+use crate::schedule::PipelineShape;
 
 /// Layers of each of `chunks`, in model order.
 ///
@@ -17,12 +17,12 @@ pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
     even_runs(layers, chunks).into_iter().flat_map(|(layers, chunks)| repeat_n(layers, chunks.len())).collect()
 }
 
-/// Layers of each of `pp` ranks under [`even`], counting the first `most` of each chunk, without a look at every chunk.
-pub(crate) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> SmallVec<[u32; 16]> {
-    let [(_, first), (each, _), (_, last)] = even_runs(layers, pp * schedule.virtual_stages());
-    let mut held = SmallVec::from_elem(each.min(most) * schedule.virtual_stages(), pp as usize);
+/// Layers of each rank of a pipeline under [`even`], counting the first `most` of each chunk, without a look at every chunk.
+pub(crate) fn even_on_ranks(layers: u32, pipeline: PipelineShape, most: u32) -> SmallVec<[u32; 16]> {
+    let [(_, first), (each, _), (_, last)] = even_runs(layers, pipeline.chunks());
+    let mut held = SmallVec::from_elem(each.min(most) * pipeline.schedule.virtual_stages(), pipeline.pp as usize);
     if most >= each {
-        first.chain(last).for_each(|chunk| held[schedule.rank_of(chunk, pp) as usize] -= 1);
+        first.chain(last).for_each(|chunk| held[pipeline.rank_of(chunk) as usize] -= 1);
     }
     held
 }
@@ -195,6 +195,7 @@ pub fn fits_ends(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::Schedule;
 
     #[test]
     fn llama_3_405b_has_a_layer_less_at_both_ends() {
@@ -220,15 +221,11 @@ mod tests {
         let interleaved = |virtual_stages| Schedule::Interleaved { virtual_stages };
         for schedule in [Schedule::OneFOneB, interleaved(3), interleaved(16), Schedule::ZbV, Schedule::DualPipe] {
             for (layers, pp, most) in itertools::iproduct!([61, 80, 126], [1, 2, 6, 8], [0, 1, 7, 8, u32::MAX]) {
-                let mut held = vec![0; pp as usize];
-                for (count, rank) in even(layers, pp * schedule.virtual_stages()).into_iter().zip(schedule.ranks(pp)) {
+                let (pipeline, mut held) = (schedule.on(pp), vec![0; pp as usize]);
+                for (count, rank) in even(layers, pipeline.chunks()).into_iter().zip(pipeline.ranks()) {
                     held[rank as usize] += count.min(most);
                 }
-                assert_eq!(
-                    even_on_ranks(layers, schedule, pp, most)[..],
-                    held[..],
-                    "{schedule:?} {layers} {pp} {most}"
-                );
+                assert_eq!(even_on_ranks(layers, pipeline, most)[..], held[..], "{pipeline:?} {layers} {most}");
             }
         }
     }

@@ -209,7 +209,7 @@ fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             instead(Recompute::Selective(Modules { layernorm: true, ..none })),
         ),
         Recompute::EveryOther => {
-            let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+            let chunks = plan.pipeline().chunks();
             let half = (model.layers().div_ceil(chunks.max(1)) / 2).max(1);
             Obstacle::of_plan(
                 what(),

@@ -116,7 +116,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, control: &Control) -
     let asked: Vec<Restrictions> = single.into_iter().chain([several]).collect();
     let mut plans = of_views(pooled, &asked, batch, &[], control);
     plans.retain(|plan| {
-        let (pp, stages) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
+        let (pp, stages) = (plan.layout.pp, plan.pipeline().chunks());
         !plan.schedule.is_bidirectional()
             && pp > 1
             && stages <= MOST_STAGES
@@ -254,7 +254,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
         plan: spelled_out(&refined.staged),
         step: price.evaluation.step,
         footprints: (0..pools).map(fullest).collect(),
-        slowest: of_rank[plan.schedule.rank_of(busiest as u32, plan.layout.pp) as usize],
+        slowest: of_rank[plan.pipeline().rank_of(busiest as u32) as usize],
         distribution: Distribution::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
     }
 }

@@ -174,7 +174,7 @@ pub fn dependency_paths(program: &StageProgram) -> Vec<Path> {
     if program.is_closed() || plan.schedule.is_bidirectional() {
         (0..program.ranks).map(|rank| rank_path(program, rank)).collect()
     } else {
-        paths::paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
+        paths::paths(plan.pipeline(), program.stager.micro_batches() as u32)
     }
 }
 
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn the_table_of_paths_agrees_with_each_path() {
         for schedule in [Schedule::OneFOneB, Schedule::GPipe, Schedule::ZbH1] {
-            let (pp, stages) = (6, 6);
-            let paths = paths::paths(schedule, pp, 24);
+            let stages = 6;
+            let paths = paths::paths(schedule.on(6), 24);
             let table = PathTable::new(stages, &paths);
             let load = |seed: u64| {
                 let [forward, backward, wgrad, traffic] = numbers(4, seed)[..] else {

@@ -85,7 +85,7 @@ impl<'a> StageProgram<'a> {
         let plan = stager.plan();
         let items = kinds_in_order(model);
         // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
-        let share = f64::from(plan.schedule.distinct_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
+        let share = f64::from(plan.pipeline().distinct_ranks()) / f64::from(plan.layout.pp);
         let state = |of| stager.state_bytes(&of, freedom.offload).get() * share;
         let by_kind: Vec<f64> = (0..model.kinds.len()).map(|kind| state(stager.layer_parameters(kind))).collect();
         let mtp = state(stager.mtp_parameters());
@@ -101,8 +101,8 @@ impl<'a> StageProgram<'a> {
             let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
             parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
         }
-        let ranks = plan.schedule.distinct_ranks(plan.layout.pp) as usize;
-        let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
+        let ranks = plan.pipeline().distinct_ranks() as usize;
+        let chunks = plan.pipeline().chunks() as usize;
         let (table, head) = stager.table_parameters();
         let mut room: Vec<f64> = (0..ranks)
             .map(|rank| {
@@ -110,8 +110,7 @@ impl<'a> StageProgram<'a> {
                 own.costs().tensor_room(own.plan()).get() - own.fixed_bytes(rank as u32).get()
             })
             .collect();
-        let first_holder =
-            |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
+        let first_holder = |chunk: usize| plan.pipeline().holders(chunk as u32).min().unwrap_or_default() as usize;
         let rank_of: Vec<usize> = (0..chunks).map(first_holder).collect();
         let most = |chunk: usize| {
             let moments = stager.peak_moments()[rank_of[chunk]].iter();

@@ -78,7 +78,7 @@ pub const MOST_STAGES: u32 = 64;
 
 /// Whether refinement can change a plan: it has several stages, or layers whose recomputation may differ.
 fn is_refinable(plan: &Plan) -> bool {
-    plan.layout.pp * plan.schedule.virtual_stages() <= MOST_STAGES
+    plan.pipeline().chunks() <= MOST_STAGES
         && plan.zero < ZeroStage::Three
         && (plan.layout.pp > 1 || plan.recompute != Recompute::None)
 }

@@ -8,10 +8,10 @@ use meshwright_engine::schedule::replays::SimulatorKey;
 use meshwright_engine::schedule::simulator::CriticalPath;
 use meshwright_engine::units::Seconds;
 
-/// Most paths kept of one schedule, pp and number of micro-batches.
+/// Most paths kept of one pipeline and number of micro-batches.
 const MOST_PATHS: usize = 8;
 
-/// Critical paths by schedule, pp and number of micro-batches, the latest last.
+/// Critical paths by pipeline and number of micro-batches, the latest last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CriticalPaths(BTreeMap<SimulatorKey, Vec<Arc<CriticalPath>>>);
 

@@ -202,7 +202,7 @@ impl Menus {
     /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends only on how many
     /// copies of the weights a rank has, and on whether one rank has both ends of the model.
     fn shared(&self, space: &Space, plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
+        let key = (plan.layout, plan.schedule.weight_copies(), plan.pipeline().joins_ends());
         let find = |menus: &[Arc<Menu>]| menus.iter().find(|known| known.parameters == *parameters).map(Arc::clone);
         let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all));
         if let Some(known) = known {

@@ -281,22 +281,22 @@ impl<'t> Tables<'t> {
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there
     /// is none.
     pub fn least_flow(&self, plan: &Plan, stages: &[StageTime]) -> Seconds {
-        let (schedule, pp) = (plan.schedule, plan.layout.pp);
+        let (pipeline, pp) = (plan.pipeline(), plan.layout.pp);
         let Some(micro_batches) = self.costs.whole_micro_batches(plan) else { return Seconds::ZERO };
         let mut work = vec![Seconds::ZERO; pp as usize];
         for (chunk, time) in stages.iter().enumerate() {
-            work[schedule.rank_of(chunk as u32, pp) as usize] += time.forward + time.backward;
+            work[pipeline.rank_of(chunk as u32) as usize] += time.forward + time.backward;
         }
         let busiest =
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
-        let paths = self.parts.replays.paths((schedule, pp, micro_batches, busiest));
+        let paths = self.parts.replays.paths((pipeline, micro_batches, busiest));
         paths.iter().map(|path| path.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
     pub fn simulator_key(&self, plan: &Plan) -> Option<SimulatorKey> {
         let micro_batches = self.costs.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        Some((plan.schedule, plan.layout.pp, micro_batches))
+        Some((plan.pipeline(), micro_batches))
     }
 
     /// Simulator of a schedule; `None` if it does not run.

@@ -6,7 +6,7 @@ use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{IndexScores, Problem};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::schedule::ops::{MOST_PASSES, passes};
+use meshwright_engine::schedule::ops::MOST_PASSES;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::split::layers as split;
 use meshwright_engine::stack::Family;
@@ -183,7 +183,7 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
         found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
     }
-    let passes = passes(schedule, pp, micro_batches.ceil() as u32);
+    let passes = plan.pipeline().passes(micro_batches.ceil() as u32);
     if pp > 1 && passes > MOST_PASSES {
         found.push(Rejection::TooManyPasses { micro_batches: micro_batches.ceil() as u32, chunks, passes });
     }
@@ -194,7 +194,7 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Source: [megatron-lm] `experimental_attention_variant_module_specs.py`, `_validate_dsa_index_share_pipeline_split`.
 fn keys_of_another_stage(problem: &Problem, plan: &Plan) -> Option<String> {
     let (model, pp) = (problem.model(), plan.layout.pp);
-    let chunks = pp * plan.schedule.virtual_stages();
+    let chunks = plan.pipeline().chunks();
     let layers = model.layers();
     if chunks == 1 || !model.shares_any_keys() {
         return None;

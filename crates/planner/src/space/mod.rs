@@ -67,7 +67,7 @@ fn world_size(plan: &Plan) -> u64 {
 
 /// Whether the memory of a plan is defined: every rank has a chunk and the expert grid is whole.
 pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
-    plan.layout.pp * plan.schedule.virtual_stages() <= problem.model().layers() + 2 && plan.layout.dp > 0
+    plan.pipeline().chunks() <= problem.model().layers() + 2 && plan.layout.dp > 0
 }
 
 /// Every reason other than the number of GPUs and the memory.

@@ -9,13 +9,12 @@ use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
 use crate::cost::layer::PassTimes;
 use crate::cost::moments::Temporary;
-use crate::cost::pipeline::loops;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
 use crate::plan::{Offload, Plan, RankOrder};
 use crate::schedule::Schedule;
-use crate::schedule::ops::paired;
+use crate::schedule::ops::PairedShares;
 use crate::schedule::paths::Pairing;
 use crate::units::{Bytes, Seconds};
 
@@ -49,7 +48,7 @@ impl AroundFlow {
 
     /// Lower bound of the step time of a plan whose micro-batches take at least `flow` through its pipeline.
     pub fn least_step(&self, costs: &Costs, plan: &Plan, flow: Seconds) -> Seconds {
-        let send = if loops(plan) { self.looped_send } else { self.send };
+        let send = if plan.pipeline().loops() { self.looped_send } else { self.send };
         (flow + costs.exposed_sends_of(plan, send)) * self.slower
     }
 }
@@ -280,7 +279,7 @@ impl Pairs {
     /// Σ over pairs and passes alone  ≥  m·(F + B)·(1 + (κ−1)·f) + m·E·(1 − θ·g)          f, g = least and largest share paired
     /// ```
     pub(in crate::cost) fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
-        let (fewest, most) = paired(plan.schedule, plan.layout.pp, costs.whole_micro_batches(plan)?)?;
+        let PairedShares { fewest, most } = plan.pipeline().paired(costs.whole_micro_batches(plan)?)?;
         let (slower, hidden) = costs.pairing(plan);
         Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most, slower, hidden })
     }

@@ -87,7 +87,7 @@ impl Stages {
 
     /// Layers of the last chunk of a plan's pipeline, which identify a cost-balanced split.
     pub fn last_chunk_of(costs: &Costs, plan: &Plan, head: f64) -> u32 {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let chunks = plan.pipeline().chunks();
         split::last_of_cost_balanced(costs.problem.model().layers(), chunks, head)
     }
 
@@ -146,18 +146,18 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
     let (pp, m, width) = (plan.layout.pp, costs.micro_batches(plan), counts.choices.len());
     let scaled = |layers: &[f64], times: f64| -> PerKind { layers.iter().map(|count| count * times).collect() };
     let held = |layers: &[f64]| -> PerKind { layers.iter().map(|count| f64::from(u8::from(*count > 0.0))).collect() };
-    if !plan.schedule.peaks_by_chunk(pp) {
+    if !plan.pipeline().peaks_by_chunk() {
         let of_rank = |(rank, layers): (u32, &PerKind)| {
-            let in_flight = in_flight(plan.schedule, rank, pp, m);
+            let in_flight = in_flight(plan.pipeline(), rank, m);
             let stages = has_layers(layers) * f64::from(plan.schedule.virtual_stages()) * in_flight;
             vec![Moment { rank, in_flight: scaled(layers, in_flight), stages, holds: held(layers) }]
         };
         return (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank).collect();
     }
     let on_chunks = counts.all_on_chunks();
-    let peaks = costs.peaks.of_pipeline(plan.schedule, pp, m);
+    let peaks = costs.peaks.of_pipeline(plan.pipeline(), m);
     let of_rank = |rank: u32| {
-        let own = plan.schedule.held(rank, pp).map(|chunk| on_chunks.at(chunk));
+        let own = plan.pipeline().held(rank).map(|chunk| on_chunks.at(chunk));
         let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
             let (stages, in_flight) = (has_layers(chunks[0]) * peak.most, scaled(chunks[0], peak.most));
@@ -188,8 +188,7 @@ fn has_layers(layers: &[f64]) -> f64 {
 
 fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
     let pp = plan.layout.pp;
-    let last = plan.schedule.rank_of(pp * plan.schedule.virtual_stages() - 1, pp);
-    let first = plan.schedule.rank_of(0, pp);
+    let (first, last) = (plan.pipeline().rank_of(0), plan.pipeline().last_rank());
     let mut before = PerKind::from_elem(0.0, counts.choices.len());
     let of_rank = |(rank, layers): (u32, &PerKind)| {
         let class = Class {
@@ -219,11 +218,10 @@ fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
 /// Classes of ranks with equal parameters and ends of the model, over all recomputations.
 fn holds(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Hold> {
     let pp = plan.layout.pp;
-    let last = pp * plan.schedule.virtual_stages() - 1;
     let parameters = costs.parameters_of(plan, counts, &each_rank(pp));
     let mut holds: Vec<Hold> = Vec::new();
     for rank in 0..pp {
-        let is_last = plan.schedule.holders(last, pp).any(|holder| holder == rank);
+        let is_last = plan.pipeline().holds_last(rank);
         let own = parameters[rank as usize];
         let same = |known: &&mut Hold| parameters[known.ranks[0] as usize] == own && known.is_last == is_last;
         match holds.iter_mut().find(same) {

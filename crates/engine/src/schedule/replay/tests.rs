@@ -1,8 +1,8 @@
 //! Simulation against the closed forms of the schedules, and sends over slow links.
 
 use super::*;
-use crate::schedule::EVERY;
 use crate::schedule::closed::{RankTime, bubble, busiest};
+use crate::schedule::{EVERY, Schedule};
 
 /// Whether the closed form of a schedule is exact on identical stages.
 fn is_exact(schedule: Schedule) -> bool {
@@ -15,10 +15,10 @@ fn stage(forward: f64, backward: f64, wgrad: f64) -> StageTime {
     StageTime { forward: s(forward), backward: s(backward), wgrad: s(wgrad), paired: s(forward + backward) }
 }
 
-fn by_rank(schedule: Schedule, pp: u32, stages: &[StageTime]) -> Vec<RankTime> {
-    let mut ranks = vec![RankTime::default(); pp as usize];
+fn by_rank(pipeline: PipelineShape, stages: &[StageTime]) -> Vec<RankTime> {
+    let mut ranks = vec![RankTime::default(); pipeline.pp as usize];
     for (s, time) in stages.iter().enumerate() {
-        let rank = &mut ranks[schedule.rank_of(s as u32, pp) as usize];
+        let rank = &mut ranks[pipeline.rank_of(s as u32) as usize];
         rank.forward += time.forward;
         rank.backward += time.backward;
         rank.wgrad += time.wgrad;
@@ -32,7 +32,7 @@ fn chunks_of_the_same_ranks_share_a_wire() {
     let stages = vec![stage(1e-3, 2e-3, 1e-3); 4];
     let slow = Wire { late: Seconds::ZERO, held: Seconds::new(1.0) };
     let wires = [slow, Wire::default(), slow];
-    let step = makespan_over(Schedule::LoopedBfs { virtual_stages: 2 }, 2, 8, &stages, &wires).unwrap().get();
+    let step = makespan_over(Schedule::LoopedBfs { virtual_stages: 2 }.on(2), 8, &stages, &wires).unwrap().get();
     assert!((30.0..31.0).contains(&step), "{step}");
 }
 
@@ -44,9 +44,9 @@ fn wires_are_late_and_one_at_a_time() {
     let wire = |late: f64, held: f64| Wire { late: Seconds::new(late), held: Seconds::new(held) };
     let of = |wire: Wire| {
         let wires = [Wire::default(), wire, Wire::default()];
-        makespan_over(Schedule::GPipe, 4, 8, &stages, &wires).unwrap().get()
+        makespan_over(Schedule::GPipe.on(4), 8, &stages, &wires).unwrap().get()
     };
-    let free = makespan(Schedule::GPipe, 4, 8, &stages, Seconds::ZERO).unwrap().get();
+    let free = makespan(Schedule::GPipe.on(4), 8, &stages, Seconds::ZERO).unwrap().get();
     assert!((of(wire(0.0, 0.0)) - free).abs() < 1e-12);
     assert!((of(wire(0.5, 0.0)) - free - 1.0).abs() < 1e-12, "once up and once down");
     // Eight sends, 5 s apart, each way; the backwards of the stages behind take 2 s of each interval.
@@ -62,9 +62,9 @@ fn closed_forms_agree_with_the_replay_of_uniform_stages() {
                 if schedule == Schedule::ZbV && micro_batches < 2 * pp - 1 {
                     continue; // not filled
                 }
-                let stages = vec![stage(1.0, 2.0, 1.0); (pp * schedule.virtual_stages()) as usize];
-                let trace = replay(schedule, pp, micro_batches, &stages, Seconds::ZERO).expect("has a list");
-                let ranks = by_rank(schedule, pp, &stages);
+                let stages = vec![stage(1.0, 2.0, 1.0); schedule.on(pp).chunks() as usize];
+                let trace = replay(schedule.on(pp), micro_batches, &stages, Seconds::ZERO).expect("has a list");
+                let ranks = by_rank(schedule.on(pp), &stages);
                 let m = f64::from(micro_batches);
                 let closed = busiest(&ranks).both() * m + bubble(schedule, &ranks, m);
                 assert!(
@@ -84,12 +84,12 @@ fn closed_forms_agree_with_the_replay_of_uniform_stages() {
 fn a_heavier_last_stage_is_exact() {
     for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {
         for pp in [4, 8] {
-            let chunks = (pp * schedule.virtual_stages()) as usize;
+            let chunks = schedule.on(pp).chunks() as usize;
             let mut stages = vec![stage(1.0, 2.0, 1.0); chunks];
             stages[chunks - 1] = stage(1.4, 2.8, 1.4);
             let m = 4 * pp;
-            let trace = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list");
-            let ranks = by_rank(schedule, pp, &stages);
+            let trace = replay(schedule.on(pp), m, &stages, Seconds::ZERO).expect("has a list");
+            let ranks = by_rank(schedule.on(pp), &stages);
             let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
             assert!((trace.makespan.get() - closed.get()).abs() < 1e-9, "{schedule:?} {pp}");
         }
@@ -100,7 +100,7 @@ fn a_heavier_last_stage_is_exact() {
 /// micro-batch and stage of each direction but the first.
 #[test]
 fn exposed_sends_agree_with_the_replay() {
-    use crate::schedule::closed::exposed_sends;
+    use crate::schedule::closed::{SendMode, exposed_sends};
     let send = Seconds::new(0.01);
     let schedules = [
         (Schedule::OneFOneB, 0.0),
@@ -114,11 +114,11 @@ fn exposed_sends_agree_with_the_replay() {
     for (schedule, hidden) in schedules {
         for (pp, m) in [(4, 8), (4, 32), (8, 64), (16, 32)] {
             let time = StageTime { paired: Seconds::new(3.0), ..stage(1.0, 2.0, 1.0) };
-            let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
-            let makespan = |send| replay(schedule, pp, m, &stages, send).expect("has a list").makespan;
+            let stages = vec![time; schedule.on(pp).chunks() as usize];
+            let makespan = |send| replay(schedule.on(pp), m, &stages, send).expect("has a list").makespan;
             let extra = makespan(send) - makespan(Seconds::ZERO);
             let in_pairs = send * (hidden * f64::from(m) * f64::from(pp - 1) / f64::from(pp));
-            let closed = exposed_sends(schedule, pp, f64::from(m), send, true) + in_pairs;
+            let closed = exposed_sends(schedule.on(pp), f64::from(m), send, SendMode::Asynchronous) + in_pairs;
             assert!((extra.get() - closed.get()).abs() < 1e-9, "{schedule:?} {pp} {m}: {extra:?} {closed:?}");
         }
     }
@@ -140,8 +140,8 @@ fn zero_bubble_forms_are_what_their_lists_take() {
         for (schedule, least) in [(Schedule::ZbH1, 1), (Schedule::ZbH2, 2)] {
             for (pp, m) in [(2, 4), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
                 let stages = vec![stage(forward, input + wgrad, wgrad); pp as usize];
-                let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
-                let ranks = by_rank(schedule, pp, &stages);
+                let simulated = replay(schedule.on(pp), m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                let ranks = by_rank(schedule.on(pp), &stages);
                 let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
                 let beyond = (simulated - closed).get();
                 let case = format!("{schedule:?} {pp} {m} {forward} {input} {wgrad}: {simulated:?} {closed:?}");
@@ -154,22 +154,22 @@ fn zero_bubble_forms_are_what_their_lists_take() {
 /// Bidirectional pipelines with uniform passes: the closed form is the replay's time, whatever a pair takes.
 #[test]
 fn bidirectional_pipelines_agree_with_their_closed_form() {
-    use crate::schedule::closed::dual_pipe;
+    use crate::schedule::closed::{Bidirectional, dual_pipe};
     for schedule in [Schedule::DualPipe, Schedule::DualPipeV] {
         let v = f64::from(schedule.virtual_stages());
         for (pp, m) in [(2, 4), (2, 10), (4, 8), (4, 32), (8, 16), (8, 20), (16, 64)] {
             for pair in [2.2, 3.0, 3.4] {
                 let s = |time: f64| Seconds::new(time / v);
                 let time = StageTime { forward: s(1.0), backward: s(2.0), wgrad: s(1.0), paired: s(pair) };
-                let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
-                let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
-                let alone = by_rank(schedule, pp, &stages)[0];
+                let stages = vec![time; schedule.on(pp).chunks() as usize];
+                let simulated = replay(schedule.on(pp), m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                let alone = by_rank(schedule.on(pp), &stages)[0];
                 let (m, pair) = (f64::from(m), Seconds::new(pair));
-                let (unpaired, waiting) = dual_pipe(schedule, pp, m, pair, alone);
+                let Bidirectional { unpaired, bubble } = dual_pipe(schedule.on(pp), m, pair, alone);
                 let busy = pair * (m - unpaired) + alone.both() * unpaired;
                 assert!(
-                    (simulated - busy - waiting).get().abs() < 1e-9,
-                    "{schedule:?} {pp} {m} {pair:?}: {simulated:?} {busy:?} {waiting:?}"
+                    (simulated - busy - bubble).get().abs() < 1e-9,
+                    "{schedule:?} {pp} {m} {pair:?}: {simulated:?} {busy:?} {bubble:?}"
                 );
             }
         }
@@ -184,8 +184,8 @@ fn zero_bubble_v_takes_no_less_than_its_closed_form() {
     {
         for (pp, m) in [(2, 1), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
             let stages = vec![stage(forward, input + wgrad, wgrad); 2 * pp as usize];
-            let simulated = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
-            let ranks = by_rank(schedule, pp, &stages);
+            let simulated = replay(schedule.on(pp), m, &stages, Seconds::ZERO).expect("it runs").makespan;
+            let ranks = by_rank(schedule.on(pp), &stages);
             let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
             assert!(
                 simulated.get() >= closed.get() - 1e-9,
@@ -202,17 +202,17 @@ fn every_schedule_runs_on_unequal_stages() {
     let mut ran = 0;
     for schedule in EVERY {
         for (pp, m) in [(2, 4), (3, 6), (3, 9), (4, 8), (5, 11), (6, 12), (8, 24)] {
-            let stages: Vec<StageTime> = (0..pp * schedule.virtual_stages())
+            let stages: Vec<StageTime> = (0..schedule.on(pp).chunks())
                 .map(|_| {
                     let (f, b, w) = (random(), random(), random());
                     StageTime { paired: Seconds::new(0.8 * (f + b + w)), ..stage(f, b + w, w) }
                 })
                 .collect();
-            let Some(trace) = replay(schedule, pp, m, &stages, Seconds::new(0.05)) else {
-                assert!(!crate::schedule::ops::runs(schedule, pp, m), "{schedule:?} {pp} {m} stands still");
+            let Some(trace) = replay(schedule.on(pp), m, &stages, Seconds::new(0.05)) else {
+                assert!(!schedule.on(pp).runs(m), "{schedule:?} {pp} {m} stands still");
                 continue;
             };
-            let busy = busy(schedule, pp, m, &stages).expect("it runs");
+            let busy = busy(schedule.on(pp), m, &stages).expect("it runs");
             for rank in 0..pp {
                 let own: Vec<&Event> = trace.events.iter().filter(|event| event.rank == rank).collect();
                 assert!(own.windows(2).all(|two| two[0].end <= two[1].start), "{schedule:?} {pp} {m}");
