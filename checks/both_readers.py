@@ -7,7 +7,15 @@ CLONE is a clone of Megatron-Bridge (or NeMo); it is not committed. Every functi
 is whole where it has no error about what was not read (other errors, such as a model that the catalogue lacks, are the same for both).
 Exits 1 where both read one whole and differ in plan, workload, model or settings.
 """
-import argparse, collections, concurrent.futures, json, os, re, subprocess, sys
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
 
 UNREAD = ("not-read", "other-module")
 COMPARED = ("plan_text", "world", "model", "work", "settings", "unknown")
@@ -20,14 +28,18 @@ def configurations(folder):
             path = os.path.join(root, name)
             if name.endswith(".py") and "/tests/" not in path:
                 text = open(path, errors="replace").read()
-                for function, parameters in re.findall(r"^def ([a-z]\w*)\(([^()]*)\) -> (?:ConfigContainer|Trainer\.Config)", text, re.M):
+                for function, parameters in re.findall(
+                    r"^def ([a-z]\w*)\(([^()]*)\) -> (?:ConfigContainer|Trainer\.Config)", text, re.M
+                ):
                     if all("=" in parameter for parameter in parameters.split(",") if parameter.strip()):
                         yield path, function
 
 
 def read(binary, path, function, *more):
     """Settings that `import` reads, or why it does not."""
-    done = subprocess.run([binary, "import", path, *more, "--format", "json", "--", "--config", function], capture_output=True, text=True)
+    done = subprocess.run(
+        [binary, "import", path, *more, "--format", "json", "--", "--config", function], capture_output=True, text=True
+    )
     if not done.stdout:
         return None, done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit {done.returncode}"
     answer = json.loads(done.stdout)
@@ -39,10 +51,12 @@ def read(binary, path, function, *more):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("clone"); ap.add_argument("--meshwright", default="target/debug/meshwright"); ap.add_argument("--every", type=int, default=1)
+    ap.add_argument("clone")
+    ap.add_argument("--meshwright", default="target/debug/meshwright")
+    ap.add_argument("--every", type=int, default=1)
     ap.add_argument("--show", action="store_true", help="name what only one of them reads, and why")
     o = ap.parse_args()
-    listed = list(configurations(o.clone))[::o.every]
+    listed = list(configurations(o.clone))[:: o.every]
     counts, differ = collections.Counter(), 0
 
     def both(item):
@@ -55,11 +69,18 @@ def main():
             where = f"{os.path.relpath(path, o.clone)} {function}"
             if kind == "both" and followed != ran:
                 differ += 1
-                print(f"DIFFERS {where}: " + "; ".join(f"{name}: {followed[name]} | {ran[name]}" for name in COMPARED if followed[name] != ran[name]))
+                print(
+                    f"DIFFERS {where}: "
+                    + "; ".join(
+                        f"{name}: {followed[name]} | {ran[name]}" for name in COMPARED if followed[name] != ran[name]
+                    )
+                )
             elif o.show and kind != "both":
                 print(f"{kind} {where}: {why_not or why}" + (f" | {why}" if kind == "neither" else ""))
-    print(f"{len(listed)} configurations: {counts['both']} read by both, of which {differ} differ; {counts['only run']} only by running, "
-          f"{counts['only followed']} only without, {counts['neither']} by neither")
+    print(
+        f"{len(listed)} configurations: {counts['both']} read by both, of which {differ} differ; {counts['only run']} only by running, "
+        f"{counts['only followed']} only without, {counts['neither']} by neither"
+    )
     sys.exit(1 if differ or not listed else 0)
 
 

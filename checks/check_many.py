@@ -6,42 +6,180 @@
 cases.json: [{"file": …, "world_size": N, "options": ["--level", "build"], "ranks": 1}, …]; `ranks` over 1 are so many processes
 that talk through gloo, as `--level train` wants. Prints one JSON line for each file; exits 1 if any was rejected.
 """
-import argparse, gc, io, json, os, runpy, signal, socket, sys, time, traceback
+
+import argparse
+import gc
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
 
 PRELOADED = {
-    "check_megatron.py": ["torch", "megatron.training.arguments", "megatron.training.training", "megatron.core.models.gpt.gpt_model",
-                          "megatron.core.models.gpt.gpt_layer_specs", "megatron.core.parallel_state",
-                          "torch.testing._internal.distributed.fake_pg"],
-    "check_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "torch.testing._internal.distributed.fake_pg"],
-    "check_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
-                            "torch.testing._internal.distributed.fake_pg"],
-    "check_megatron_bridge.py": ["torch", "transformers", "megatron.bridge", "megatron.bridge.training.config",
-                                 "megatron.bridge.training.utils.omegaconf_utils"],
-    "check_axolotl.py": ["torch", "transformers", "accelerate", "deepspeed", "axolotl.utils.schemas.config",
-                         "torch.testing._internal.distributed.fake_pg"],
-    "check_llama_factory.py": ["torch", "transformers", "accelerate", "deepspeed", "torch.testing._internal.distributed.fake_pg"],
-    "check_gpt_neox.py": ["torch", "deepspeed", "deepspeed.launcher.runner", "torch.testing._internal.distributed.fake_pg"],
-    "check_ms_swift.py": ["torch", "transformers.training_args_seq2seq", "transformers.integrations.deepspeed", "accelerate", "deepspeed", "torch.testing._internal.distributed.fake_pg"],
-    "check_llm_foundry.py": ["torch", "transformers.modeling_utils", "transformers.models.llama.modeling_llama", "omegaconf", "torch.testing._internal.distributed.fake_pg"],
-    "check_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp",
-                           "torch.testing._internal.distributed.fake_pg"],
-    "check_primus.py": ["torch", "yaml", "megatron.training.arguments", "megatron.training.training", "primus.backends.megatron.argument_builder", "primus.core.config.primus_config"],
+    "check_megatron.py": [
+        "torch",
+        "megatron.training.arguments",
+        "megatron.training.training",
+        "megatron.core.models.gpt.gpt_model",
+        "megatron.core.models.gpt.gpt_layer_specs",
+        "megatron.core.parallel_state",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_deepspeed.py": [
+        "torch",
+        "deepspeed",
+        "deepspeed.runtime.engine",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_accelerate.py": [
+        "torch",
+        "accelerate",
+        "accelerate.commands.launch",
+        "transformers.models.llama.modeling_llama",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_megatron_bridge.py": [
+        "torch",
+        "transformers",
+        "megatron.bridge",
+        "megatron.bridge.training.config",
+        "megatron.bridge.training.utils.omegaconf_utils",
+    ],
+    "check_axolotl.py": [
+        "torch",
+        "transformers",
+        "accelerate",
+        "deepspeed",
+        "axolotl.utils.schemas.config",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_llama_factory.py": [
+        "torch",
+        "transformers",
+        "accelerate",
+        "deepspeed",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_gpt_neox.py": [
+        "torch",
+        "deepspeed",
+        "deepspeed.launcher.runner",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_ms_swift.py": [
+        "torch",
+        "transformers.training_args_seq2seq",
+        "transformers.integrations.deepspeed",
+        "accelerate",
+        "deepspeed",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_llm_foundry.py": [
+        "torch",
+        "transformers.modeling_utils",
+        "transformers.models.llama.modeling_llama",
+        "omegaconf",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_olmo_core.py": [
+        "torch",
+        "numpy",
+        "pandas",
+        "rich",
+        "torch.distributed.tensor.parallel",
+        "torch.distributed.pipelining",
+        "torch.distributed.fsdp",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
+    "check_primus.py": [
+        "torch",
+        "yaml",
+        "megatron.training.arguments",
+        "megatron.training.training",
+        "primus.backends.megatron.argument_builder",
+        "primus.core.config.primus_config",
+    ],
     "check_nanotron.py": ["torch", "transformers"],
-    "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
-                            "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],
+    "check_torchtitan.py": [
+        "torch",
+        "torchtitan.config",
+        "torchtitan.trainer",
+        "torchtitan.models.llama3",
+        "torchtitan.models.qwen3",
+        "torchtitan.models.deepseek_v3",
+        "torch.testing._internal.distributed.fake_pg",
+    ],
     # Those of training/, which are judged by steps that they run.
-    "on_megatron.py": ["torch", "megatron.training.arguments", "megatron.training.training", "megatron.core.models.gpt.gpt_layer_specs",
-                       "megatron.core.optimizer", "torch.distributed.nn.functional"],
-    "on_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
-                         "torchtitan.models.deepseek_v3"],
-    "on_olmo_core.py": ["torch", "numpy", "pandas", "rich", "torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.distributed.fsdp"],
-    "on_llama_factory.py": ["torch", "transformers", "accelerate", "accelerate.commands.launch", "deepspeed", "datasets", "peft", "transformers.trainer",
-                            "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto", "pandas"],
-    "on_axolotl.py": ["torch", "transformers", "accelerate", "accelerate.commands.launch", "deepspeed", "datasets", "peft", "transformers.trainer",
-                      "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto", "pandas"],
-    "on_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "deepspeed.pipe", "transformers.models.llama.modeling_llama"],
-    "on_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
-                         "torch.distributed.fsdp", "deepspeed"],
+    "on_megatron.py": [
+        "torch",
+        "megatron.training.arguments",
+        "megatron.training.training",
+        "megatron.core.models.gpt.gpt_layer_specs",
+        "megatron.core.optimizer",
+        "torch.distributed.nn.functional",
+    ],
+    "on_torchtitan.py": [
+        "torch",
+        "torchtitan.config",
+        "torchtitan.trainer",
+        "torchtitan.models.llama3",
+        "torchtitan.models.qwen3",
+        "torchtitan.models.deepseek_v3",
+    ],
+    "on_olmo_core.py": [
+        "torch",
+        "numpy",
+        "pandas",
+        "rich",
+        "torch.distributed.tensor.parallel",
+        "torch.distributed.pipelining",
+        "torch.distributed.fsdp",
+    ],
+    "on_llama_factory.py": [
+        "torch",
+        "transformers",
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+        "datasets",
+        "peft",
+        "transformers.trainer",
+        "transformers.models.llama.modeling_llama",
+        "transformers.models.auto.modeling_auto",
+        "pandas",
+    ],
+    "on_axolotl.py": [
+        "torch",
+        "transformers",
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+        "datasets",
+        "peft",
+        "transformers.trainer",
+        "transformers.models.llama.modeling_llama",
+        "transformers.models.auto.modeling_auto",
+        "pandas",
+    ],
+    "on_deepspeed.py": [
+        "torch",
+        "deepspeed",
+        "deepspeed.runtime.engine",
+        "deepspeed.pipe",
+        "transformers.models.llama.modeling_llama",
+    ],
+    "on_accelerate.py": [
+        "torch",
+        "accelerate",
+        "accelerate.commands.launch",
+        "transformers.models.llama.modeling_llama",
+        "torch.distributed.fsdp",
+        "deepspeed",
+    ],
 }
 
 
@@ -49,23 +187,26 @@ def preload(checker):
     names = PRELOADED.get(checker, [])
     out, sys.stdout = sys.stdout, io.StringIO()
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""                        # forks share what is asked of CUDA: nothing
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks share what is asked of CUDA: nothing
     if checker.startswith("on_"):
-        os.environ["TORCHDYNAMO_DISABLE"] = "1"                    # steps run as they are written
-    if checker == "check_megatron_bridge.py":                      # its providers want Transformer Engine, and a Hopper
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # steps run as they are written
+    if checker == "check_megatron_bridge.py":  # its providers want Transformer Engine, and a Hopper
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import te_stub, torch
+        import te_stub
+        import torch
+
         torch.cuda.get_device_capability = lambda *a, **k: (9, 0)
         te_stub.install(names=te_stub.BRIDGE)
-    if checker in ("check_torchtitan.py", "on_torchtitan.py"):     # it asks for its device when it is imported
+    if checker in ("check_torchtitan.py", "on_torchtitan.py"):  # it asks for its device when it is imported
         import torch
+
         torch._utils._get_available_device_type = lambda: "cpu"
     for name in names:
         try:
             __import__(name)
         except Exception as e:
             print(f"{name} is not preloaded: {e}", file=sys.stderr)
-    if "torch" in sys.modules:                                     # without a device, asking for one does no harm to forks
+    if "torch" in sys.modules:  # without a device, asking for one does no harm to forks
         sys.modules["torch"].cuda._is_in_bad_fork = lambda: False
     sys.stdout = out
     gc.collect()
@@ -87,8 +228,14 @@ def child(checker, case, write, rank, port, timeout):
     signal.alarm(timeout)
     ranks = case.get("ranks", 1)
     if ranks > 1:
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
-                          MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        os.environ.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_WORLD_SIZE=str(ranks),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+        )
     world = ["--world-size", str(case["world_size"])] if case.get("world_size") else []
     sys.argv = [checker, case["file"], *world, *case.get("options", [])]
     code = 0
@@ -149,16 +296,23 @@ def finish(job):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--checker", required=True); ap.add_argument("--cases", required=True)
-    ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--path"); ap.add_argument("--timeout", type=int, default=300)
+    ap.add_argument("--checker", required=True)
+    ap.add_argument("--cases", required=True)
+    ap.add_argument("--jobs", type=int, default=2)
+    ap.add_argument("--path")
+    ap.add_argument("--timeout", type=int, default=300)
     o = ap.parse_args()
-    checker = o.checker if os.path.exists(o.checker) else os.path.join(os.path.dirname(os.path.abspath(__file__)), o.checker)
+    checker = (
+        o.checker if os.path.exists(o.checker) else os.path.join(os.path.dirname(os.path.abspath(__file__)), o.checker)
+    )
     if o.path:
         sys.path.insert(0, os.path.abspath(o.path))
     preload(os.path.basename(checker))
     rejected, live = 0, []
     for case in json.load(open(o.cases)):
-        while live and sum(len(pids) for _, pids, *_ in live) + case.get("ranks", 1) > max(o.jobs, case.get("ranks", 1)):
+        while live and sum(len(pids) for _, pids, *_ in live) + case.get("ranks", 1) > max(
+            o.jobs, case.get("ranks", 1)
+        ):
             report = finish(live.pop(0))
             rejected += report["rc"] != 0
             print(json.dumps(report, default=str), flush=True)

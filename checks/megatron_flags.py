@@ -8,13 +8,28 @@ newest of `main` for the next one. `add_megatron_arguments` of each is run in a 
 are not installed are stood in for, since a parser uses none. A flag whose values, choices or default changed has a row for each
 range of releases. `--verify` compares with the committed table instead, and exits with 1 where they differ.
 """
-import argparse, io, json, os, re, subprocess, sys, tarfile, tempfile
+
+import argparse
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crates", "frameworks", "data", "megatron.tsv")
 OLDEST = (0, 12)  # of older releases, no function adds the flags to a parser alone
 
-DUMP = r'''
-import argparse, enum, inspect, json, re, sys, types
+DUMP = r"""
+import argparse
+import enum
+import inspect
+import json
+import re
+import sys
+import types
 
 for name in ("six",):  # imported by readers of data, which a parser does not run
     sys.modules.setdefault(name, types.ModuleType(name))
@@ -43,7 +58,7 @@ for action in parser._actions:
 found = re.search(r"allow_abbrev\s*=\s*(\w+)", inspect.getsource(arguments.parse_args))
 assert found and found.group(1) == "False", "the parser takes abbreviations, which `lint` calls an error"
 json.dump(rows, sys.stdout)
-'''
+"""
 
 
 def git(repository, *arguments):
@@ -52,7 +67,14 @@ def git(repository, *arguments):
 
 def releases(repository):
     """Names of the releases, oldest first, each with its commit."""
-    heads = git(repository, "for-each-ref", "--sort=committerdate", "--format=%(refname) %(objectname)", "refs/heads", "refs/remotes").decode()
+    heads = git(
+        repository,
+        "for-each-ref",
+        "--sort=committerdate",
+        "--format=%(refname) %(objectname)",
+        "refs/heads",
+        "refs/remotes",
+    ).decode()
     found, main = {}, None
     for line in heads.splitlines():
         name, commit = line.split()
@@ -72,11 +94,16 @@ def flags(repository, commit, python):
     with tempfile.TemporaryDirectory() as folder:
         archive = git(repository, "archive", commit, "megatron")
         tarfile.open(fileobj=io.BytesIO(archive)).extractall(folder, filter="data")
-        run = subprocess.run([python, "-W", "ignore", "-c", DUMP], cwd=folder, capture_output=True, text=True,
-                             env={**os.environ, "PYTHONPATH": folder, "CUDA_VISIBLE_DEVICES": ""})
+        run = subprocess.run(
+            [python, "-W", "ignore", "-c", DUMP],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": folder, "CUDA_VISIBLE_DEVICES": ""},
+        )
     if run.returncode:
         sys.exit(f"{commit}: its parser does not run: {run.stderr.strip().splitlines()[-1]}")
-    return {row[0]: tuple(cell(value) for value in row[1:]) for row in json.loads(run.stdout[run.stdout.index("[["):])}
+    return {row[0]: tuple(cell(value) for value in row[1:]) for row in json.loads(run.stdout[run.stdout.index("[[") :])}
 
 
 def cell(value):

@@ -8,15 +8,33 @@ launches training, and every Python file of configurations is a file to be read.
 of the file finds (PyYAML, regular expressions): degrees, batches, sequence, ZeRO stage, where the search finds one value. A difference without an error is
 a wrong reading. Needs PyYAML.
 """
-import argparse, collections, concurrent.futures, json, os, re, subprocess, sys
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
 import yaml
 
 SKIPPED = ("/.git/", "/.github/", "/node_modules/", "/.gitlab/", "/docs/", "/.idea/", "/golden_values", "/3rdparty/")
-LAUNCHES = re.compile(r"^[^#\n]*\b(torchrun|torch\.distributed|deepspeed|accelerate launch|srun|mpirun|megatron (sft|pt)|swift (sft|pt)|python3? )", re.M)
+LAUNCHES = re.compile(
+    r"^[^#\n]*\b(torchrun|torch\.distributed|deepspeed|accelerate launch|srun|mpirun|megatron (sft|pt)|swift (sft|pt)|python3? )",
+    re.M,
+)
 CONFIGURES = re.compile(r"ConfigContainer|Trainer\.Config|nemo_run|olmo_core")
 # The plan's key -> the names that frameworks give it.
 KEYS = {
-    "tp": ["tensor_model_parallel_size", "tensor_parallel_size", "tensor_parallel_degree", "tp_size", "model_parallel_size", "autotp_size"],
+    "tp": [
+        "tensor_model_parallel_size",
+        "tensor_parallel_size",
+        "tensor_parallel_degree",
+        "tp_size",
+        "model_parallel_size",
+        "autotp_size",
+    ],
     "pp": ["pipeline_model_parallel_size", "pipeline_parallel_degree", "pp_size", "pipe_parallel_size"],
     "cp": ["context_parallel_size", "context_parallel_degree", "cp_size"],
     "ep": ["expert_model_parallel_size", "expert_parallel_degree", "moe_expert_parallel_size"],
@@ -123,7 +141,9 @@ def judge(meshwright, path, function):
     except (yaml.YAMLError, IndexError, UnicodeDecodeError):
         want = {}
     got = plan_of(document)
-    wrong = [f"{key}: {got[key]} instead of {value}" for key, value in want.items() if got.get(key) != value and value > 0]
+    wrong = [
+        f"{key}: {got[key]} instead of {value}" for key, value in want.items() if got.get(key) != value and value > 0
+    ]
     # A file that says no number of GPUs has no global batch to compare.
     wrong = [text for text in wrong if not (text.startswith("batch") and got["batch"] is None)]
     return ("read wrong", "; ".join(wrong)) if wrong else ("read", document.get("kind", ""))
@@ -133,7 +153,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
     parser.add_argument("--meshwright", default="target/debug/meshwright")
-    parser.add_argument("--list", action="append", default=[], help="outcomes whose files are listed, such as `read wrong`")
+    parser.add_argument(
+        "--list", action="append", default=[], help="outcomes whose files are listed, such as `read wrong`"
+    )
     options = parser.parse_args()
     work = []
     for clone in sorted(os.listdir(options.folder)):
@@ -146,13 +168,26 @@ def main():
         for (clone, path, function), (outcome, detail) in zip(work, results):
             counts[clone][outcome] += 1
             if outcome in options.list:
-                print(f"{outcome}: {os.path.relpath(path, options.folder)}{' ' + function if function else ''}: {detail}")
-    order = ["read", "read, with errors named", "refused by name", "refused with a reason", "no known format", "read wrong"]
+                print(
+                    f"{outcome}: {os.path.relpath(path, options.folder)}{' ' + function if function else ''}: {detail}"
+                )
+    order = [
+        "read",
+        "read, with errors named",
+        "refused by name",
+        "refused with a reason",
+        "no known format",
+        "read wrong",
+    ]
     print("| repository | files | " + " | ".join(order) + " |\n|" + "---|" * (len(order) + 2))
     total = collections.Counter()
     for clone, count in counts.items():
         total.update(count)
-        print(f"| {clone.replace('+', '/')} | {sum(count.values())} | " + " | ".join(str(count[name]) for name in order) + " |")
+        print(
+            f"| {clone.replace('+', '/')} | {sum(count.values())} | "
+            + " | ".join(str(count[name]) for name in order)
+            + " |"
+        )
     print(f"| all | {sum(total.values())} | " + " | ".join(str(total[name]) for name in order) + " |")
     sys.exit(total["read wrong"] > 0)
 

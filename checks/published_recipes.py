@@ -8,7 +8,16 @@ and the cluster each ran on. A recipe of a model that the catalogue lacks, or wi
 answer is to give it, not a false alarm; so is one that its own framework refuses (lines with `!`, with the reason), whose error is true.
 Exit status: 1 where a false error stands, or a true one is missing.
 """
-import argparse, collections, concurrent.futures, glob, json, os, re, subprocess, sys
+
+import argparse
+import collections
+import concurrent.futures
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -58,7 +67,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
     parser.add_argument("--meshwright", default="target/debug/meshwright")
-    parser.add_argument("--list", action="append", default=[], help="outcomes whose recipes are listed, such as `false errors`")
+    parser.add_argument(
+        "--list", action="append", default=[], help="outcomes whose recipes are listed, such as `false errors`"
+    )
     options = parser.parse_args()
     counts = collections.defaultdict(collections.Counter)
     work = list(recipes(options.folder))
@@ -66,7 +77,9 @@ def main():
         for recipe, (outcome, said) in zip(work, pool.map(lambda recipe: judge(options.meshwright, recipe), work)):
             counts[recipe[0]][outcome] += 1
             if outcome in options.list:
-                print(f"{outcome}: {os.path.relpath(recipe[1], options.folder)} {recipe[2] or ''} on {recipe[3]}: {' | '.join(said)}")
+                print(
+                    f"{outcome}: {os.path.relpath(recipe[1], options.folder)} {recipe[2] or ''} on {recipe[3]}: {' | '.join(said)}"
+                )
     order = ["no error", "false errors", "true errors", "missed", "model not in the catalogue", "refused"]
     print("| repository | recipes | " + " | ".join(order) + " |\n|" + "---|" * (len(order) + 2))
     total = collections.Counter()

@@ -7,7 +7,16 @@ REPOSITORY is a clone of Megatron-LM with its branches `core_r0.*`; PYTHON has t
 seed, `--each` of them for each release; what a release lacks is refused by `emit`, and counted apart. Exits 1 where a release
 refuses a file.
 """
-import argparse, collections, csv, io, os, subprocess, sys, tarfile, tempfile
+
+import argparse
+import collections
+import csv
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
 
 from megatron_flags import git, releases
 
@@ -27,14 +36,33 @@ def main():
     print(f"seed {options.seed}")
     counts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        drawn = subprocess.run([sys.executable, os.path.join(HERE, "draw.py"), "--meshwright", options.meshwright, "--seed", str(options.seed),
-                                "--folder", folder, "--each", f"megatron={options.each * len(known)}"], check=True, capture_output=True, text=True)
-        rows = [row for row in csv.reader(drawn.stdout.splitlines(), delimiter="\t") if row and not row[0].startswith("#")]
+        drawn = subprocess.run(
+            [
+                sys.executable,
+                os.path.join(HERE, "draw.py"),
+                "--meshwright",
+                options.meshwright,
+                "--seed",
+                str(options.seed),
+                "--folder",
+                folder,
+                "--each",
+                f"megatron={options.each * len(known)}",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        rows = [
+            row for row in csv.reader(drawn.stdout.splitlines(), delimiter="\t") if row and not row[0].startswith("#")
+        ]
         for at, row in enumerate(rows):
             name, commit = known[at % len(known)]
             source = os.path.join(folder, name)
             if not os.path.isdir(source):
-                tarfile.open(fileobj=io.BytesIO(git(options.repository, "archive", commit, "megatron"))).extractall(source, filter="data")
+                tarfile.open(fileobj=io.BytesIO(git(options.repository, "archive", commit, "megatron"))).extractall(
+                    source, filter="data"
+                )
                 open(os.path.join(source, "six.py"), "w").close()  # imported by readers of data, which no check runs
             counts[judge(options, row, name, source, os.path.join(folder, str(at)))] += 1
     print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
@@ -44,16 +72,43 @@ def main():
 def judge(options, row, release, source, folder):
     """Emits one drawn plan for a release, and asks the release."""
     framework, model, cluster, flags, plan = row[:5]
-    command = [options.meshwright, "emit", framework, model, cluster, "--plan", plan, *flags.split(), "--release", release, "--steps", "2",
-               "--out", folder]
+    command = [
+        options.meshwright,
+        "emit",
+        framework,
+        model,
+        cluster,
+        "--plan",
+        plan,
+        *flags.split(),
+        "--release",
+        release,
+        "--steps",
+        "2",
+        "--out",
+        folder,
+    ]
     emitted = subprocess.run(command, capture_output=True, text=True)
     if emitted.returncode:
-        said = [line.strip() for line in emitted.stderr.splitlines() if "not of" in line or "takes them together" in line]
+        said = [
+            line.strip() for line in emitted.stderr.splitlines() if "not of" in line or "takes them together" in line
+        ]
         print(f"{release}: emit refuses {plan}: {'; '.join(said) or emitted.stderr.strip()}")
         return "not expressed" if said else "refused by its release"
-    check = [options.python, "-W", "ignore", os.path.join(HERE, "check_megatron.py"), os.path.join(folder, "megatron.sh"), "--megatron-path", source,
-             "--level", options.level]
-    run = subprocess.run(check, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "MEGATRON_LM": source})
+    check = [
+        options.python,
+        "-W",
+        "ignore",
+        os.path.join(HERE, "check_megatron.py"),
+        os.path.join(folder, "megatron.sh"),
+        "--megatron-path",
+        source,
+        "--level",
+        options.level,
+    ]
+    run = subprocess.run(
+        check, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "MEGATRON_LM": source}
+    )
     if run.returncode:
         print(f"{release}: refuses {model} on {cluster}, {plan}: {(run.stdout or run.stderr).strip()[-600:]}")
         return "refused by its release"

@@ -9,7 +9,18 @@ two optimizer steps, finite losses, weights that move, micro-batches a step as t
 that every member knows alike. nanotron and Megatron-Bridge, whose attention is a GPU's, are not trained; docs/emit.md
 says why others are not. Prints a line for each and counts by framework; exits 1 where one fails.
 """
-import argparse, collections, glob, json, math, os, random, subprocess, sys, time, tomllib
+
+import argparse
+import collections
+import glob
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "training")]
@@ -18,11 +29,18 @@ from shrink import shrunk, toml
 
 CLUSTERS = ("dgx-h100-8", "dgx-h100-1k", "a100-40-64", "h200-1k", "hgx-b200-512", "gb200-nvl72-1152")
 RANKS = (2, 4, 4, 8)
-MOST_STAGES = 12                       # virtual stages of a model: a layer or two each
-SEQUENCE = 128                         # tokens; of the real model's plan too where its own is left out
-FILE = {"megatron": "megatron.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "torchtitan": "torchtitan_plan.py",
-        "olmo-core": "olmo_core_plan.py", "llama-factory": "llama_factory.yaml", "axolotl": "axolotl.yaml"}
-OF_TRAINER = ("llama-factory", "axolotl")        # over FSDP2 or DeepSpeed, by the stack
+MOST_STAGES = 12  # virtual stages of a model: a layer or two each
+SEQUENCE = 128  # tokens; of the real model's plan too where its own is left out
+FILE = {
+    "megatron": "megatron.sh",
+    "deepspeed": "ds_config.json",
+    "accelerate": "accelerate.yaml",
+    "torchtitan": "torchtitan_plan.py",
+    "olmo-core": "olmo_core_plan.py",
+    "llama-factory": "llama_factory.yaml",
+    "axolotl": "axolotl.yaml",
+}
+OF_TRAINER = ("llama-factory", "axolotl")  # over FSDP2 or DeepSpeed, by the stack
 # Sources that a framework is run from.
 SOURCES = {"olmo-core": lambda o: [o.olmo_core, o.olmo_core_needs]}
 # Offload, which is taken out of a plan: there is no device to move states from.
@@ -64,8 +82,25 @@ def models():
 
 def emitted(o, framework, model, cluster, flags, plan, folder):
     """The plan as it was resolved, by key; or the error."""
-    done = subprocess.run([o.meshwright, "emit", framework, model, cluster, *flags, "--plan", plan, "--steps", "50", "--out", folder, "--force"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            o.meshwright,
+            "emit",
+            framework,
+            model,
+            cluster,
+            *flags,
+            "--plan",
+            plan,
+            "--steps",
+            "50",
+            "--out",
+            folder,
+            "--force",
+        ],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         return None, done.stderr
     return draw.resolved(folder), ""
@@ -82,8 +117,10 @@ def drawn(chance, o, framework, catalogue, folder):
         flags += ["--stack", "deepspeed-zero3-2022"] * (chance.random() < 0.5) + ["--lora"] * (chance.random() < 0.3)
     is_searched = chance.random() < 0.5
     whole = [name, cluster, *flags]
-    plan = draw.searched(chance, o.meshwright, framework, whole) if is_searched else draw.written(chance, framework, None)
-    if plan is None:                                               # the model is too large for so few
+    plan = (
+        draw.searched(chance, o.meshwright, framework, whole) if is_searched else draw.written(chance, framework, None)
+    )
+    if plan is None:  # the model is too large for so few
         is_searched, plan = False, draw.written(chance, framework, None)
     plan = " ".join(word for word in plan.split() if word.split("=")[0] not in LEFT_OUT)
     keys = dict(word.split("=", 1) for word in plan.split())
@@ -97,14 +134,22 @@ def drawn(chance, o, framework, catalogue, folder):
         with open(small, "w") as file:
             file.write(toml(shrunk(catalogue[name], layers)))
         for _ in range(2):
-            resolved, refused = emitted(o, framework, small, cluster, [*flags, "--seq-len", str(SEQUENCE)], plan, folder)
+            resolved, refused = emitted(
+                o, framework, small, cluster, [*flags, "--seq-len", str(SEQUENCE)], plan, folder
+            )
             if resolved and (why := not_here(framework, resolved)):
                 o.not_tried[framework, why] += 1
                 return None
             if resolved:
                 more = " ".join(flags[4:])
                 head = f"{framework} {name} x{gpus} batch {batch}, {more + ', ' if more else ''}{layers} layers: {'search' if is_searched else 'drawn'} {plan}"
-                return {"head": head, "file": os.path.join(folder, FILE[framework]), "plan": resolved, "batch": batch, "ranks": gpus}
+                return {
+                    "head": head,
+                    "file": os.path.join(folder, FILE[framework]),
+                    "plan": resolved,
+                    "batch": batch,
+                    "ranks": gpus,
+                }
             near = None if is_searched else draw.nearest(refused)
             if near is None:
                 break
@@ -129,7 +174,12 @@ def judged(case, report):
     for at, rank in enumerate(ranks):
         if rank["steps"] != 2:
             wrong.append(f"rank {at}: {rank['steps']} optimizer steps")
-        if len(rank["sums"]) != 3 or any(rank["sums"]) and len(set(rank["sums"])) != 3 or not all(map(math.isfinite, rank["sums"])):
+        if (
+            len(rank["sums"]) != 3
+            or any(rank["sums"])
+            and len(set(rank["sums"])) != 3
+            or not all(map(math.isfinite, rank["sums"]))
+        ):
             wrong.append(f"rank {at}: weights of {rank['sums']} before and after the steps")
         if any(passes != 2 * wanted for passes in rank.get("passes", {}).values()):
             wrong.append(f"rank {at}: {rank['passes']} forward passes of its stages, the plan says {2 * wanted:g} each")
@@ -149,13 +199,30 @@ def judged(case, report):
 def run(o, framework, cases):
     """Reports by file."""
     listed = os.path.join(o.out, f"{framework}.json")
-    words = lambda case: ["--plan", " ".join(f"{name}={value}" for name, value in case["plan"].items()), "--batch", str(case["batch"])]
+    words = lambda case: [
+        "--plan",
+        " ".join(f"{name}={value}" for name, value in case["plan"].items()),
+        "--batch",
+        str(case["batch"]),
+    ]
     of_olmo = lambda case: ["--olmo-core-path", o.olmo_core, "--needs", o.olmo_core_needs]
     more = {"deepspeed": words, "accelerate": words, "olmo-core": of_olmo}.get(framework, lambda _: [])
     with open(listed, "w") as file:
         json.dump([{"file": case["file"], "ranks": case["ranks"], "options": more(case)} for case in cases], file)
-    command = [sys.executable, "-W", "ignore", os.path.join(HERE, "check_many.py"), "--checker", f"training/on_{framework.replace('-', '_')}.py",
-               "--cases", listed, "--jobs", "4", "--timeout", "150"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        os.path.join(HERE, "check_many.py"),
+        "--checker",
+        f"training/on_{framework.replace('-', '_')}.py",
+        "--cases",
+        listed,
+        "--jobs",
+        "4",
+        "--timeout",
+        "150",
+    ]
     with open(os.path.join(o.out, f"{framework}.log"), "w") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
     return {report["file"]: report for report in map(json.loads, done.stdout.splitlines())}
@@ -163,17 +230,24 @@ def run(o, framework, cases):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1); ap.add_argument("--out", default="target/trained")
-    ap.add_argument("--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6,llama-factory=6,axolotl=6")
+    ap.add_argument("--meshwright", required=True)
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--out", default="target/trained")
+    ap.add_argument(
+        "--each", default="megatron=16,torchtitan=8,deepspeed=8,accelerate=8,olmo-core=6,llama-factory=6,axolotl=6"
+    )
     ap.add_argument("--reports", help="write every report here")
-    ap.add_argument("--olmo-core", help="checkout of OLMo-core"); ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
+    ap.add_argument("--olmo-core", help="checkout of OLMo-core")
+    ap.add_argument("--olmo-core-needs", help="folder with what it needs of the registry")
     o = ap.parse_args()
     o.out, o.not_tried = os.path.abspath(o.out), collections.Counter()
     print(f"seed {o.seed}")
     catalogue, counts, reports = models(), collections.Counter(), []
     for framework, wanted in (item.split("=") for item in o.each.split(",")):
         if missing := [path for path in SOURCES.get(framework, lambda o: [])(o) if not os.path.isdir(path or "")]:
-            print(f"SKIPPED: {framework}'s source cannot be had ({', '.join(map(str, missing))}); none of its plans was trained")
+            print(
+                f"SKIPPED: {framework}'s source cannot be had ({', '.join(map(str, missing))}); none of its plans was trained"
+            )
             continue
         chance, cases, since = random.Random(f"{o.seed} {framework}"), [], time.time()
         for at in range(150 * int(wanted)):
@@ -187,9 +261,15 @@ def main():
             reports.append({**case, "report": report})
             wrong = judged(case, report)
             counts[framework, "trained" if not wrong else "failed"] += 1
-            print(("ok " if not wrong else "FAILED ") + case["head"] + "".join(f"\n    {fault}" for fault in wrong[:4]), flush=True)
-        print(f"{framework}: {counts[framework, 'trained']} of {len(cases)} plans trained ({wanted} were asked for), "
-              f"{time.time() - since:.0f} s", flush=True)
+            print(
+                ("ok " if not wrong else "FAILED ") + case["head"] + "".join(f"\n    {fault}" for fault in wrong[:4]),
+                flush=True,
+            )
+        print(
+            f"{framework}: {counts[framework, 'trained']} of {len(cases)} plans trained ({wanted} were asked for), "
+            f"{time.time() - since:.0f} s",
+            flush=True,
+        )
     for (framework, why), count in sorted(o.not_tried.items()):
         print(f"{framework}: {count} draws not tried: {why}")
     if o.reports:

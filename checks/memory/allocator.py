@@ -36,7 +36,9 @@ class CachingAllocator:
         if block is None and self.expandable:
             block = self.grown(size, stream, small)
         elif block is None:
-            segment = self.UNIT if small else 2 * self.MEDIUM if size < self.MEDIUM else -(-size // self.UNIT) * self.UNIT
+            segment = (
+                self.UNIT if small else 2 * self.MEDIUM if size < self.MEDIUM else -(-size // self.UNIT) * self.UNIT
+            )
             block = Block(segment, self.reserved, pool)
             self.reserved += segment
         else:

@@ -94,7 +94,13 @@ def measured(framework, size, plan):
     dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
     ledger = Ledger()
     build = framework(size, plan, world)
-    with as_on_cuda(plan), fsdp_scopes(ledger), real_tensors_only(ledger), FakeTensorMode(allow_non_fake_inputs=True), ledger:
+    with (
+        as_on_cuda(plan),
+        fsdp_scopes(ledger),
+        real_tensors_only(ledger),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        ledger,
+    ):
         job = build()
         trained(job, plan, ledger)
         parameters = sum(p.numel() for p in job.model.parameters())

@@ -123,7 +123,12 @@ def megatron(size, plan, world):
 
     def build():
         model = GPTModel(
-            config, block, size.vocab, plan.seq, position_embedding_type="rope", share_embeddings_and_output_weights=size.tied
+            config,
+            block,
+            size.vocab,
+            plan.seq,
+            position_embedding_type="rope",
+            share_embeddings_and_output_weights=size.tied,
         )
         sharing = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=True)
         replicated = DistributedDataParallel(config, sharing, model)

@@ -58,7 +58,9 @@ def adapted(model, plan):
 
     import peft
 
-    names = ["q_proj", "k_proj", "v_proj", "o_proj"] + (["gate_proj", "up_proj", "down_proj"] if plan.targets == "all" else [])
+    names = ["q_proj", "k_proj", "v_proj", "o_proj"] + (
+        ["gate_proj", "up_proj", "down_proj"] if plan.targets == "all" else []
+    )
     config = peft.LoraConfig(r=plan.lora, lora_alpha=plan.lora, lora_dropout=plan.dropout / 100, target_modules=names)
     if plan.ac == "full":
         model.enable_input_require_grads()

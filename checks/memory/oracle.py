@@ -61,7 +61,9 @@ FRAMEWORKS = {
     "deepspeed": ("on_transformers", "deepspeed"),
     "megatron": ("on_megatron", "megatron"),
 }
-Model = collections.namedtuple("Model", "hidden ffn layers heads kv_heads head_dim vocab tied experts top_k moe_ffn qk_norm")
+Model = collections.namedtuple(
+    "Model", "hidden ffn layers heads kv_heads head_dim vocab tied experts top_k moe_ffn qk_norm"
+)
 DEFAULTS = {
     "tp": 1, "dp": 8, "mbs": 1, "seq": 8192, "accum": 1, "layers": 0, "kv_heads": 0, "zero": 2, "ac": "none", "loss": "chunked",
     "qkv": "fused", "attention": "flash", "norm": "fused", "optimizer": "fused", "reshard": 1, "steps": 2, "drop_output": 1,
@@ -76,8 +78,20 @@ COLUMNS = (
 #   torchtitan: benchmarks/llama3_h100_202412_torchtitan.md, `max_reserved`, Llama 3 8B on 8 and 128 H100
 #   megatron:   SimuMax's runs of Megatron-LM 23e00ed with Transformer Engine 2.11 on B200, `max_memory_allocated`
 PUBLISHED = [
-    ("torchtitan", "llama3-8b", "dp=8 mbs=2 ac=selective loss=whole qkv=split attention=repeated", "reserved_gib", 82.4),
-    ("torchtitan", "llama3-8b", "dp=128 mbs=2 ac=selective loss=whole qkv=split attention=repeated", "reserved_gib", 67.0),
+    (
+        "torchtitan",
+        "llama3-8b",
+        "dp=8 mbs=2 ac=selective loss=whole qkv=split attention=repeated",
+        "reserved_gib",
+        82.4,
+    ),
+    (
+        "torchtitan",
+        "llama3-8b",
+        "dp=128 mbs=2 ac=selective loss=whole qkv=split attention=repeated",
+        "reserved_gib",
+        67.0,
+    ),
     ("megatron", "llama3-70b", "tp=2 dp=4 layers=12 seq=4096 loss=fused accum=4", "peak_gib", 60.68),
     ("megatron", "llama3-70b", "tp=4 dp=2 layers=12 seq=4096 loss=fused accum=4", "peak_gib", 39.07),
     ("megatron", "llama3-70b", "tp=8 dp=1 layers=12 seq=4096 loss=fused accum=4", "peak_gib", 28.29),
@@ -107,7 +121,9 @@ def models():
 def answered(framework, model, text):
     """One configuration's answer, from a process of its own: frameworks change global state."""
     command = [sys.executable, "-W", "ignore", __file__, framework, model, text]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    )
 
 
 def published():
@@ -117,7 +133,9 @@ def published():
         found = answered(framework, model, text)[field]
         off = found / measured - 1
         worst = max(worst, abs(off))
-        print(f"{framework:10} {model:11} {text:75} {field:12} {measured:6.2f} measured {found:6.2f} here {100 * off:+5.1f} %")
+        print(
+            f"{framework:10} {model:11} {text:75} {field:12} {measured:6.2f} measured {found:6.2f} here {100 * off:+5.1f} %"
+        )
     sys.exit(worst > 0.03)
 
 

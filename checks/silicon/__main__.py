@@ -24,29 +24,57 @@ Sections, in order:
   step        training steps as torchtitan runs them: times, and memory of each phase
   flex        FlexAttention with sliding windows and sinks
 """
+
 import time
 
 STARTED = time.perf_counter()
 
-import argparse, os, sys, threading, traceback, warnings
+import argparse
+import os
+import sys
+import threading
+import traceback
+import warnings
 
 import torch
-import torch._dynamo, torch._functorch.config
+import torch._dynamo
+import torch._functorch.config
 
-import attention, contention, environment, fp8, gemm, grouped, host, launch, layer, model, step, stream, table
+import attention
+import contention
+import environment
+import fp8
+import gemm
+import grouped
+import host
+import launch
+import layer
+import model
+import step
+import stream
+import table
 from record import OutOfTime, Run
 
 # Section, function, seconds that it is expected to take, seconds after which no case of it starts.
 SECTIONS = [
-    ("host", host.measure, 8, 14), ("launch", launch.measure, 2, 5), ("contention", contention.measure, 2, 5),
-    ("gemm", gemm.measure, 6, 14), ("sustained", gemm.sustained, 6, 8), ("fp8", fp8.measure, 8, 16), ("grouped", grouped.measure, 6, 14),
-    ("attention", attention.measure, 5, 12), ("stream", stream.measure, 18, 30), ("layer", layer.measure, 25, 40),
-    ("step", step.measure, 20, 75), ("flex", attention.flex, 15, 30),
+    ("host", host.measure, 8, 14),
+    ("launch", launch.measure, 2, 5),
+    ("contention", contention.measure, 2, 5),
+    ("gemm", gemm.measure, 6, 14),
+    ("sustained", gemm.sustained, 6, 8),
+    ("fp8", fp8.measure, 8, 16),
+    ("grouped", grouped.measure, 6, 14),
+    ("attention", attention.measure, 5, 12),
+    ("stream", stream.measure, 18, 30),
+    ("layer", layer.measure, 25, 40),
+    ("step", step.measure, 20, 75),
+    ("flex", attention.flex, 15, 30),
 ]
 
 
 def watchdog(run):
     """Ends the process once the budget is spent, whatever it waits for; the records are in the file already."""
+
     def end():
         print(f"{run.section}: STOPPED: the run's {run.seconds} s are spent", flush=True)
         run.write("section", failed="stopped: the run's time is spent")
@@ -87,7 +115,9 @@ def main():
     parser.add_argument("--out", required=True, help="folder of the results")
     parser.add_argument("--only", default="", help="sections, separated by commas")
     parser.add_argument("--seconds", type=float, default=200, help="time budget of the whole run")
-    parser.add_argument("--attention", choices=["cudnn", "flash"], default="cudnn", help="attention of the sections layer and step")
+    parser.add_argument(
+        "--attention", choices=["cudnn", "flash"], default="cudnn", help="attention of the sections layer and step"
+    )
     parser.add_argument("--dry", action="store_true", help="tiny sizes on a CPU")
     o = parser.parse_args()
     names = [s[0] for s in SECTIONS]

@@ -1,4 +1,5 @@
 """Attention: cuDNN and FlashAttention kernels of SDPA, and FlexAttention with a sliding window and with sinks."""
+
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -25,8 +26,12 @@ def forward_and_backward(run, name, attend, qkv, gradient, pairs, backward=True,
     if backward:
         out = attend(*qkv)
         # Five matmuls: scores once more, dV, dP, dQ and dK.
-        run.time(f"{name} backward", lambda i: torch.autograd.grad(out, qkv, gradient, retain_graph=True), **fields,
-                 flops=2 * pairs * (3 * qk + 2 * v))
+        run.time(
+            f"{name} backward",
+            lambda i: torch.autograd.grad(out, qkv, gradient, retain_graph=True),
+            **fields,
+            flops=2 * pairs * (3 * qk + 2 * v),
+        )
 
 
 def measure(run):
@@ -60,8 +65,22 @@ def sdpa(run, name, label, backend, batch, sequence, heads, kv_heads, qk, v):
         expanded, grouped = True, False
         attend(*qkv, gqa=False)
     run_attend = lambda q, k, v: attend(q, k, v, gqa=grouped)
-    forward_and_backward(run, name, run_attend, qkv, gradient, batch * heads * sequence * (sequence + 1) // 2, backend=label, batch=batch,
-                         sequence=sequence, heads=heads, kv_heads=kv_heads, head_dim=qk, value_dim=v, kv_expanded=expanded)
+    forward_and_backward(
+        run,
+        name,
+        run_attend,
+        qkv,
+        gradient,
+        batch * heads * sequence * (sequence + 1) // 2,
+        backend=label,
+        batch=batch,
+        sequence=sequence,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=qk,
+        value_dim=v,
+        kv_expanded=expanded,
+    )
 
 
 def flex(run):
@@ -70,7 +89,7 @@ def flex(run):
 
     heads, kv_heads, dim, sequence = run.pick(64, 8), run.pick(8, 2), 64, run.pick(8192, 256)
     *qkv, gradient = operands(run, 1, sequence, heads, kv_heads, dim, dim)
-    if not run.gpu:                    # FlexAttention has no backward pass on a CPU
+    if not run.gpu:  # FlexAttention has no backward pass on a CPU
         qkv = [x.detach() for x in qkv]
     sinks = run.normal(heads).requires_grad_()
 
@@ -94,8 +113,23 @@ def flex(run):
             torch._dynamo.reset()
             attend = compiled(run, with_sinks if sink else plain)
             pairs = heads * sum(min(i + 1, window) for i in range(sequence))
-            with torch._functorch.config.patch(donated_buffer=False):      # retain_graph needs the buffers
-                forward_and_backward(run, name, attend, qkv, gradient, pairs, backward=run.gpu, window=window, sequence=sequence, batch=1,
-                                     heads=heads, kv_heads=kv_heads, head_dim=dim, value_dim=dim, sinks=sink)
+            with torch._functorch.config.patch(donated_buffer=False):  # retain_graph needs the buffers
+                forward_and_backward(
+                    run,
+                    name,
+                    attend,
+                    qkv,
+                    gradient,
+                    pairs,
+                    backward=run.gpu,
+                    window=window,
+                    sequence=sequence,
+                    batch=1,
+                    heads=heads,
+                    kv_heads=kv_heads,
+                    head_dim=dim,
+                    value_dim=dim,
+                    sinks=sink,
+                )
     if not run.gpu:
         run.skip("backward of FlexAttention: needs a GPU")

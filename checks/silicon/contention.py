@@ -1,4 +1,5 @@
 """GEMM and a copy within device memory at once: the slowdown of each."""
+
 import torch
 
 from record import beside

@@ -1,4 +1,5 @@
 """FP8 GEMMs by the granularity of their scales, and casts from BF16."""
+
 import traceback
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from gemm import LAYERS as LINEAR, shapes
 from record import compiled, cycle
 
-E4M3_MAX = 448.0                       # largest finite number of float8_e4m3fn
+E4M3_MAX = 448.0  # largest finite number of float8_e4m3fn
 BLOCK = 128
 LAYERS = [layer for layer in LINEAR if not layer[0].endswith(("tp8 qkv", "tp8 out", "logits"))]
 
@@ -55,8 +56,10 @@ def measure(run):
 
 
 def gemms(run, name, m, k, n):
-    sets = [(run.normal(m, k).to(torch.float8_e4m3fn), run.normal(n, k).to(torch.float8_e4m3fn).t())
-            for _ in range(run.copies(m * k + n * k))]
+    sets = [
+        (run.normal(m, k).to(torch.float8_e4m3fn), run.normal(n, k).to(torch.float8_e4m3fn).t())
+        for _ in range(run.copies(m * k + n * k))
+    ]
     of = cycle(sets)
     # Fast accumulation: PyTorch's float8 training sets it for the forward GEMM; block-wise scales do without.
     for kind, fast in (("tensor", True), ("tensor", False), ("row", True), ("block", False)):
@@ -65,7 +68,9 @@ def gemms(run, name, m, k, n):
 
             def gemm(i):
                 x, w = of(i)
-                return torch._scaled_mm(x, w, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
+                return torch._scaled_mm(
+                    x, w, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast
+                )
 
             def public(i):
                 x, w = of(i)
@@ -78,8 +83,18 @@ def gemms(run, name, m, k, n):
                 except (RuntimeError, ValueError):
                     traceback.print_exc()
                     gemm = public
-            run.time(f"{name} {kind}{' fast' if fast else ''}", gemm, scales=kind, fast_accumulation=fast,
-                     api="F.scaled_mm" if gemm is public else "torch._scaled_mm", dtype="fp8", m=m, k=k, n=n, flops=2 * m * k * n)
+            run.time(
+                f"{name} {kind}{' fast' if fast else ''}",
+                gemm,
+                scales=kind,
+                fast_accumulation=fast,
+                api="F.scaled_mm" if gemm is public else "torch._scaled_mm",
+                dtype="fp8",
+                m=m,
+                k=k,
+                n=n,
+                flops=2 * m * k * n,
+            )
 
 
 def casts(run):
@@ -90,5 +105,11 @@ def casts(run):
             with run.attempt(f"cast {name} {mode}"):
                 cast = compiled(run, fn) if mode == "compiled" else fn
                 # BF16 read and FP8 written once: the bytes of a cast whose scale is known beforehand.
-                run.time(f"cast bf16 to fp8, {name}, {mode}", lambda i: cast(of(i)), mode=mode, rows=rows, columns=columns,
-                         bytes=3 * rows * columns)
+                run.time(
+                    f"cast bf16 to fp8, {name}, {mode}",
+                    lambda i: cast(of(i)),
+                    mode=mode,
+                    rows=rows,
+                    columns=columns,
+                    bytes=3 * rows * columns,
+                )

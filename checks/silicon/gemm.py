@@ -1,5 +1,7 @@
 """BF16 GEMMs of transformer layers, and one GEMM for seconds with the SM clock and the power draw."""
-import threading, time
+
+import threading
+import time
 
 import torch
 
@@ -8,12 +10,19 @@ from record import cycle
 
 # Name, tokens, input features, output features. Llama 3 layer sizes: arXiv 2407.21783, table 3; both of TP 1 and TP 8.
 LAYERS = [
-    ("llama3-8b qkv", 8192, 4096, 6144), ("llama3-8b out", 8192, 4096, 4096),
-    ("llama3-8b gate", 8192, 4096, 14336), ("llama3-8b gate+up", 8192, 4096, 28672), ("llama3-8b down", 8192, 14336, 4096),
-    ("llama3-70b qkv", 8192, 8192, 10240), ("llama3-70b out", 8192, 8192, 8192),
-    ("llama3-70b gate", 8192, 8192, 28672), ("llama3-70b down", 8192, 28672, 8192),
-    ("llama3-70b tp8 qkv", 8192, 8192, 1280), ("llama3-70b tp8 out", 8192, 1024, 8192),
-    ("llama3-70b tp8 gate", 8192, 8192, 3584), ("llama3-70b tp8 down", 8192, 3584, 8192),
+    ("llama3-8b qkv", 8192, 4096, 6144),
+    ("llama3-8b out", 8192, 4096, 4096),
+    ("llama3-8b gate", 8192, 4096, 14336),
+    ("llama3-8b gate+up", 8192, 4096, 28672),
+    ("llama3-8b down", 8192, 14336, 4096),
+    ("llama3-70b qkv", 8192, 8192, 10240),
+    ("llama3-70b out", 8192, 8192, 8192),
+    ("llama3-70b gate", 8192, 8192, 28672),
+    ("llama3-70b down", 8192, 28672, 8192),
+    ("llama3-70b tp8 qkv", 8192, 8192, 1280),
+    ("llama3-70b tp8 out", 8192, 1024, 8192),
+    ("llama3-70b tp8 gate", 8192, 8192, 3584),
+    ("llama3-70b tp8 down", 8192, 3584, 8192),
     ("llama3-8b logits", 2048, 4096, 128256),
 ]
 
@@ -26,8 +35,10 @@ def shapes(run, layers):
 def measure(run):
     for name, tokens, k, n in shapes(run, LAYERS):
         with run.attempt(name):
-            sets = [(run.normal(tokens, k), run.normal(n, k, scale=0.02), run.normal(tokens, n))
-                    for _ in range(run.copies(2 * (tokens * k + n * k)))]
+            sets = [
+                (run.normal(tokens, k), run.normal(n, k, scale=0.02), run.normal(tokens, n))
+                for _ in range(run.copies(2 * (tokens * k + n * k)))
+            ]
             of = cycle(sets)
 
             def forward(i):
@@ -80,7 +91,7 @@ def sustained(run):
         run.skip("clocks and power: needs a GPU")
         return
     clocks = Clocks()
-    time.sleep(1.0)                    # the clock at rest
+    time.sleep(1.0)  # the clock at rest
     torch.mm(a, b, out=c)
     torch.cuda.synchronize()
     marks, begin = [], time.perf_counter()
@@ -90,11 +101,16 @@ def sustained(run):
         for _ in range(window):
             torch.mm(a, b, out=c)
         if len(marks) > 2:
-            marks[-2].synchronize()    # two windows in flight
+            marks[-2].synchronize()  # two windows in flight
     marks.append(torch.cuda.Event(enable_timing=True))
     marks[-1].record()
     torch.cuda.synchronize()
     load_s = [round(t - clocks.begin, 3) for t in (begin, time.perf_counter())]
     rows = clocks.stop()
-    run.times(f"gemm {n}, windows of {window}", [x.elapsed_time(y) * 1000 for x, y in zip(marks, marks[1:])], **fields,
-              load_from_to_s=load_s, clocks=rows)
+    run.times(
+        f"gemm {n}, windows of {window}",
+        [x.elapsed_time(y) * 1000 for x, y in zip(marks, marks[1:])],
+        **fields,
+        load_from_to_s=load_s,
+        clocks=rows,
+    )

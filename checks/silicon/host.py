@@ -1,5 +1,7 @@
 """Host link: copies between host and device memory, alone, both ways at once and beside other work."""
-import threading, time
+
+import threading
+import time
 
 import torch
 

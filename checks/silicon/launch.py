@@ -1,4 +1,5 @@
 """Kernel launches: host time of a launch, device time between tiny kernels, and CUDA graphs of them."""
+
 import time
 
 import torch
@@ -26,8 +27,11 @@ def measure(run):
     run.times("host, add of one element", [host_us(launches) / count for _ in range(repeats)], launches=count)
     y = torch.randn(8, run.pick(4096, 8), device=run.device, dtype=torch.bfloat16)
     w = torch.randn(run.pick(64, 8), run.pick(4096, 8), device=run.device, dtype=torch.bfloat16)
-    run.times("host, linear of 64 outputs", [host_us(lambda: [torch.nn.functional.linear(y, w) for _ in range(count)]) / count
-                                             for _ in range(repeats)], launches=count)
+    run.times(
+        "host, linear of 64 outputs",
+        [host_us(lambda: [torch.nn.functional.linear(y, w) for _ in range(count)]) / count for _ in range(repeats)],
+        launches=count,
+    )
     if not run.gpu:
         run.skip("device time of launches and CUDA graphs: needs a GPU")
         return

@@ -1,4 +1,5 @@
 """One decoder layer: times of forward and backward, and memory of each phase, eager and compiled."""
+
 import time
 
 import torch
@@ -11,8 +12,11 @@ LAYERS = [
     ("llama3-70b", model.Sizes(8192, 28672, 64, 8, 128), 4096),
     ("qwen3-30b-a3b", model.Sizes(2048, 768, 32, 4, 128, experts=128, top=8), 4096),
 ]
-DRY = {"llama3-8b": model.Sizes(64, 128, 4, 2, 16), "llama3-70b": model.Sizes(64, 128, 8, 2, 16),
-       "qwen3-30b-a3b": model.Sizes(64, 32, 4, 2, 16, experts=4, top=2)}
+DRY = {
+    "llama3-8b": model.Sizes(64, 128, 4, 2, 16),
+    "llama3-70b": model.Sizes(64, 128, 8, 2, 16),
+    "qwen3-30b-a3b": model.Sizes(64, 32, 4, 2, 16, experts=4, top=2),
+}
 
 
 def measure(run):
@@ -74,7 +78,7 @@ def pass_times(run, call, x, cos, sin, gradient):
         return (middle - begin) * 1e6, (time.perf_counter() - middle) * 1e6
     events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
     torch.cuda.synchronize()
-    torch.cuda._sleep(4_000_000)                              # the host runs ahead
+    torch.cuda._sleep(4_000_000)  # the host runs ahead
     events[0].record()
     out = call(x, cos, sin)
     events[1].record()
@@ -100,8 +104,17 @@ def memory(run, name, call, layer, x, cos, sin, gradient, fields):
     backward_peak, end = peak(run), allocated(run)
     of = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)
     output = of([out])
-    run.write(f"{name} memory {fields['mode']}", **fields, parameter_bytes=of(layer.parameters()),
-              gradient_bytes=of(p.grad for p in layer.parameters()), input_bytes=of([x]), output_bytes=output,
-              before_bytes=before, activation_bytes=after - before - output, forward_peak_bytes=forward_peak,
-              backward_peak_bytes=backward_peak, after_backward_bytes=end,
-              reserved_bytes=torch.cuda.memory_reserved() if run.gpu else 0)
+    run.write(
+        f"{name} memory {fields['mode']}",
+        **fields,
+        parameter_bytes=of(layer.parameters()),
+        gradient_bytes=of(p.grad for p in layer.parameters()),
+        input_bytes=of([x]),
+        output_bytes=output,
+        before_bytes=before,
+        activation_bytes=after - before - output,
+        forward_peak_bytes=forward_peak,
+        backward_peak_bytes=backward_peak,
+        after_backward_bytes=end,
+        reserved_bytes=torch.cuda.memory_reserved() if run.gpu else 0,
+    )

@@ -1,4 +1,5 @@
 """Decoder layers as most trainers write them: RMSNorm, rotary embedding, SDPA, SwiGLU or experts."""
+
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ def prefer(attention):
 @dataclass
 class Sizes:
     """Sizes of a decoder: features unless said otherwise."""
+
     hidden: int
     ffn: int
     heads: int
@@ -45,8 +47,13 @@ class Attention(nn.Module):
         split = lambda y: y.view(batch, sequence, -1, self.s.head_dim)
         q, k, v = rotate(split(self.q(x)), cos, sin), rotate(split(self.k(x)), cos, sin), split(self.v(x))
         with sdpa_kernel(BACKENDS, set_priority=True):
-            y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True,
-                                               enable_gqa=self.s.heads != self.s.kv_heads)
+            y = F.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                k.transpose(1, 2),
+                v.transpose(1, 2),
+                is_causal=True,
+                enable_gqa=self.s.heads != self.s.kv_heads,
+            )
         return self.out(y.transpose(1, 2).reshape(batch, sequence, -1))
 
 
@@ -78,7 +85,9 @@ class Experts(nn.Module):
         scores, _ = torch.softmax(self.router(x).float(), dim=-1).topk(s.top, dim=-1)
         chosen = torch.arange(x.shape[0] * s.top, device=x.device) % s.experts
         order = torch.argsort(chosen, stable=True)
-        counts = torch.zeros(s.experts, dtype=torch.int32, device=x.device).scatter_add_(0, chosen, torch.ones_like(chosen, dtype=torch.int32))
+        counts = torch.zeros(s.experts, dtype=torch.int32, device=x.device).scatter_add_(
+            0, chosen, torch.ones_like(chosen, dtype=torch.int32)
+        )
         ends = torch.cumsum(counts, 0, dtype=torch.int32)
         slots = x.index_select(0, order // s.top)
         multiply = lambda y, w: torch._grouped_mm(y, w.transpose(-2, -1), offs=ends)

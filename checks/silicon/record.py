@@ -1,12 +1,21 @@
 """Timing of device work and the file of raw samples."""
-import contextlib, gc, json, math, os, sys, threading, time, traceback
+
+import contextlib
+import gc
+import json
+import math
+import os
+import sys
+import threading
+import time
+import traceback
 
 import torch
 
 WARMUPS = 3
 SAMPLES = 10
-FILL_US = 300.0                        # device time of one sample, at the least
-SPIN_GHZ = 2.0                         # above any SM clock of Hopper: a spin lasts at least as long as asked
+FILL_US = 300.0  # device time of one sample, at the least
+SPIN_GHZ = 2.0  # above any SM clock of Hopper: a spin lasts at least as long as asked
 
 
 class OutOfTime(Exception):
@@ -79,7 +88,7 @@ class Run:
         if self.gpu:
             try:
                 torch.cuda.empty_cache()
-            except RuntimeError:       # a broken CUDA context: each case after it fails and says so
+            except RuntimeError:  # a broken CUDA context: each case after it fails and says so
                 traceback.print_exc()
 
     def sync(self):

@@ -1,5 +1,9 @@
 """Training steps in the manner of torchtitan at a data-parallel degree of 1: FSDP2, per-block compilation, fused AdamW."""
-import os, tempfile, time, traceback
+
+import os
+import tempfile
+import time
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -15,11 +19,15 @@ from record import compiled
 LLAMA_3B = model.Sizes(3072, 8192, 24, 8, 128, layers=28, vocabulary=128256)
 LLAMA_8B_8 = model.Sizes(4096, 14336, 32, 8, 128, layers=8, vocabulary=128256)
 DRY = model.Sizes(64, 128, 4, 2, 16, layers=2, vocabulary=256)
-VARIANTS = [("llama3.2-3b untied", LLAMA_3B, "full"), ("llama3.2-3b untied", LLAMA_3B, "none"),
-            ("llama3-8b of 8 layers", LLAMA_8B_8, "none"), ("llama3-8b of 8 layers", LLAMA_8B_8, "full")]
+VARIANTS = [
+    ("llama3.2-3b untied", LLAMA_3B, "full"),
+    ("llama3.2-3b untied", LLAMA_3B, "none"),
+    ("llama3-8b of 8 layers", LLAMA_8B_8, "none"),
+    ("llama3-8b of 8 layers", LLAMA_8B_8, "full"),
+]
 SEQUENCE = 8192
 WARMUPS, STEPS = 3, 6
-VARIANT_S = 16                         # seconds that a variant is expected to take, compilation included
+VARIANT_S = 16  # seconds that a variant is expected to take, compilation included
 
 
 def measure(run):
@@ -53,7 +61,10 @@ def build(run, sizes, recompute, mesh):
             layer = checkpoint_wrapper(layer, preserve_rng_state=False)
         decoder.layers[i] = compiled(run, layer)
     if mesh is not None:
-        policy = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+        policy = {
+            "mesh": mesh,
+            "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        }
         fully_shard(decoder.embedding, **policy)
         for layer in decoder.layers:
             fully_shard(layer, **policy)
@@ -176,12 +187,28 @@ def report(run, name, sizes, sequence, recompute, stepper, marks, memory, loss, 
     flops = sequence * (6 * (total - embedding) + 12 * sizes.layers * sizes.heads * sizes.head_dim * sequence)
     between = lambda a, b: a.elapsed_time(b) * 1000 if run.gpu else (b - a) * 1e6
     ends = [at for phase, at in marks if phase == "update"]
-    fields = {"model": name, "layers": sizes.layers, "recompute": recompute, "sequence": sequence, "batch": 1, "precision": stepper.precision,
-              "attention": model.BACKENDS[0].name, "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
-              "parameters": total}
+    fields = {
+        "model": name,
+        "layers": sizes.layers,
+        "recompute": recompute,
+        "sequence": sequence,
+        "batch": 1,
+        "precision": stepper.precision,
+        "attention": model.BACKENDS[0].name,
+        "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
+        "parameters": total,
+    }
     title = f"{name} recompute {recompute}"
-    run.times(f"{title} step", [between(a, b) for a, b in zip(ends, ends[1:])], **fields, flops=flops, loss=round(loss, 4),
-              first_step_s=round(first_s, 2))
+    run.times(
+        f"{title} step",
+        [between(a, b) for a, b in zip(ends, ends[1:])],
+        **fields,
+        flops=flops,
+        loss=round(loss, 4),
+        first_step_s=round(first_s, 2),
+    )
     for phase in ("forward", "backward", "update"):
-        run.times(f"{title} {phase}", [between(a[1], b[1]) for a, b in zip(marks, marks[1:]) if b[0] == phase], **fields)
+        run.times(
+            f"{title} {phase}", [between(a[1], b[1]) for a, b in zip(marks, marks[1:]) if b[0] == phase], **fields
+        )
     run.write(f"{title} memory", **fields, **memory)

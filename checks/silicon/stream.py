@@ -1,4 +1,5 @@
 """Kernels bound by memory bandwidth: norms, activations, losses, optimizers and permutations."""
+
 import torch
 import torch.nn.functional as F
 
@@ -16,7 +17,7 @@ def both_modes(run, name, fn, arguments, gradient, forward_bytes, backward_bytes
             of = cycle(sets)
             with torch.no_grad():
                 run.time(f"{name} forward {mode}", lambda i: call(*of(i)), mode=mode, **fields, bytes=forward_bytes)
-            with torch._functorch.config.patch(donated_buffer=False):      # retain_graph needs the buffers
+            with torch._functorch.config.patch(donated_buffer=False):  # retain_graph needs the buffers
                 outs = cycle([(call(*s), [t for t in s if t.requires_grad], gradient()) for s in sets])
 
                 def backward(i):
@@ -48,19 +49,55 @@ def measure(run):
     run.free()
     leaf = lambda *shape: run.normal(*shape).requires_grad_()
     # Bytes count each operand and result once.
-    both_modes(run, "rms_norm", lambda x, w: F.rms_norm(x, (hidden,), w, 1e-5), lambda: (leaf(tokens, hidden), leaf(hidden)),
-               lambda: run.normal(tokens, hidden), 4 * n, 6 * n, rows=tokens, columns=hidden)
-    both_modes(run, "swiglu", lambda a, b: F.silu(a) * b, lambda: (leaf(tokens, ffn), leaf(tokens, ffn)), lambda: run.normal(tokens, ffn),
-               6 * f, 10 * f, rows=tokens, columns=ffn)
+    both_modes(
+        run,
+        "rms_norm",
+        lambda x, w: F.rms_norm(x, (hidden,), w, 1e-5),
+        lambda: (leaf(tokens, hidden), leaf(hidden)),
+        lambda: run.normal(tokens, hidden),
+        4 * n,
+        6 * n,
+        rows=tokens,
+        columns=hidden,
+    )
+    both_modes(
+        run,
+        "swiglu",
+        lambda a, b: F.silu(a) * b,
+        lambda: (leaf(tokens, ffn), leaf(tokens, ffn)),
+        lambda: run.normal(tokens, ffn),
+        6 * f,
+        10 * f,
+        rows=tokens,
+        columns=ffn,
+    )
     heads, dim = run.pick(32, 2), run.pick(128, 16)
     angles = torch.rand(tokens, 1, dim // 2, device=run.device)
     cos, sin = angles.cos(), angles.sin()
-    both_modes(run, "rotary", lambda x: rotate(x, cos, sin), lambda: (leaf(1, tokens, heads, dim),), lambda: run.normal(1, tokens, heads, dim),
-               4 * tokens * heads * dim, 4 * tokens * heads * dim, rows=tokens, columns=heads * dim)
+    both_modes(
+        run,
+        "rotary",
+        lambda x: rotate(x, cos, sin),
+        lambda: (leaf(1, tokens, heads, dim),),
+        lambda: run.normal(1, tokens, heads, dim),
+        4 * tokens * heads * dim,
+        4 * tokens * heads * dim,
+        rows=tokens,
+        columns=heads * dim,
+    )
     rows, vocabulary = run.pick(2048, 16), run.pick(128256, 512)
     labels = torch.randint(0, vocabulary, (rows,), device=run.device)
-    both_modes(run, "cross_entropy", loss, lambda: (leaf(rows, vocabulary), labels), lambda: torch.ones((), device=run.device),
-               2 * rows * vocabulary, 4 * rows * vocabulary, rows=rows, columns=vocabulary)
+    both_modes(
+        run,
+        "cross_entropy",
+        loss,
+        lambda: (leaf(rows, vocabulary), labels),
+        lambda: torch.ones((), device=run.device),
+        2 * rows * vocabulary,
+        4 * rows * vocabulary,
+        rows=rows,
+        columns=vocabulary,
+    )
     with run.attempt("embedding"):
         embedding(run, tokens, hidden, vocabulary)
     run.free()
@@ -82,8 +119,12 @@ def embedding(run, tokens, hidden, vocabulary):
         run.time("embedding forward", lambda i: F.embedding(ids, weight), **size, bytes=4 * tokens * hidden)
     out = F.embedding(ids, weight)
     # The whole table's gradient is written: zeros but for the tokens' rows.
-    run.time("embedding backward", lambda i: torch.autograd.grad(out, weight, gradient, retain_graph=True), **size,
-             bytes=2 * vocabulary * hidden + 2 * tokens * hidden)
+    run.time(
+        "embedding backward",
+        lambda i: torch.autograd.grad(out, weight, gradient, retain_graph=True),
+        **size,
+        bytes=2 * vocabulary * hidden + 2 * tokens * hidden,
+    )
 
 
 def permutation(run):
@@ -99,11 +140,17 @@ def permutation(run):
     n = tokens * top * hidden
     run.time("argsort of expert indices", lambda i: torch.argsort(chosen, stable=True), **size, bytes=16 * tokens * top)
     run.time("permute index_select", lambda i: x.index_select(0, rows), **size, bytes=4 * n)
-    run.time("unpermute index_add", lambda i: total.index_add_(0, rows, slots), **size, bytes=2 * n + 4 * tokens * hidden)
+    run.time(
+        "unpermute index_add", lambda i: total.index_add_(0, rows, slots), **size, bytes=2 * n + 4 * tokens * hidden
+    )
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(len(order), device=run.device)
-    run.time("unpermute index_select and sum", lambda i: slots.index_select(0, inverse).view(tokens, top, hidden).sum(dim=1), **size,
-             bytes=6 * n + 2 * tokens * hidden)
+    run.time(
+        "unpermute index_select and sum",
+        lambda i: slots.index_select(0, inverse).view(tokens, top, hidden).sum(dim=1),
+        **size,
+        bytes=6 * n + 2 * tokens * hidden,
+    )
 
 
 def adamw(run, kind):

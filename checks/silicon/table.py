@@ -1,8 +1,23 @@
 """Table of a run's records for reading: a line a case, its variants beside one another."""
+
 import statistics
 
-VARIANTS = {"forward", "backward", "dgrad", "wgrad", "bmm", "F.grouped_mm", "update", "step", "tensor", "row", "block", "fast", "eager",
-            "compiled"}
+VARIANTS = {
+    "forward",
+    "backward",
+    "dgrad",
+    "wgrad",
+    "bmm",
+    "F.grouped_mm",
+    "update",
+    "step",
+    "tensor",
+    "row",
+    "block",
+    "fast",
+    "eager",
+    "compiled",
+}
 ROWS = 145
 
 
@@ -29,10 +44,16 @@ def lines(records):
             cases.setdefault((r["section"], case), []).append(f"{variant} {rate(r)}".strip())
     failed = [f"{r['section']:10} {r['name'][:50]:50} failed: {r['failed'][:90]}" for r in records if "failed" in r]
     rows = [f"{section:10} {case[:50]:50} {' | '.join(variants)}" for (section, case), variants in cases.items()]
-    return rows[:ROWS - min(len(failed), 30)] + failed[:30]
+    return rows[: ROWS - min(len(failed), 30)] + failed[:30]
 
 
 def show(records):
     records = list(records)
     timed = sum(1 for r in records if r.get("times_us"))
-    print("", *lines(records), f"{timed} timed records, {sum(1 for r in records if 'failed' in r)} failed", sep="\n", flush=True)
+    print(
+        "",
+        *lines(records),
+        f"{timed} timed records, {sum(1 for r in records if 'failed' in r)} failed",
+        sep="\n",
+        flush=True,
+    )

@@ -5,7 +5,12 @@ Started once a rank, with the environment of torchrun.
 
 Stood in for: the backend of several GPUs by gloo; the fused CPU Adam of DeepSpeed by PyTorch's.
 """
-import argparse, contextlib, os, sys, tempfile
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -20,13 +25,22 @@ def environment(path):
     """Variables that `accelerate launch` sets for this file."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-    args, defaults, mixed = _validate_launch_command(launch_command_parser().parse_args(["--config_file", path, "train.py"]))
+
+    args, defaults, mixed = _validate_launch_command(
+        launch_command_parser().parse_args(["--config_file", path, "train.py"])
+    )
     if args.use_deepspeed:
-        args.deepspeed_fields_from_accelerate_config = ",".join(list(defaults.deepspeed_config) + (["mixed_precision"] if mixed else []))
+        args.deepspeed_fields_from_accelerate_config = ",".join(
+            list(defaults.deepspeed_config) + (["mixed_precision"] if mixed else [])
+        )
         made = prepare_deepspeed_cmd_env(args)[1]
     else:
         made = prepare_multi_gpu_env(args)
-    return {name: value for name, value in made.items() if name.startswith(("ACCELERATE", "FSDP_", "PARALLELISM_CONFIG", "FP8_"))}
+    return {
+        name: value
+        for name, value in made.items()
+        if name.startswith(("ACCELERATE", "FSDP_", "PARALLELISM_CONFIG", "FP8_"))
+    }
 
 
 def stand_in():
@@ -34,6 +48,7 @@ def stand_in():
     import accelerate.utils.dataclasses as dataclasses
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
+
     PartialState._prepare_backend = lambda self, *_, **__: ("gloo", DistributedType.MULTI_GPU)
     if os.environ.get("FSDP_SYNC_MODULE_STATES") == "true":
         dataclasses.is_cuda_available = lambda: True
@@ -41,35 +56,51 @@ def stand_in():
     on_cpu.sums_of_gradients()
     on_cpu.barriers()
     made = torch.nn.parallel.DistributedDataParallel.__init__
-    torch.nn.parallel.DistributedDataParallel.__init__ = lambda self, module, device_ids=None, output_device=None, **rest: made(self, module, **rest)
+    torch.nn.parallel.DistributedDataParallel.__init__ = (
+        lambda self, module, device_ids=None, output_device=None, **rest: made(self, module, **rest)
+    )
 
 
 def llama(mesh):
     """A model; cut by its own plan of tensor parallelism where there is a mesh for it."""
     import transformers
+
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=8,
-        max_position_embeddings=LENGTH, tie_word_embeddings=False))
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=VOCAB,
+            hidden_size=WIDTH,
+            intermediate_size=2 * WIDTH,
+            num_hidden_layers=4,
+            num_attention_heads=8,
+            num_key_value_heads=8,
+            max_position_embeddings=LENGTH,
+            tie_word_embeddings=False,
+        )
+    )
     if mesh is None:
         return model
     folder = [tempfile.mkdtemp()]
     dist.broadcast_object_list(folder)
     folder = folder[0]
-    model.save_pretrained(folder)                                   # by the first rank alone
+    model.save_pretrained(folder)  # by the first rank alone
     dist.barrier()
     return transformers.LlamaForCausalLM.from_pretrained(folder, tp_plan="auto", device_mesh=mesh)
 
 
 def train(path, plan, batch):
-    os.environ.update(environment(path) if path else {}, ACCELERATE_TORCH_DEVICE="cpu")      # else its launcher has set them
+    os.environ.update(
+        environment(path) if path else {}, ACCELERATE_TORCH_DEVICE="cpu"
+    )  # else its launcher has set them
     dist.init_process_group("gloo")
     stand_in()
     import accelerate
     from accelerate.utils import DistributedType
+
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         import deepspeed
+
         module = sys.modules.get("deepspeed.comm.torch")
         if hasattr(module, "build_shm_op"):
             module.build_shm_op = lambda: None
@@ -114,15 +145,31 @@ def train(path, plan, batch):
     groups = {}
     if mesh is not None:
         names = {"dp_shard": "dp", "dp_replicate": "dp", "tp": "tp", "cp": "cp"}
-        groups = {names[name]: on_cpu.members(mesh[name].get_group()) for name in mesh.mesh_dim_names if name in names and mesh[name].size() > 1}
+        groups = {
+            names[name]: on_cpu.members(mesh[name].get_group())
+            for name in mesh.mesh_dim_names
+            if name in names and mesh[name].size() > 1
+        }
         if {"dp_shard", "dp_replicate"} <= {name for name in mesh.mesh_dim_names if mesh[name].size() > 1}:
-            groups.pop("dp")                                        # two axes of one degree
-    on_cpu.close({"steps": len(sums) - 1, "micro_batches": counts, "losses": [[sum(x) / len(x) for x in losses]], "sums": sums, "groups": groups,
-                  "kind": str(helper.distributed_type.value), "replicas": replicas, "instead": []})
+            groups.pop("dp")  # two axes of one degree
+    on_cpu.close(
+        {
+            "steps": len(sums) - 1,
+            "micro_batches": counts,
+            "losses": [[sum(x) / len(x) for x in losses]],
+            "sums": sums,
+            "groups": groups,
+            "kind": str(helper.distributed_type.value),
+            "replicas": replicas,
+            "instead": [],
+        }
+    )
 
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()
-    ap.add_argument("file"); ap.add_argument("--plan", required=True); ap.add_argument("--batch", type=int, required=True)
+    ap.add_argument("file")
+    ap.add_argument("--plan", required=True)
+    ap.add_argument("--batch", type=int, required=True)
     o = ap.parse_args()
     train(os.path.abspath(o.file), dict(word.split("=", 1) for word in o.plan.split()), o.batch)

@@ -1,6 +1,11 @@
 """Patches under which a framework's own training step runs on a CPU: tensors that ask for CUDA get the CPU, streams and seeds of a GPU do nothing,
 and gloo takes the few collectives of NCCL that it lacks."""
-import contextlib, json, os, sys, types
+
+import contextlib
+import json
+import os
+import sys
+import types
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch
@@ -22,7 +27,12 @@ class OnCpu(TorchFunctionMode):
 
 def moved(value):
     """The CPU for a CUDA device."""
-    is_cuda = isinstance(value, str) and value.split(":")[0] == "cuda" or isinstance(value, torch.device) and value.type == "cuda"
+    is_cuda = (
+        isinstance(value, str)
+        and value.split(":")[0] == "cuda"
+        or isinstance(value, torch.device)
+        and value.type == "cuda"
+    )
     return CPU if is_cuda else value
 
 
@@ -64,16 +74,19 @@ class Coalesced(contextlib.nullcontext):
 
 def coalescable(collective):
     """A collective whose work an open `Coalesced` waits for."""
+
     def run(*args, **kwargs):
         work = collective(*args, **kwargs)
         if Coalesced.started is not None and work is not None:
             Coalesced.started.append(work)
         return work
+
     return run
 
 
 def averaged(collective):
     """A reduction that gloo can do: the mean is the sum, divided."""
+
     def run(*args, **kwargs):
         names = ("tensor", "op") if collective.__name__ == "all_reduce" else ("output", "input", "op")
         given = dict(zip(names, args)) | kwargs
@@ -84,6 +97,7 @@ def averaged(collective):
         collective(**given)
         given[names[0]].div_(dist.get_world_size(given.get("group")))
         return Done() if kwargs.get("async_op") else None
+
     run.__name__ = collective.__name__
     return run
 
@@ -100,18 +114,36 @@ class Done:
 
 def install():
     """Patches `torch.cuda` and `torch.distributed`; `OnCpu` is entered for good."""
+
     def nothing(*_, **__):
         pass
 
-    for name, value in {"current_device": lambda: CPU, "current_stream": lambda *_: NoStream(), "default_stream": lambda *_: NoStream(),
-                        "Stream": NoStream, "Event": NoStream, "stream": lambda *_: contextlib.nullcontext(), "synchronize": nothing,
-                        "set_device": nothing, "empty_cache": nothing, "is_current_stream_capturing": lambda: False,
-                        "get_device_capability": lambda *_: (9, 0), "memory_allocated": lambda *_: 0, "max_memory_allocated": lambda *_: 0,
-                        "max_memory_reserved": lambda *_: 0, "memory_reserved": lambda *_: 0, "reset_peak_memory_stats": nothing,
-                        "memory_stats": lambda *_: {}, "set_stream": nothing, "get_rng_state": lambda *_, **__: torch.get_rng_state(),
-                        "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state), "manual_seed": nothing,
-                        "get_device_properties": lambda *_: types.SimpleNamespace(
-                            major=9, minor=0, name="pretended", total_memory=80 << 30, multi_processor_count=132)}.items():
+    for name, value in {
+        "current_device": lambda: CPU,
+        "current_stream": lambda *_: NoStream(),
+        "default_stream": lambda *_: NoStream(),
+        "Stream": NoStream,
+        "Event": NoStream,
+        "stream": lambda *_: contextlib.nullcontext(),
+        "synchronize": nothing,
+        "set_device": nothing,
+        "empty_cache": nothing,
+        "is_current_stream_capturing": lambda: False,
+        "get_device_capability": lambda *_: (9, 0),
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "max_memory_reserved": lambda *_: 0,
+        "memory_reserved": lambda *_: 0,
+        "reset_peak_memory_stats": nothing,
+        "memory_stats": lambda *_: {},
+        "set_stream": nothing,
+        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
+        "manual_seed": nothing,
+        "get_device_properties": lambda *_: types.SimpleNamespace(
+            major=9, minor=0, name="pretended", total_memory=80 << 30, multi_processor_count=132
+        ),
+    }.items():
         setattr(torch.cuda, name, value)
     torch.Tensor.cuda = lambda self, *_, **__: self
     torch.Tensor.record_stream = nothing
@@ -126,7 +158,9 @@ def install():
 def barriers():
     """A barrier of gloo has no devices."""
     barrier = dist.barrier
-    dist.barrier = lambda *args, **kwargs: barrier(*args, **{name: value for name, value in kwargs.items() if name != "device_ids"})
+    dist.barrier = lambda *args, **kwargs: barrier(
+        *args, **{name: value for name, value in kwargs.items() if name != "device_ids"}
+    )
 
 
 def exchanges():
@@ -146,7 +180,10 @@ def exchanges():
             if step == 0:
                 outputs[own].copy_(inputs[own])
                 continue
-            works += [dist.isend(inputs[to].contiguous(), ranks[to], group=group), dist.irecv(outputs[of], ranks[of], group=group)]
+            works += [
+                dist.isend(inputs[to].contiguous(), ranks[to], group=group),
+                dist.irecv(outputs[of], ranks[of], group=group),
+            ]
         for work in works:
             work.wait()
         return Done() if async_op else None
@@ -157,14 +194,17 @@ def exchanges():
 def sums_of_gradients():
     """FSDP divides gradients itself, as it does where a backend has no mean: gloo has none."""
     import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives
+
     factors = collectives._get_gradient_divide_factors
     collectives._get_gradient_divide_factors = lambda scatter, reduce, dtype, device="", *args, **kwargs: factors(
-        scatter, reduce, dtype, "mtia", *args, **kwargs)
+        scatter, reduce, dtype, "mtia", *args, **kwargs
+    )
 
 
 def counted_stages():
     """Forward passes of each stage of PyTorch's pipelines, by its number, as they run."""
     from torch.distributed.pipelining.stage import _PipelineStageBase as Stage
+
     passes, forward = {}, Stage.forward_one_chunk
 
     def run(self, *args, **kwargs):
@@ -196,5 +236,9 @@ def close(report):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, report)
     if dist.get_rank() == 0:
-        print(json.dumps({"accepted": True, "ranks": everyone}, default=str), file=sys.__stdout__ if sys.stdout is None else sys.stdout, flush=True)
+        print(
+            json.dumps({"accepted": True, "ranks": everyone}, default=str),
+            file=sys.__stdout__ if sys.stdout is None else sys.stdout,
+            flush=True,
+        )
     os._exit(0)

@@ -4,11 +4,25 @@ Llama, over what the launch sets up: copies, FSDP2 by accelerate.yaml, or DeepSp
 
 Stood in for: flash attention by PyTorch's, and the model, the corpus and the tokenizer by toys.
 """
-import argparse, contextlib, functools, os, sys, types
+
+import argparse
+import contextlib
+import functools
+import os
+import sys
+import types
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-os.environ.update(DS_ACCELERATOR="cpu", DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", LLAMAFACTORY_VERBOSITY="ERROR")
-import on_accelerate, on_cpu, toys
+os.environ.update(
+    DS_ACCELERATOR="cpu",
+    DISABLE_VERSION_CHECK="1",
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    LLAMAFACTORY_VERBOSITY="ERROR",
+)
+import on_accelerate
+import on_cpu
+import toys
 import torch
 import torch.distributed as dist
 import yaml
@@ -19,12 +33,19 @@ STEPS = 2
 def recomputation():
     """Layers of transformers 5.23 are recomputed as partial functions of themselves; release 0.9.5 looks for methods."""
     from llamafactory.model.model_utils import checkpointing
+
     made = checkpointing.get_custom_gradient_checkpointing_func
 
     def adapted(function):
         own = made(function)
-        bound = lambda layer: functools.partial(types.MethodType(layer.func, layer.args[0]), *layer.args[1:], **layer.keywords)
-        return lambda layer, *args, **kwargs: own(bound(layer) if isinstance(layer, functools.partial) and not hasattr(layer.func, "__self__") else layer, *args, **kwargs)
+        bound = lambda layer: functools.partial(
+            types.MethodType(layer.func, layer.args[0]), *layer.args[1:], **layer.keywords
+        )
+        return lambda layer, *args, **kwargs: own(
+            bound(layer) if isinstance(layer, functools.partial) and not hasattr(layer.func, "__self__") else layer,
+            *args,
+            **kwargs,
+        )
 
     checkpointing.get_custom_gradient_checkpointing_func = adapted
 
@@ -41,25 +62,45 @@ def train(path):
     toys.made_once(folder, said["cutoff_len"])
     toys.Absent(["trl", "torchaudio", "av", "librosa", "jieba", "nltk", "rouge_chinese", "matplotlib"])
     import transformers.training_args as ta
+
     transformers = __import__("transformers")
     transformers.logging.set_verbosity_error()
     ta.is_torch_bf16_gpu_available = lambda: True
     toys.without_fused_adam()
     from llamafactory.hparams import parser
+
     parser._check_extra_dependencies = lambda *_: None
-    filled = {"model_name_or_path": folder, "dataset": "toy", "dataset_dir": folder, "template": "default", "output_dir": os.path.join(folder, "out"), "lora_rank": 4,
-              "lora_target": "all"}
+    filled = {
+        "model_name_or_path": folder,
+        "dataset": "toy",
+        "dataset_dir": folder,
+        "template": "default",
+        "output_dir": os.path.join(folder, "out"),
+        "lora_rank": 4,
+        "lora_target": "all",
+    }
     said = {key: filled.get(key, value) if value == "TO_BE_SET" else value for key, value in said.items()}
-    said |= {"dataset": "toy", "dataset_dir": folder, "output_dir": filled["output_dir"], "max_steps": STEPS, "flash_attn": "sdpa", "preprocessing_num_workers": 1,
-             "overwrite_cache": True, "dataloader_pin_memory": False}
+    said |= {
+        "dataset": "toy",
+        "dataset_dir": folder,
+        "output_dir": filled["output_dir"],
+        "max_steps": STEPS,
+        "flash_attn": "sdpa",
+        "preprocessing_num_workers": 1,
+        "overwrite_cache": True,
+        "dataloader_pin_memory": False,
+    }
     if "deepspeed" in said:
         sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
     model, data, training, tuning, generating = parser.get_train_args(said)
     from llamafactory.train.sft import workflow
+
     recomputation()
     recorded = toys.record(workflow.CustomSeq2SeqTrainer)
     workflow.CustomSeq2SeqTrainer.save_model = lambda self, *_, **__: None
-    workflow.CustomSeq2SeqTrainer.save_metrics = workflow.CustomSeq2SeqTrainer.save_state = workflow.CustomSeq2SeqTrainer.log_metrics = lambda self, *_, **__: None
+    workflow.CustomSeq2SeqTrainer.save_metrics = workflow.CustomSeq2SeqTrainer.save_state = (
+        workflow.CustomSeq2SeqTrainer.log_metrics
+    ) = lambda self, *_, **__: None
     workflow.create_modelcard_and_push = lambda *_, **__: None
     with contextlib.redirect_stdout(sys.stderr):
         workflow.run_sft(model, data, training, tuning, generating, callbacks=[])

@@ -5,7 +5,12 @@ distributed optimizer, `train_step` and pipeline schedules. Started once a rank,
 Stood in for: Transformer Engine's layers by Megatron's local ones, its attention (which alone knows context parallelism) by
 `Attention` below, norms of a sequence-parallel region by PyTorch's, fused Adam by PyTorch's; experts run one after another.
 """
-import contextlib, math, os, sys, types
+
+import contextlib
+import math
+import os
+import sys
+import types
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 import fmt_common as common
@@ -20,20 +25,46 @@ import megatron.training.training as training
 from megatron.core.models.gpt import GPTModel, gpt_layer_specs as specs
 from packaging.version import Version
 
-on_cpu.install()                                     # behind the imports: Dynamo lists the functions of `torch.cuda` once
+on_cpu.install()  # behind the imports: Dynamo lists the functions of `torch.cuda` once
 
 STEPS = 2
-core_utils._te_version = Version("2.14.0")           # the parser asks for it; none of its code is run
+core_utils._te_version = Version("2.14.0")  # the parser asks for it; none of its code is run
 
 # What a CPU cannot run, and what takes its place; none of these is a degree, a batch, a schedule or a way to shard.
 INSTEAD = dict(
-    use_cpu_initialization=True, init_model_with_meta_device=False, transformer_impl="local", tp_comm_overlap=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
-    no_persist_layer_norm=True, persist_layer_norm=False, masked_softmax_fusion=False, bias_swiglu_fusion=False, bias_gelu_fusion=False,
-    bias_dropout_fusion=False, cross_entropy_loss_fusion=False, moe_permute_fusion=False, moe_router_fusion=False, moe_grouped_gemm=False,
-    moe_enable_deepep=False, cuda_graph_impl="none", use_te_activation_func=False, moe_shared_expert_overlap=False,
-    overlap_moe_expert_parallel_comm=False, delay_wgrad_compute=False, distributed_backend="gloo", fine_grained_activation_offloading=False,
-    cpu_offloading=False, cpu_offloading_num_layers=0, check_for_nan_in_loss_and_grad=False, rerun_mode="disabled", use_precision_aware_optimizer=False,
-    main_params_dtype=torch.float32, exp_avg_dtype=torch.float32, exp_avg_sq_dtype=torch.float32)
+    use_cpu_initialization=True,
+    init_model_with_meta_device=False,
+    transformer_impl="local",
+    tp_comm_overlap=False,
+    apply_rope_fusion=False,
+    gradient_accumulation_fusion=False,
+    no_persist_layer_norm=True,
+    persist_layer_norm=False,
+    masked_softmax_fusion=False,
+    bias_swiglu_fusion=False,
+    bias_gelu_fusion=False,
+    bias_dropout_fusion=False,
+    cross_entropy_loss_fusion=False,
+    moe_permute_fusion=False,
+    moe_router_fusion=False,
+    moe_grouped_gemm=False,
+    moe_enable_deepep=False,
+    cuda_graph_impl="none",
+    use_te_activation_func=False,
+    moe_shared_expert_overlap=False,
+    overlap_moe_expert_parallel_comm=False,
+    delay_wgrad_compute=False,
+    distributed_backend="gloo",
+    fine_grained_activation_offloading=False,
+    cpu_offloading=False,
+    cpu_offloading_num_layers=0,
+    check_for_nan_in_loss_and_grad=False,
+    rerun_mode="disabled",
+    use_precision_aware_optimizer=False,
+    main_params_dtype=torch.float32,
+    exp_avg_dtype=torch.float32,
+    exp_avg_sq_dtype=torch.float32,
+)
 
 
 class Gathered(torch.autograd.Function):
@@ -57,8 +88,20 @@ class Attention(torch.nn.Module):
     """Causal attention by PyTorch. Context parallelism: keys and values of all ranks of its group, each of which holds the chunks
     `rank` and `2·cp − 1 − rank` of the sequence, as Megatron deals them out."""
 
-    def __init__(self, config, layer_number=None, attn_mask_type=None, attention_type=None, attention_dropout=None, softmax_scale=None,
-                 k_channels=None, v_channels=None, cp_comm_type=None, pg_collection=None, **_):
+    def __init__(
+        self,
+        config,
+        layer_number=None,
+        attn_mask_type=None,
+        attention_type=None,
+        attention_dropout=None,
+        softmax_scale=None,
+        k_channels=None,
+        v_channels=None,
+        cp_comm_type=None,
+        pg_collection=None,
+        **_,
+    ):
         super().__init__()
         self.scale, self.group = softmax_scale, pg_collection.cp if pg_collection is not None else None
 
@@ -72,7 +115,9 @@ class Attention(torch.nn.Module):
         mine = places[dist.get_rank(self.group) if size > 1 else 0]
         mask = mine[:, None] >= torch.cat(places)[None, :]
         query, key, value = (x.permute(1, 2, 0, 3) for x in (query, key, value))
-        out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=self.scale, enable_gqa=query.shape[1] != key.shape[1])
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=self.scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
         return out.permute(2, 0, 1, 3).flatten(2)
 
 
@@ -92,17 +137,29 @@ def stand_in():
     buffers._coalescing_manager = on_cpu.Coalesced
     buffers.dist_all_gather_func = on_cpu.coalescable(dist.all_gather_into_tensor)
     buffers.dist_reduce_scatter_func = on_cpu.coalescable(dist.reduce_scatter_tensor)
-    tracker = types.SimpleNamespace(fork=lambda *_: contextlib.nullcontext(), is_initialized=lambda: True, get_states=dict,
-                                    set_states=lambda *_: None, add=lambda *_: None, reset=lambda: None)
+    tracker = types.SimpleNamespace(
+        fork=lambda *_: contextlib.nullcontext(),
+        is_initialized=lambda: True,
+        get_states=dict,
+        set_states=lambda *_: None,
+        add=lambda *_: None,
+        reset=lambda: None,
+    )
     random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = tracker, True
     random.FP8GlobalStateManager = types.SimpleNamespace(is_fp8_enabled=lambda: False)
     random.fp8_autocast = lambda **_: contextlib.nullcontext()
     random.activation_recompute_forward = lambda **_: contextlib.nullcontext()
     random._get_cuda_rng_state = lambda *_, **__: None
     random._set_cuda_rng_state = lambda *_, **__: None
-    named = {torch.bfloat16: "torch.cuda.BFloat16Tensor", torch.float16: "torch.cuda.HalfTensor", torch.float32: "torch.cuda.FloatTensor"}
+    named = {
+        torch.bfloat16: "torch.cuda.BFloat16Tensor",
+        torch.float16: "torch.cuda.HalfTensor",
+        torch.float32: "torch.cuda.FloatTensor",
+    }
     kind = torch.Tensor.type
-    torch.Tensor.type = lambda self, *args, **kwargs: kind(self, *args, **kwargs) if args or kwargs else named.get(self.dtype, kind(self))
+    torch.Tensor.type = lambda self, *args, **kwargs: (
+        kind(self, *args, **kwargs) if args or kwargs else named.get(self.dtype, kind(self))
+    )
 
 
 def launched(path):
@@ -115,14 +172,17 @@ def launched(path):
 def arguments(words):
     """Megatron's own parsing of arguments, and the names of those that `INSTEAD` changed."""
     import megatron.training.arguments as parser
+
     sys.argv = ["pretrain_gpt.py", *words]
     args = parser.parse_args()
     parser.validate_args(args)
-    changed = sorted(name for name, value in INSTEAD.items() if hasattr(args, name) and getattr(args, name) not in (value, None))
+    changed = sorted(
+        name for name, value in INSTEAD.items() if hasattr(args, name) and getattr(args, name) not in (value, None)
+    )
     for name, value in INSTEAD.items():
         if hasattr(args, name):
             setattr(args, name, value)
-    if "moe_act" in (args.recompute_modules or []):                 # of grouped products
+    if "moe_act" in (args.recompute_modules or []):  # of grouped products
         changed.append("recompute_modules")
         args.recompute_modules = [name for name in args.recompute_modules if name != "moe_act"] or None
         args.recompute_granularity = args.recompute_granularity if args.recompute_modules else None
@@ -135,18 +195,26 @@ def arguments(words):
 def groups(args):
     """Process groups of Megatron, of the sizes that it parsed."""
     import megatron.core.parallel_state as state
+
     dist.init_process_group("gloo")
     state.initialize_model_parallel(
-        args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
-        context_parallel_size=args.context_parallel_size, hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
-        expert_model_parallel_size=args.expert_model_parallel_size, expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances, create_gloo_process_groups=False,
-        order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp")
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.virtual_pipeline_model_parallel_size,
+        context_parallel_size=args.context_parallel_size,
+        hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
+        expert_model_parallel_size=args.expert_model_parallel_size,
+        expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+        create_gloo_process_groups=False,
+        order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp",
+    )
     return state
 
 
 def provider(args, config):
     """Builder of one chunk of the model."""
+
     def attend(layer):
         own = layer.submodules.self_attention.submodules
         if hasattr(own, "core_attention"):
@@ -155,21 +223,39 @@ def provider(args, config):
     def build(pre_process=True, post_process=True, vp_stage=None, config=config, pg_collection=None):
         config = config or own
         if args.num_experts:
-            spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization, vp_stage=vp_stage)
+            spec = specs.get_gpt_decoder_block_spec(
+                config, use_transformer_engine=False, normalization=args.normalization, vp_stage=vp_stage
+            )
         else:
-            spec = specs.get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, multi_latent_attention=args.multi_latent_attention,
-                                                  normalization=args.normalization)
+            spec = specs.get_gpt_layer_local_spec(
+                qk_layernorm=args.qk_layernorm,
+                multi_latent_attention=args.multi_latent_attention,
+                normalization=args.normalization,
+            )
         for layer in getattr(spec, "layer_specs", None) or [spec]:
             attend(layer)
         mtp = None
         if args.mtp_num_layers:
             last = specs.get_gpt_decoder_layer_specs(config, False, args.normalization)[-1]
             attend(last)
-            mtp = specs.get_gpt_mtp_block_spec(config=config, spec=last, use_transformer_engine=False, vp_stage=vp_stage)
-        return GPTModel(config, spec, args.padded_vocab_size, args.max_position_embeddings, pre_process=pre_process, post_process=post_process,
-                        share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, mtp_block_spec=mtp,
-                        position_embedding_type=args.position_embedding_type, rotary_percent=args.rotary_percent, vp_stage=vp_stage,
-                        pg_collection=pg_collection)
+            mtp = specs.get_gpt_mtp_block_spec(
+                config=config, spec=last, use_transformer_engine=False, vp_stage=vp_stage
+            )
+        return GPTModel(
+            config,
+            spec,
+            args.padded_vocab_size,
+            args.max_position_embeddings,
+            pre_process=pre_process,
+            post_process=post_process,
+            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+            mtp_block_spec=mtp,
+            position_embedding_type=args.position_embedding_type,
+            rotary_percent=args.rotary_percent,
+            vp_stage=vp_stage,
+            pg_collection=pg_collection,
+        )
+
     own = config
     return build
 
@@ -177,7 +263,7 @@ def provider(args, config):
 def train(words):
     stand_in()
     args, changed = arguments(words)
-    args.lr_warmup_iters = 0                        # a first step at a rate of zero moves nothing
+    args.lr_warmup_iters = 0  # a first step at a rate of zero moves nothing
     args.rank, args.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
     args.padded_vocab_size = math.ceil(args.vocab_size / multiple) * multiple
@@ -187,10 +273,12 @@ def train(words):
     from megatron.training.argument_utils import core_transformer_config_from_args
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.rerun_state_machine import RerunMode, initialize_rerun_state_machine
+
     global_vars.set_global_variables(args, build_tokenizer=False)
     initialize_rerun_state_machine(mode=RerunMode("disabled"))
     if args.num_experts:
         from megatron.core.transformer.moe.router import MoEAuxLossAutoScaler
+
         MoEAuxLossAutoScaler.set_loss_scale(torch.ones(1))
     config = core_transformer_config_from_args(args)
     config.persist_layer_norm = config.cross_entropy_loss_fusion = False
@@ -200,11 +288,14 @@ def train(words):
     optimizer = optimizers.get_megatron_optimizer(settings, model, use_gloo_process_groups=False)
     scheduler = training.get_optimizer_param_scheduler(optimizer)
     config = model[0].config if hasattr(model[0], "config") else config
-    if not args.use_megatron_fsdp and args.overlap_grad_reduce:                     # as `train()` sets them
+    if not args.use_megatron_fsdp and args.overlap_grad_reduce:  # as `train()` sets them
         config.no_sync_func = [chunk.no_sync for chunk in model] if len(model) > 1 else model[0].no_sync
     if args.overlap_param_gather and args.align_param_gather:
-        config.param_sync_func = [chunk.start_param_sync for chunk in model] if len(model) > 1 else model[0].start_param_sync
+        config.param_sync_func = (
+            [chunk.start_param_sync for chunk in model] if len(model) > 1 else model[0].start_param_sync
+        )
     from megatron.core.distributed import finalize_model_grads
+
     config.finalize_model_grads_func = finalize_model_grads
     config.grad_scale_func = optimizer.scale_loss
     calls, losses = [0], []
@@ -219,8 +310,12 @@ def train(words):
         seed = torch.Generator().manual_seed(1000 * replica + calls[-1])
         calls[-1] += 1
         tokens = torch.randint(0, args.vocab_size, (args.micro_batch_size, args.seq_length + 1), generator=seed)
-        batch = {"tokens": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous(),
-                 "position_ids": torch.arange(args.seq_length).expand(args.micro_batch_size, -1).contiguous(), "cu_seqlens": None}
+        batch = {
+            "tokens": tokens[:, :-1].contiguous(),
+            "labels": tokens[:, 1:].contiguous(),
+            "position_ids": torch.arange(args.seq_length).expand(args.micro_batch_size, -1).contiguous(),
+            "cu_seqlens": None,
+        }
         batch = core_utils.get_batch_on_this_cp_rank(batch, False, cp_group=state.get_context_parallel_group())
         return chunk(batch["tokens"], batch["position_ids"], None, labels=batch["labels"]), loss_of
 
@@ -235,15 +330,36 @@ def train(words):
         if step:
             calls.append(0)
         losses.append([])
-        answer = training.train_step(forward_step, [None] * len(model) if len(model) > 1 else None, model, optimizer, scheduler, config,
-                                     get_forward_backward_func(), iteration=step)
-        done += not answer[1]                                      # `skipped_iter`
+        answer = training.train_step(
+            forward_step,
+            [None] * len(model) if len(model) > 1 else None,
+            model,
+            optimizer,
+            scheduler,
+            config,
+            get_forward_backward_func(),
+            iteration=step,
+        )
+        done += not answer[1]  # `skipped_iter`
         sums.append(on_cpu.checksum(weights()))
-    groups_of = {"tp": state.get_tensor_model_parallel_group(), "pp": state.get_pipeline_model_parallel_group(),
-                 "cp": state.get_context_parallel_group(), "dp": state.get_data_parallel_group(),
-                 "ep": state.get_expert_model_parallel_group(), "etp": state.get_expert_tensor_parallel_group()}
-    on_cpu.close({"steps": done, "micro_batches": [count / len(model) for count in calls], "losses": [[sum(x) / len(x) for x in losses]] if losses[0] else [],
-                  "sums": sums, "groups": {name: on_cpu.members(group) for name, group in groups_of.items()}, "instead": changed})
+    groups_of = {
+        "tp": state.get_tensor_model_parallel_group(),
+        "pp": state.get_pipeline_model_parallel_group(),
+        "cp": state.get_context_parallel_group(),
+        "dp": state.get_data_parallel_group(),
+        "ep": state.get_expert_model_parallel_group(),
+        "etp": state.get_expert_tensor_parallel_group(),
+    }
+    on_cpu.close(
+        {
+            "steps": done,
+            "micro_batches": [count / len(model) for count in calls],
+            "losses": [[sum(x) / len(x) for x in losses]] if losses[0] else [],
+            "sums": sums,
+            "groups": {name: on_cpu.members(group) for name, group in groups_of.items()},
+            "instead": changed,
+        }
+    )
 
 
 if __name__ == "__main__":

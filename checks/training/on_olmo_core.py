@@ -4,10 +4,18 @@ the train module, its data loader of made-up sequences, and `Trainer.fit()`. Sta
 
 Stood in for: flash attention by PyTorch's; compilation is off.
 """
-import argparse, dataclasses, importlib.util, logging, os, sys, tempfile
+
+import argparse
+import dataclasses
+import importlib.util
+import logging
+import os
+import sys
+import tempfile
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-import on_cpu, olmo_core_stubs
+import on_cpu
+import olmo_core_stubs
 import torch
 import torch.distributed as dist
 
@@ -17,21 +25,29 @@ STEPS = 2
 def everywhere(part, change):
     """Calls `change` with every configuration inside one."""
     if isinstance(part, (list, tuple)):
-        for inner in part: everywhere(inner, change)
+        for inner in part:
+            everywhere(inner, change)
     elif isinstance(part, dict):
-        for inner in part.values(): everywhere(inner, change)
+        for inner in part.values():
+            everywhere(inner, change)
     elif dataclasses.is_dataclass(part) and not isinstance(part, type):
         change(part)
-        for field in dataclasses.fields(part): everywhere(getattr(part, field.name), change)
+        for field in dataclasses.fields(part):
+            everywhere(getattr(part, field.name), change)
 
 
 def stand_in(config):
     """Replaces what only a GPU runs; what of the configuration that changed."""
     from olmo_core.nn.attention import AttentionBackendName
+
     changed = set()
 
     def change(part):
-        if getattr(part, "backend", None) is not None and isinstance(part.backend, AttentionBackendName) and part.backend != AttentionBackendName.torch:
+        if (
+            getattr(part, "backend", None) is not None
+            and isinstance(part.backend, AttentionBackendName)
+            and part.backend != AttentionBackendName.torch
+        ):
             part.backend = AttentionBackendName.torch
             changed.add("attention")
         if getattr(part, "use_flash", None):
@@ -50,7 +66,9 @@ def stand_in(config):
 
 
 def train(path, olmo_core, needs):
-    folder = os.path.join(tempfile.gettempdir(), f"olmo-core-{os.getppid()}-{os.environ['MASTER_PORT']}")   # that of all ranks
+    folder = os.path.join(
+        tempfile.gettempdir(), f"olmo-core-{os.getppid()}-{os.environ['MASTER_PORT']}"
+    )  # that of all ranks
     os.makedirs(folder, exist_ok=True)
     sys.path[:0] = [os.path.join(olmo_core, "src"), needs]
     os.environ.update(SAVE=folder, WORK=os.path.join(folder, "work"), NUM_NODES="1", FS_LOCAL_RANK=os.environ["RANK"])
@@ -101,6 +119,7 @@ def train(path, olmo_core, needs):
                     counts[-1] += 1
                     losses[-1].append(float(getattr(answer[1].detach(), "_local_tensor", answer[1].detach())))
                 return answer
+
             module.model_forward = model_forward
         else:
             pipeline = module.run_pipeline
@@ -110,6 +129,7 @@ def train(path, olmo_core, needs):
                 if losses and answer[0] is not None:
                     losses[-1].append(float(answer[0]))
                 return answer
+
             module.run_pipeline = run_pipeline
         return module
 
@@ -122,18 +142,28 @@ def train(path, olmo_core, needs):
     program.main()
     module = built["module"]
     from olmo_core.distributed import parallel
+
     groups = {"dp": on_cpu.members(module.dp_process_group)}
     for name in ("tp", "cp", "pp", "ep"):
         names = module.world_mesh.mesh_dim_names
         if name == "ep":
             continue
         groups[name] = on_cpu.members(module.world_mesh[name].get_group()) if name in names else [dist.get_rank()]
-    report = {"steps": len(sums) - 1, "micro_batches": counts, "losses": [[sum(x) for x in losses]] if losses and losses[0] else [], "sums": sums, "groups": groups, "instead": changed}
+    report = {
+        "steps": len(sums) - 1,
+        "micro_batches": counts,
+        "losses": [[sum(x) for x in losses]] if losses and losses[0] else [],
+        "sums": sums,
+        "groups": groups,
+        "instead": changed,
+    }
     on_cpu.close(report | ({"passes": passes} if passes else {}))
 
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()
-    ap.add_argument("file"); ap.add_argument("--olmo-core-path", required=True); ap.add_argument("--needs", required=True)
+    ap.add_argument("file")
+    ap.add_argument("--olmo-core-path", required=True)
+    ap.add_argument("--needs", required=True)
     o = ap.parse_args()
     train(os.path.abspath(o.file), o.olmo_core_path, o.needs)

@@ -1,21 +1,34 @@
 """Models of the catalogue, small enough to be trained on a CPU, whose degrees divide what those of the model divide."""
-import math, re
 
-MOST_DEGREE = 8                        # of any axis: the ranks of a run
+import math
+import re
+
+MOST_DEGREE = 8  # of any axis: the ranks of a run
 
 
 def shrunk(model, layers):
     """The model with `layers` layers, narrow ones, heads of 16, and experts and heads that 2, 4 and 8 ranks divide where they
     divide the model's own."""
     kinds = spelled(model["layers"])
-    lead = kinds[0] if len(set(kinds)) > 1 and kinds[:2] == kinds[:1] * 2 and kinds[-1] != kinds[0] and kinds.count(kinds[0]) < 8 else ""
-    kept = ([lead] + kinds[kinds.count(lead):] if lead else kinds)[:layers]   # dense layers that lead become one
+    lead = (
+        kinds[0]
+        if len(set(kinds)) > 1 and kinds[:2] == kinds[:1] * 2 and kinds[-1] != kinds[0] and kinds.count(kinds[0]) < 8
+        else ""
+    )
+    kept = ([lead] + kinds[kinds.count(lead) :] if lead else kinds)[:layers]  # dense layers that lead become one
     kept += kept[-1:] * (layers - len(kept))
-    heads = {layer["mixer"]["head_dim"] * layer["mixer"]["heads"] == model["hidden"] and math.gcd(layer["mixer"]["heads"], MOST_DEGREE)
-             for layer in model["layer"].values() if "head_dim" in layer["mixer"]}
+    heads = {
+        layer["mixer"]["head_dim"] * layer["mixer"]["heads"] == model["hidden"]
+        and math.gcd(layer["mixer"]["heads"], MOST_DEGREE)
+        for layer in model["layer"].values()
+        if "head_dim" in layer["mixer"]
+    }
     small = {**model, "hidden": max(heads | {0}) * 16 or 64, "vocab": 512, "layers": " ".join(kept)}
-    small["layer"] = {name: {**layer, "mixer": mixer(layer["mixer"]), "ffn": ffn(layer["ffn"])}
-                      for name, layer in model["layer"].items() if name in kept}
+    small["layer"] = {
+        name: {**layer, "mixer": mixer(layer["mixer"]), "ffn": ffn(layer["ffn"])}
+        for name, layer in model["layer"].items()
+        if name in kept
+    }
     return small
 
 
@@ -57,10 +70,17 @@ def ffn(own):
 
 def toml(value):
     """A TOML file of tables two deep, and inline below."""
+
     def inline(value):
         if isinstance(value, dict):
             return "{ " + ", ".join(f"{name} = {inline(inner)}" for name, inner in value.items()) + " }"
-        return {True: "true", False: "false"}.get(value, None) if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+        return (
+            {True: "true", False: "false"}.get(value, None)
+            if isinstance(value, bool)
+            else f'"{value}"'
+            if isinstance(value, str)
+            else str(value)
+        )
 
     lines = [f"{name} = {inline(inner)}" for name, inner in value.items() if name != "layer"]
     for name, layer in value["layer"].items():

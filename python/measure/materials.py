@@ -14,11 +14,25 @@ def main(wheel: str) -> int:
         [name] = [name for name in files.namelist() if "/sboms/" in name]
         bill = json.loads(files.read(name))
     listed = {(component["name"], component["version"]) for component in bill["components"]}
-    tree = ["cargo", "tree", "--locked", "--package", "meshwright-python", "--edges", "normal", "--prefix", "none", "--format", "{p}"]
+    tree = [
+        "cargo",
+        "tree",
+        "--locked",
+        "--package",
+        "meshwright-python",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]
     lines = subprocess.run(tree, capture_output=True, text=True, check=True).stdout.splitlines()
     crates = {(words[0], words[1][1:]) for line in lines if (words := line.split())}
     missing = {crate for crate in crates if crate[0] != "meshwright-python"} - listed
-    print(f"{name}: {len(listed)} crates; of the {len(crates)} in the wheel for this machine it lacks {sorted(missing) or 'none'}")
+    print(
+        f"{name}: {len(listed)} crates; of the {len(crates)} in the wheel for this machine it lacks {sorted(missing) or 'none'}"
+    )
     return len(missing)
 
 

@@ -18,7 +18,9 @@ import meshwright as mw
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FLAGS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "checks/questions.json").read_text(encoding="utf-8"))["flags"]
+FLAGS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "checks/questions.json").read_text(encoding="utf-8")
+)["flags"]
 BITS = 0xFFFFFFFF
 
 
@@ -38,7 +40,9 @@ def listed(binary: str, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def question(draw: Iterator[float], models: list[Any], clusters: list[Any]) -> tuple[tuple[str, str], dict[str, Any], list[str]]:
+def question(
+    draw: Iterator[float], models: list[Any], clusters: list[Any]
+) -> tuple[tuple[str, str], dict[str, Any], list[str]]:
     """Model and cluster, options of `mw.plan`, and the arguments that say the same."""
 
     def one(values: list[Any]) -> Any:
@@ -73,7 +77,11 @@ def main(binary: str, number: int = 200, seed: int = 1) -> int:
             answer = mw.plan(*names, **options)
             counts["with plans" if answer.plans else "where none runs"] += 1
             said = run.stderr.splitlines()
-            same = run.stdout != "" and answer.to_dict() == json.loads(run.stdout) and all(note in said for note in answer.notes)
+            same = (
+                run.stdout != ""
+                and answer.to_dict() == json.loads(run.stdout)
+                and all(note in said for note in answer.notes)
+            )
         except mw.QuestionError as why:
             counts["refused"] += 1
             same = run.returncode == 2 and run.stderr == f"error: {why}\n"

@@ -112,9 +112,13 @@ def main(rounds: int = 3) -> None:
         with tempfile.TemporaryDirectory() as folder:
             load = os.getloadavg()[0]
             one, two = (measured(workers, Path(folder)) for workers in (1, 2))
-            same = Path(folder, "timed-1/results.jsonl").read_bytes() == Path(folder, "timed-2/results.jsonl").read_bytes()
+            same = (
+                Path(folder, "timed-1/results.jsonl").read_bytes() == Path(folder, "timed-2/results.jsonl").read_bytes()
+            )
         print(f"one worker: {one}\ntwo workers: {two}", flush=True)
-        print(f"ratio {one.wall / two.wall:.2f}, allowed {two.bound:.2f}, load {load:.1f}, same bytes: {same}", flush=True)
+        print(
+            f"ratio {one.wall / two.wall:.2f}, allowed {two.bound:.2f}, load {load:.1f}, same bytes: {same}", flush=True
+        )
 
 
 if __name__ == "__main__":

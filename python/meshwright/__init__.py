@@ -149,4 +149,3 @@ def plan(
     question = {"problem": problem(model, cluster, workload, asked), "plans": given(plans)}
     document, notes = _native.plan(json.dumps(question), progress)
     return Answer(json.loads(document), tuple(notes))
-

@@ -92,7 +92,9 @@ def emit(
     `plan` is a plan of an answer, or an answer, whose recommended plan is taken. `steps` writes a timing run of so many steps
     on made-up data, `release` those of a release, such as `core_r0.16` of Megatron-LM. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
     """
-    chosen = plan.recommended if isinstance(plan, Answer) else plan.prediction if isinstance(plan, Explanation) else plan
+    chosen = (
+        plan.recommended if isinstance(plan, Answer) else plan.prediction if isinstance(plan, Explanation) else plan
+    )
     if chosen is None or chosen._arguments is None:
         raise _native.QuestionError("there is no plan to write files for")
     question = {
@@ -318,4 +320,3 @@ def _cell(value: object) -> object:
     if value is None or value != value:
         return ""
     return int(value) if isinstance(value, bool) else value
-

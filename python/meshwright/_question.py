@@ -109,7 +109,9 @@ class Cluster:
         return cls(name, texts=texts, **overrides)
 
     def __repr__(self) -> str:
-        return "".join([f"Cluster({self.name!r}", *(f", {key}={value!r}" for key, value in self.overrides.items()), ")"])
+        return "".join(
+            [f"Cluster({self.name!r}", *(f", {key}={value!r}" for key, value in self.overrides.items()), ")"]
+        )
 
 
 class Workload:
@@ -137,7 +139,9 @@ def _as_dict(config: object) -> dict[str, Any]:
     to_dict = getattr(config, "to_dict", None)
     found = to_dict() if callable(to_dict) else None
     if not isinstance(found, dict):
-        raise TypeError(f"a {type(config).__name__} is no model: give a name, a mw.Model, a dict, or a config with `to_dict`")
+        raise TypeError(
+            f"a {type(config).__name__} is no model: give a name, a mw.Model, a dict, or a config with `to_dict`"
+        )
     return found
 
 

@@ -116,7 +116,9 @@ class Record:
         return type(self), (self._document,)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value!r}" for key, value in self._document.items() if not isinstance(value, (dict, list, Unread)))
+        shown = ", ".join(
+            f"{key}={value!r}" for key, value in self._document.items() if not isinstance(value, (dict, list, Unread))
+        )
         return f"{type(self).__name__}({shown})"
 
     def to_dict(self) -> dict[str, Any]:

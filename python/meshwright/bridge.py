@@ -39,7 +39,9 @@ def apply(plan: Chosen, cfg: Config) -> Config:
             raise TypeError(f"a {kind.__qualname__} is of torchtitan before 0.3: give the Trainer.Config of a recipe")
         return _applied_to_torchtitan(plan, cfg)
     if not all(hasattr(cfg, part) for part in ("model", "train", "ddp")):
-        raise TypeError(f"a {kind.__qualname__} is no ConfigContainer of Megatron-Bridge and no Trainer.Config of torchtitan")
+        raise TypeError(
+            f"a {kind.__qualname__} is no ConfigContainer of Megatron-Bridge and no Trainer.Config of torchtitan"
+        )
     text = emit(plan, "megatron-bridge").files["megatron_bridge.py"]
     imports = "\n".join(re.findall(r"^(?:import|from) .+$|^os\.environ.+$", text, re.MULTILINE))
     body = text[text.index("def config(") : text.index("    return cfg\n")]
@@ -69,7 +71,9 @@ def _applied_to_torchtitan(plan: Chosen, config: Config) -> Config:
     decided = DECIDED if chunked else (*DECIDED, "loss")
     chosen = [line for line in train.body if _part(line) in decided and not _is_of_the_user(line)]
     names = {node.id for line in chosen for node in ast.walk(line) if isinstance(node, ast.Name)}
-    imports = [line for line in tree.body if isinstance(line, ast.ImportFrom) and names & {alias.name for alias in line.names}]
+    imports = [
+        line for line in tree.body if isinstance(line, ast.ImportFrom) and names & {alias.name for alias in line.names}
+    ]
     helpers = [line for line in tree.body if isinstance(line, ast.FunctionDef) and line.name in names]
     tree.body = [*imports, *helpers, *chosen]
     _run(tree, config=config)

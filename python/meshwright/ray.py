@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         progress: Callable[[int, int], object] | None
         """Function that is told how much is done, and of how much."""
 
+
 __all__ = ["sweep", "tune_offline", "validate"]
 
 PARTS_PER_CPU = 16

@@ -66,7 +66,11 @@ def test_emit(framework: str, tmp_path: Path) -> None:
         other = tmp_path / "line" / path.name
         assert path.read_bytes() == other.read_bytes() and path.stat().st_mode == other.stat().st_mode
     timing = mw.emit(answer, framework, steps=4321)
-    assert list(timing.files) == list(files.files) and timing.files != files.files and "4321" in "".join(timing.files.values())
+    assert (
+        list(timing.files) == list(files.files)
+        and timing.files != files.files
+        and "4321" in "".join(timing.files.values())
+    )
     with pytest.raises(FileExistsError, match="force=True"):
         files.write(tmp_path / "python")
     files.write(tmp_path / "python", force=True)

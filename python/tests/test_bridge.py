@@ -58,7 +58,9 @@ def recipe() -> Any:
 @pytest.mark.usefixtures("megatron")
 def test_a_plan_is_applied_to_a_recipe_of_megatron_bridge() -> None:
     cfg = recipe()
-    explained = mw.explain("llama3-70b", "h100-512", plan="tp=8 pp=4 vpp=5 zero=1 mbs=1 recompute=full", global_batch=512)
+    explained = mw.explain(
+        "llama3-70b", "h100-512", plan="tp=8 pp=4 vpp=5 zero=1 mbs=1 recompute=full", global_batch=512
+    )
     assert meshwright.bridge.apply(explained, cfg) is cfg
     assert (cfg.model.tensor_model_parallel_size, cfg.model.pipeline_model_parallel_size) == (8, 4)
     assert cfg.model.virtual_pipeline_model_parallel_size == 5 and cfg.model.sequence_parallel

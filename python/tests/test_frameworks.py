@@ -23,7 +23,8 @@ WORLD = 512
 
 MEGATRON = """
 import megatron_bridge as recipe
-import meshwright as mw, meshwright.bridge
+import meshwright as mw
+import meshwright.bridge
 
 def applied():
     plan = mw.explain("llama3-8b", "h100-512", plan="tp=2 pp=4 vpp=2 zero=1 mbs=1 recompute=full", global_batch=1024)
@@ -31,7 +32,8 @@ def applied():
 """
 
 TORCHTITAN = """
-import meshwright as mw, meshwright.bridge
+import meshwright as mw
+import meshwright.bridge
 
 def plan(text):
     return mw.explain("llama3-8b", "h100-512", plan=text, stack="torchtitan-2025", global_batch=1024, seq_len=8192)
@@ -50,13 +52,16 @@ def applied():
 """
 
 ACCELERATE = """
-import json, os
-import torch, torch.distributed as dist
+import json
+import os
+import torch
+import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 import accelerate
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-import meshwright as mw, meshwright.bridge
+import meshwright as mw
+import meshwright.bridge
 
 plan = mw.explain("llama3-8b", "h100-512", plan="tp=2 sp=off zero=3 mbs=1 recompute=full", stack="automodel-2025", global_batch=1024)
 arguments = mw.bridge.accelerate(plan)
@@ -107,7 +112,9 @@ def test_megatron_bridge_takes_the_recipe(tmp_path: Path, package: str) -> None:
     files = mw.emit(base, "megatron-bridge", steps=100).files
     (tmp_path / "megatron_bridge.py").write_text(files["megatron_bridge.py"], encoding="utf-8")
     (tmp_path / "recipe.py").write_text(MEGATRON.format(function="config"), encoding="utf-8")
-    (tmp_path / "run.py").write_text("from recipe import applied as _applied\ndef applied():\n    return _applied()\n", encoding="utf-8")
+    (tmp_path / "run.py").write_text(
+        "from recipe import applied as _applied\ndef applied():\n    return _applied()\n", encoding="utf-8"
+    )
     found = judged(tmp_path, f"{package}:{tmp_path}", "check_megatron_bridge.py", "run.py", "--world-size", str(WORLD))
     assert found["levels"] == {"load": "ok", "finalize": "ok"}, found
 
@@ -148,7 +155,8 @@ def test_accelerate_builds_the_accelerator(tmp_path: Path, package: str) -> None
 
 def test_configs_of_transformers_are_models(tmp_path: Path, package: str) -> None:
     script = """
-import json, sys
+import json
+import sys
 import meshwright as mw
 heavy = {"torch", "transformers"} & set(sys.modules)
 import transformers

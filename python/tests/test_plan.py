@@ -49,7 +49,10 @@ def answer() -> mw.Answer:
     ("asked", "flags"),
     [
         ({"global_batch": 128}, "--global-batch 128"),
-        ({"fix": {"tp": 2, "pp": (1, 4)}, "forbid": ["zero=3"], "top": 3}, "--fix tp=2 --fix pp=1..4 --forbid zero=3 --top 3"),
+        (
+            {"fix": {"tp": 2, "pp": (1, 4)}, "forbid": ["zero=3"], "top": 3},
+            "--fix tp=2 --fix pp=1..4 --forbid zero=3 --top 3",
+        ),
         ({"tokens": "1 T", "objective": "cost", "precision": "fp8"}, "--tokens 1T --objective cost --precision fp8"),
         (
             {"tokens": 1e12, "price": "2 $/h", "checkpoints": "async", "spares": 2, "memory_limit": "2 GiB"},
@@ -156,7 +159,9 @@ def test_ctrl_c_ends_a_search() -> None:
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import meshwright as mw; print('ready', flush=True); [mw.plan('llama3-405b', 'h100-24576') for _ in range(100)]"
     )
-    with subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+    with subprocess.Popen(
+        [sys.executable, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as asking:
         assert asking.stdout is not None and asking.stdout.readline() == "ready\n"
         time.sleep(0.3)
         asking.send_signal(signal.SIGINT)

@@ -41,7 +41,9 @@ ROWS = [{**SHAPE, "id": f"tp{tp}", "tp": tp, "dp": 8 // tp, "micro_batch": 1} fo
 def test_a_study_is_that_of_the_command_line(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     note = lambda done, every: told.append((done, every))  # noqa: E731
-    study = mw.tune(*SMALL, tmp_path / "study", global_batch=128, fix={"cp": 1, "zero": 1, "mbs": 1}, plans_to_try=4, progress=note)
+    study = mw.tune(
+        *SMALL, tmp_path / "study", global_batch=128, fix={"cp": 1, "zero": 1, "mbs": 1}, plans_to_try=4, progress=note
+    )
     status = study.status()
     printed = command("tune", "status", "--format", "json", "--dir", str(study.dir)).stdout
     assert status.to_dict() == json.loads(printed) and pickle.loads(pickle.dumps(status)) == status
@@ -56,7 +58,11 @@ def test_a_study_is_that_of_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(mw.QuestionError, match="no trial has run"):
         study.apply()
     [entered] = study.add(LOG)
-    assert entered.status == "ran" and entered.step_s == pytest.approx(14.8913) and annotated(entered) < set(entered.to_dict())
+    assert (
+        entered.status == "ran"
+        and entered.step_s == pytest.approx(14.8913)
+        and annotated(entered) < set(entered.to_dict())
+    )
     assert mw.Study(study.dir).status().leader == entered.trial
     applied = study.apply(tmp_path / "best")
     assert applied.trial == entered.trial and annotated(applied) == set(applied.to_dict())
@@ -95,9 +101,17 @@ def test_parts_of_a_validation_are_the_whole(cross_validated: bool) -> None:
 
 def test_offline_tuning_beats_chance() -> None:
     replays = mw.tune_offline(MEASURED)
-    assert annotated(replays) == set(replays.to_dict()) and annotated(replays.rules[0]) == set(replays.rules[0].to_dict())
+    assert annotated(replays) == set(replays.to_dict()) and annotated(replays.rules[0]) == set(
+        replays.rules[0].to_dict()
+    )
     rules = {rule.rule: rule for rule in replays.rules}
-    assert len(replays.choices) == 24 and set(rules) == {"tune", "model", "random", "space-filling", "auto-configurator"}
+    assert len(replays.choices) == 24 and set(rules) == {
+        "tune",
+        "model",
+        "random",
+        "space-filling",
+        "auto-configurator",
+    }
     for rule in replays.rules:
         assert list(rule.loss) == sorted(rule.loss, reverse=True) and list(rule.within) == sorted(rule.within)
     assert rules["tune"].loss[4] < 0.3 * rules["random"].loss[4] and rules["tune"].stopped > 0.0

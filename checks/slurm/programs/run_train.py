@@ -1,5 +1,7 @@
 """Stands in for nanotron's program, whose kernels need a GPU: `run_train.py --config-file nanotron.yaml`."""
-import os, sys
+
+import os
+import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from joined import stand_in

@@ -1,5 +1,7 @@
 """Lets `python -m torchtitan.train` run on gloo ranks: two steps, and each rank says that it joined."""
-import os, sys
+
+import os
+import sys
 
 if "torchtitan.train" in sys.orig_argv and "RANK" in os.environ:
     programs = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -8,7 +10,8 @@ if "torchtitan.train" in sys.orig_argv and "RANK" in os.environ:
 
     torch._utils._get_available_device_type = lambda: "cpu"
     torch.cuda.get_device_capability = lambda *_, **__: (9, 0)
-    import on_cpu, on_torchtitan
+    import on_cpu
+    import on_torchtitan
     from joined import joined
 
     on_cpu.barriers()
