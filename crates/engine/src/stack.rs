@@ -355,16 +355,16 @@ impl Family {
     /// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), [nanotron] `pp_engine` (1f1b, afab), [maxtext]
     /// `pipeline.py`: all micro-batches forward before any backward, `num_pipeline_repeats` chunks a rank in a circle.
     pub const fn runs(self, schedule: Schedule) -> bool {
-        match self {
-            Self::Internal => true,
-            Self::Megatron | Self::MegatronDeepspeed | Self::Internevo => {
-                matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
-            }
-            Self::Torchtitan => !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2),
-            Self::Jax => matches!(schedule, Schedule::GPipe | Schedule::LoopedBfs { .. }),
-            Self::Deepspeed => matches!(schedule, Schedule::OneFOneB),
-            Self::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
-            Self::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
+        if matches!(self, Self::Internal) {
+            return true;
+        }
+        match schedule {
+            Schedule::OneFOneB => !matches!(self, Self::Jax),
+            Schedule::GPipe => matches!(self, Self::Torchtitan | Self::Jax | Self::Nanotron | Self::Fsdp),
+            Schedule::Interleaved { .. } => !matches!(self, Self::Jax | Self::Deepspeed | Self::Nanotron),
+            Schedule::LoopedBfs { .. } => matches!(self, Self::Torchtitan | Self::Jax),
+            Schedule::ZbH1 | Schedule::ZbV | Schedule::DualPipeV => matches!(self, Self::Torchtitan),
+            Schedule::Naive | Schedule::ZbH2 | Schedule::DualPipe => false,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::model::parameters::LayerParameters;
 use crate::plan::{Layout, Plan, ZeroStage};
-use crate::schedule::Schedule;
+use crate::schedule::BackwardRun;
 use crate::units::{Bytes, Seconds};
 
 /// Share of the weights that adapters train. Source: specification §2.11, version 1.1.
@@ -111,10 +111,10 @@ pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankPara
 /// interleaved    min(p, m)        breadth first, GPipe    m        else    1
 /// ```
 fn backward_run(plan: &Plan, micro_batches: f64) -> f64 {
-    let run = match plan.schedule {
-        Schedule::Interleaved { .. } => f64::from(plan.layout.pp),
-        schedule if schedule.repeats_stages() => micro_batches,
-        _ => 1.0,
+    let run = match plan.schedule.backward_run() {
+        BackwardRun::One => 1.0,
+        BackwardRun::Ranks => f64::from(plan.layout.pp),
+        BackwardRun::Step => micro_batches,
     };
     run.min(micro_batches).max(1.0)
 }
@@ -224,8 +224,7 @@ impl Costs<'_> {
             })
         };
         let v = f64::from(plan.schedule.virtual_stages());
-        let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
-        let wide = if chunked && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
+        let wide = if plan.schedule.takes_chunks() && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
             1.0 + (v - 1.0) / v * (f64::from(plan.layout.pp).min(micro_batches) - 1.0)
         } else {
             1.0

@@ -14,6 +14,7 @@ use super::states::States;
 use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
+use crate::schedule::BackwardRun;
 use crate::schedule::closed::in_flight;
 use crate::schedule::peaks::fullest_of;
 use crate::stack::Dispatcher;
@@ -334,7 +335,7 @@ impl Costs<'_> {
         }
         let layer = |kind: usize| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout).total();
         let kinds = self.problem.model().kinds.len();
-        if !plan.schedule.repeats_stages() {
+        if plan.schedule.backward_run() == BackwardRun::One {
             let largest = (0..kinds).map(layer).fold(0.0, f64::max);
             return Bytes::new(self.problem.workload().recipe.gradient * largest);
         }

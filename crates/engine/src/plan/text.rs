@@ -96,7 +96,7 @@ impl fmt::Display for Plan {
         }
         if pp > 1 {
             write!(f, " schedule={}", self.schedule.name())?;
-            if matches!(self.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. }) {
+            if self.schedule.takes_chunks() {
                 write!(f, " vpp={}", self.schedule.virtual_stages())?;
             }
             write!(f, " split={}", self.split)?; // an even split too: stacks differ in the split that a plan without one has
@@ -249,7 +249,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     }
     let name = schedule.unwrap_or("1f1b");
     plan.schedule = Schedule::named(name, vpp)
-        .ok_or_else(|| format!("schedule={name}: not one of: {}", Schedule::NAMES.join(", ")))?;
+        .ok_or_else(|| format!("schedule={name}: not one of: {}", Schedule::names().join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
     if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().family == Family::Nanotron {
         plan.split = nanotron::own_split(problem.model(), plan.layout.pp).unwrap_or(plan.split);

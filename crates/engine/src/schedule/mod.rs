@@ -2,6 +2,7 @@
 
 mod bidirectional;
 pub mod closed;
+mod facts;
 pub mod in_flight;
 pub mod ops;
 pub mod paths;
@@ -14,7 +15,18 @@ pub mod slot;
 
 use serde::{Deserialize, Serialize};
 
+pub use facts::BackwardRun;
 pub use shape::PipelineShape;
+
+use facts::Placement;
+
+/// Array of every variant of an enum. One that is left out, or is there twice, does not compile.
+macro_rules! every {
+    ($of:ident: $($variant:ident $({ $field:ident })?),+) => {{
+        const _: fn($of) = |variant| match variant { $($of::$variant { .. } => ()),+ };
+        [$($of::$variant $({ $field })?),+]
+    }};
+}
 
 /// A pipeline schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,98 +70,77 @@ impl Schedule {
 
     /// Number of chunks per rank (v).
     pub const fn virtual_stages(self) -> u32 {
-        match self {
-            Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => virtual_stages,
-            Self::ZbV | Self::DualPipeV => 2,
-            Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::DualPipe => 1,
-        }
+        self.facts().chunks
+    }
+
+    /// Whether the number of chunks per rank is a choice.
+    pub const fn takes_chunks(self) -> bool {
+        self.facts().takes_chunks
+    }
+
+    /// Whether each chunk lies on one rank, round-robin.
+    pub const fn is_round_robin(self) -> bool {
+        matches!(self.facts().placement, Placement::Loop)
+    }
+
+    /// Whether chunks go down the ranks and up again, in a V.
+    pub const fn folds(self) -> bool {
+        matches!(self.facts().placement, Placement::Fold)
+    }
+
+    /// Whether a search tries the schedule.
+    pub const fn is_searched(self) -> bool {
+        self.facts().is_searched
     }
 
     /// Whether the schedule runs all weight gradients as separate passes.
     pub const fn splits_backward(self) -> bool {
-        matches!(self, Self::ZbH1 | Self::ZbH2 | Self::ZbV)
+        self.facts().splits_backward
     }
 
     /// Whether micro-batches flow in both directions through each rank, with forwards hiding the traffic of backwards.
     pub const fn is_bidirectional(self) -> bool {
-        matches!(self, Self::DualPipe | Self::DualPipeV)
+        self.facts().is_bidirectional
     }
 
-    /// Whether backward passes of several micro-batches through one virtual stage follow each other.
-    pub(crate) const fn repeats_stages(self) -> bool {
-        matches!(self, Self::GPipe | Self::Interleaved { .. } | Self::LoopedBfs { .. })
+    /// Micro-batches whose backward passes through one chunk follow each other.
+    pub(crate) const fn backward_run(self) -> BackwardRun {
+        self.facts().backward_run
     }
 
     /// Copies of the weights on each rank.
     pub const fn weight_copies(self) -> u32 {
-        match self {
-            Self::DualPipe => 2,
-            Self::Naive
-            | Self::GPipe
-            | Self::OneFOneB
-            | Self::Interleaved { .. }
-            | Self::ZbH1
-            | Self::ZbH2
-            | Self::ZbV
-            | Self::DualPipeV
-            | Self::LoopedBfs { .. } => 1,
-        }
+        if matches!(self.facts().placement, Placement::Mirrored) { 2 } else { 1 }
     }
 
     /// Name without the number of chunks.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Naive => "naive",
-            Self::GPipe => "gpipe",
-            Self::OneFOneB => "1f1b",
-            Self::Interleaved { .. } => "interleaved",
-            Self::ZbH1 => "zb-h1",
-            Self::ZbH2 => "zb-h2",
-            Self::ZbV => "zb-v",
-            Self::DualPipe => "dualpipe",
-            Self::DualPipeV => "dualpipe-v",
-            Self::LoopedBfs { .. } => "looped-bfs",
-        }
+        self.facts().name
+    }
+
+    /// Every schedule, with `virtual_stages` chunks per rank where the number is a choice.
+    pub const fn every(virtual_stages: u32) -> [Self; 10] {
+        every!(Schedule: Naive, GPipe, OneFOneB, Interleaved { virtual_stages }, ZbH1, ZbH2, ZbV, DualPipe, DualPipeV,
+            LoopedBfs { virtual_stages })
     }
 
     /// All names of schedules, for hints.
-    pub const NAMES: [&'static str; 10] =
-        ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "looped-bfs"];
+    pub fn names() -> Vec<&'static str> {
+        Self::every(1).map(Self::name).to_vec()
+    }
 
-    /// Schedule by name, with `virtual_stages` chunks if it takes them.
+    /// Schedule by name, with `virtual_stages` chunks if it takes them; 1F1B with several is interleaved.
     pub fn named(name: &str, virtual_stages: u32) -> Option<Self> {
-        Some(match name {
-            "naive" => Self::Naive,
-            "gpipe" => Self::GPipe,
-            "1f1b" if virtual_stages > 1 => Self::Interleaved { virtual_stages },
-            "1f1b" => Self::OneFOneB,
-            "interleaved" => Self::Interleaved { virtual_stages },
-            "zb-h1" => Self::ZbH1,
-            "zb-h2" => Self::ZbH2,
-            "zb-v" => Self::ZbV,
-            "dualpipe" => Self::DualPipe,
-            "dualpipe-v" => Self::DualPipeV,
-            "looped-bfs" => Self::LoopedBfs { virtual_stages },
-            _ => return None,
-        })
+        let found = Self::every(virtual_stages).into_iter().find(|schedule| schedule.name() == name)?;
+        let is_interleaved = found == Self::OneFOneB && virtual_stages > 1;
+        Some(if is_interleaved { Self::Interleaved { virtual_stages } } else { found })
     }
 }
 
 impl std::fmt::Display for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        match self {
-            Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => {
-                write!(f, "{} x{virtual_stages}", self.name())
-            }
-            Self::Naive
-            | Self::GPipe
-            | Self::OneFOneB
-            | Self::ZbH1
-            | Self::ZbH2
-            | Self::ZbV
-            | Self::DualPipe
-            | Self::DualPipeV => f.write_str(self.name()),
-        }
+        f.write_str(self.name())?;
+        if self.takes_chunks() { write!(f, " x{}", self.virtual_stages()) } else { Ok(()) }
     }
 }
 
@@ -162,18 +153,8 @@ fn random(mut seed: u64, least: f64) -> impl FnMut() -> f64 {
     }
 }
 
-/// Every kind of schedule, for tests.
+/// Every schedule, for tests, with two chunks per rank; interleaving with three too.
 #[cfg(test)]
-pub(crate) const EVERY: [Schedule; 11] = [
-    Schedule::Naive,
-    Schedule::GPipe,
-    Schedule::OneFOneB,
-    Schedule::Interleaved { virtual_stages: 2 },
-    Schedule::Interleaved { virtual_stages: 3 },
-    Schedule::ZbH1,
-    Schedule::ZbH2,
-    Schedule::ZbV,
-    Schedule::DualPipe,
-    Schedule::DualPipeV,
-    Schedule::LoopedBfs { virtual_stages: 2 },
-];
+pub(crate) fn every_for_tests() -> impl Iterator<Item = Schedule> + Clone {
+    Schedule::every(2).into_iter().chain([Schedule::Interleaved { virtual_stages: 3 }])
+}

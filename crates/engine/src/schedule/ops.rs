@@ -228,18 +228,18 @@ fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::EVERY;
+    use crate::schedule::every_for_tests;
     use std::collections::BTreeMap;
 
     fn cases() -> impl Iterator<Item = (PipelineShape, u32)> {
         let sizes = (2..=9).flat_map(|pp| (1..=3 * pp).chain([8 * pp]).map(move |m| (pp, m)));
-        let all = sizes.flat_map(|(pp, m)| EVERY.map(|schedule| (schedule.on(pp), m)));
+        let all = sizes.flat_map(|(pp, m)| every_for_tests().map(move |schedule| (schedule.on(pp), m)));
         all.filter(|&(pipeline, m)| pipeline.runs(m))
     }
 
     #[test]
     fn a_rank_holds_the_chunks_of_which_it_is_a_holder() {
-        let pipelines = EVERY.into_iter().flat_map(|schedule| [1, 2, 4, 6].map(|pp| schedule.on(pp)));
+        let pipelines = every_for_tests().flat_map(|schedule| [1, 2, 4, 6].map(|pp| schedule.on(pp)));
         for pipeline in pipelines {
             for rank in 0..pipeline.pp {
                 let chunks = 0..pipeline.chunks();

@@ -166,13 +166,14 @@ fn saturated(pipeline: PipelineShape, micro_batches: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::EVERY;
+    use crate::schedule::every_for_tests;
     use crate::schedule::in_flight::peak_moments;
 
     #[test]
     fn the_closed_form_is_the_largest_total_of_all_moments() {
         let interleaved = (2..=9).map(|virtual_stages| Schedule::Interleaved { virtual_stages });
-        for (schedule, pp) in itertools::iproduct!(interleaved.chain(EVERY), [1, 2, 3, 4, 5, 6, 8, 12, 16]) {
+        for (schedule, pp) in itertools::iproduct!(interleaved.chain(every_for_tests()), [1, 2, 3, 4, 5, 6, 8, 12, 16])
+        {
             for m in (1..=4).map(|rounds| rounds * pp).chain([1, 2, 3, 7, 2 * pp + 1]).map(f64::from) {
                 for (rank, moments) in (0..).zip(peak_moments(schedule.on(pp), m)) {
                     let most = moments.iter().map(|moment| moment.iter().sum::<f64>()).fold(0.0, f64::max);
@@ -188,7 +189,7 @@ mod tests {
     fn the_fullest_rank_is_the_fullest_of_all_moments() {
         let mut next = crate::schedule::random(1, 0.5);
         let interleaved = [2, 5, 16].map(|virtual_stages| Schedule::Interleaved { virtual_stages });
-        for (schedule, pp) in itertools::iproduct!(interleaved.into_iter().chain(EVERY), [2, 4, 6, 8]) {
+        for (schedule, pp) in itertools::iproduct!(interleaved.into_iter().chain(every_for_tests()), [2, 4, 6, 8]) {
             let pipeline = schedule.on(pp);
             let peaks: Vec<Peak> = (0..pp).map(|rank| Peak::new(pipeline, rank, f64::from(4 * pp))).collect();
             let chunks = pipeline.chunks();

@@ -29,7 +29,7 @@ impl PipelineShape {
 
     /// Rank of each chunk in model order, as by [`rank_of`](Self::rank_of), without a division for each.
     pub fn ranks(self) -> impl Iterator<Item = u32> + Clone {
-        let (pp, folds) = (self.pp, self.folds());
+        let (pp, folds) = (self.pp, self.schedule.folds());
         let (mut at, mut is_back) = (0, false);
         std::iter::repeat_with(move || {
             let rank = if is_back { pp - 1 - at } else { at };
@@ -42,24 +42,9 @@ impl PipelineShape {
         .take(self.chunks() as usize)
     }
 
-    /// Whether chunks go down the ranks and up again, in a V.
-    const fn folds(self) -> bool {
-        match self.schedule {
-            Schedule::ZbV | Schedule::DualPipeV => true,
-            Schedule::Naive
-            | Schedule::GPipe
-            | Schedule::OneFOneB
-            | Schedule::Interleaved { .. }
-            | Schedule::ZbH1
-            | Schedule::ZbH2
-            | Schedule::DualPipe
-            | Schedule::LoopedBfs { .. } => false,
-        }
-    }
-
     /// Rank of a chunk: round-robin, or down and up in a V.
     pub const fn rank_of(self, chunk: u32) -> u32 {
-        if !self.folds() {
+        if !self.schedule.folds() {
             chunk % self.pp
         } else if chunk < self.pp {
             chunk
@@ -75,7 +60,7 @@ impl PipelineShape {
 
     /// Whether ranks that are mirror images hold the same two stages, as under `DualPipe`.
     const fn is_mirrored(self) -> bool {
-        matches!(self.schedule, Schedule::DualPipe) && self.pp > 1
+        self.schedule.weight_copies() > 1 && self.pp > 1
     }
 
     /// Ranks that have a chunk: one, or two mirror images under `DualPipe`.
@@ -110,7 +95,7 @@ impl PipelineShape {
     /// Chunks of a rank.
     const fn spacing(self, rank: u32) -> ChunkSpacing {
         let (pp, number) = (self.pp, self.schedule.virtual_stages());
-        if self.folds() {
+        if self.schedule.folds() {
             return ChunkSpacing { first: rank, step: 2 * (pp - rank) - 1, number };
         }
         if self.is_mirrored() {
@@ -138,14 +123,6 @@ impl PipelineShape {
 
     /// Whether memory of a rank depends on which of its chunks hold its layers.
     pub(crate) const fn peaks_by_chunk(self) -> bool {
-        match self.schedule {
-            Schedule::Interleaved { .. } | Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => self.pp > 1,
-            Schedule::Naive
-            | Schedule::GPipe
-            | Schedule::OneFOneB
-            | Schedule::ZbH1
-            | Schedule::ZbH2
-            | Schedule::LoopedBfs { .. } => false,
-        }
+        self.pp > 1 && self.schedule.facts().peaks_by_chunk
     }
 }

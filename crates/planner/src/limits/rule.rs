@@ -111,7 +111,7 @@ fn known_word(key: &str, word: &str) -> Result<(), String> {
             };
         }
         "cp-kind" => text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
-        "schedule" => Schedule::NAMES.to_vec(),
+        "schedule" => Schedule::names(),
         "zero" => text::ZERO.iter().map(|(name, _)| *name).collect(),
         "dispatcher" => text::DISPATCHERS.iter().map(|(name, _)| *name).collect(),
         "order" => text::ORDERS.iter().map(|(name, _)| *name).collect(),

@@ -46,8 +46,7 @@ impl Space<'_> {
     ///
     /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
     pub(super) fn light_ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
-        let folds = matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV);
-        if folds || !matches!(self.family(), Family::Megatron | Family::Internal) {
+        if !schedule.is_round_robin() || !matches!(self.family(), Family::Megatron | Family::Internal) {
             return Vec::new();
         }
         let asked: Vec<LayerSplit> = self.restrictions.fixed_splits().collect();
@@ -64,27 +63,16 @@ impl Space<'_> {
             return one.into_iter().filter(|_| self.restrictions.allows_number("vpp", 1)).collect();
         }
         let most = (self.costs.problem.model().layers() + 2) / pp;
-        let chunked = |make: fn(u32) -> Schedule| (2..=most).map(make).collect::<Vec<_>>();
-        let interleaved = chunked(|virtual_stages| Schedule::Interleaved { virtual_stages });
-        let looped = chunked(|virtual_stages| Schedule::LoopedBfs { virtual_stages });
-        let mut all = vec![Schedule::OneFOneB];
-        all.extend(interleaved);
-        all.extend([
-            Schedule::GPipe,
-            Schedule::ZbH1,
-            Schedule::ZbH2,
-            Schedule::ZbV,
-            Schedule::DualPipe,
-            Schedule::DualPipeV,
-        ]);
-        all.extend(looped);
+        let of_chunks =
+            |chunks: u32| Schedule::every(chunks).into_iter().filter(move |s| s.takes_chunks() == (chunks > 1));
         let family = self.family();
-        all.retain(|schedule| {
-            (family.runs(*schedule) || self.restrictions.names_schedule(*schedule))
+        let allowed = |schedule: &Schedule| {
+            schedule.is_searched()
+                && (family.runs(*schedule) || self.restrictions.names_schedule(*schedule))
                 && self.restrictions.allows_word("schedule", schedule.name())
                 && self.restrictions.allows_number("vpp", schedule.virtual_stages())
-        });
-        all
+        };
+        (1..=most.max(1)).flat_map(of_chunks).filter(allowed).collect()
     }
 
     /// Splits that every schedule supports: even, cost-balanced, and those fixed by name. Without a pipeline one value

@@ -162,12 +162,11 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
     let refuse = |why| Rejection::Schedule { schedule, pp, why };
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
-    let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
-    let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
+    let chunked = schedule.takes_chunks();
     if chunked && virtual_stages < 2 {
         found.push(refuse("it needs at least two chunks per rank"));
     }
-    if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
+    if (chunked || schedule.splits_backward() || schedule == Schedule::DualPipeV) && pp == 1 {
         found.push(refuse("it needs at least two ranks"));
     }
     if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
@@ -217,7 +216,7 @@ fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
     let (layers, chunks) = (model.layers(), pp * v);
     match &plan.split {
         LayerSplit::Even | LayerSplit::CostBalanced => Ok(()),
-        LayerSplit::Ends { .. } if matches!(plan.schedule, Schedule::ZbV | Schedule::DualPipeV) => {
+        LayerSplit::Ends { .. } if plan.schedule.folds() => {
             Err(format!("{} folds its stages into a V: spell out all {chunks}", plan.schedule.name()))
         }
         LayerSplit::Ends { first, last } => split::fits_ends(*first, *last, layers, pp, chunks),
