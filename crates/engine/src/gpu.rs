@@ -133,8 +133,10 @@ pub struct HostCopies {
 /// [nvbandwidth-h800].
 mod shares {
     pub const LINK: f64 = 64.0;
-    pub const ONE_WAY: (f64, f64) = (45.0, 55.0);
-    pub const BOTH_WAYS: (f64, f64) = (22.0, 24.0);
+    pub const OUT: f64 = 45.0;
+    pub const BACK: f64 = 55.0;
+    pub const OUT_OF_BOTH: f64 = 22.0;
+    pub const BACK_OF_BOTH: f64 = 24.0;
 }
 
 /// Idle power relative to the board's limit. Source: specification §2.1, version 1.1.
@@ -144,17 +146,32 @@ impl Gpu {
     /// Bandwidth of copies in one direction at a time while all GPUs of a node copy: measured, or the link's bandwidth times what
     /// eight GPUs on PCIe 5 reach of theirs.
     pub(crate) fn copies_one_way(&self) -> Copies {
-        self.copies.as_ref().map_or_else(|| self.share_of_link(shares::ONE_WAY), |measured| measured.one_way)
+        self.copies.as_ref().map_or_else(|| self.share_of_link(shares::OUT, shares::BACK), |measured| measured.one_way)
     }
 
     /// [`Self::copies_one_way`] in both directions at once.
     pub(crate) fn copies_both_ways(&self) -> Copies {
-        self.copies.as_ref().map_or_else(|| self.share_of_link(shares::BOTH_WAYS), |measured| measured.both_ways)
+        self.copies.as_ref().map_or_else(
+            || self.share_of_link(shares::OUT_OF_BOTH, shares::BACK_OF_BOTH),
+            |measured| measured.both_ways,
+        )
     }
 
-    fn share_of_link(&self, (out, back): (f64, f64)) -> Copies {
+    fn share_of_link(&self, out: f64, back: f64) -> Copies {
         let share = |of_link: f64| self.host_link.value * (of_link / shares::LINK);
         Copies { out: share(out), back: share(back) }
+    }
+
+    /// Bytes of what GEMMs of all passes need of one weight. A device that has no MXFP8 multiplies 8-bit matrices in one layout, and
+    /// needs the transposed matrix beside the matrix. Blocks have scales along one dimension, so both are needed everywhere.
+    ///
+    /// Source: [transformer-engine] docs, performance considerations.
+    pub(crate) fn weight_bytes(&self, format: Format) -> f64 {
+        match format {
+            Format::Fp8 if self.gemm.contains_key(&Format::Mxfp8) => 1.0,
+            Format::Bf16 | Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => 2.0,
+            Format::Nvfp4 => 2.0 * format.element_bytes(),
+        }
     }
 
     /// Basis of a figure.

@@ -42,6 +42,7 @@ pub struct Problem {
     workload: Workload,
     stack: Stack,
     hbm_profile: HbmProfile,
+    /// Largest share of the memory that a plan may fill, whatever the profile.
     memory_ceiling: f64,
 }
 
@@ -102,7 +103,7 @@ impl IndexScores {
     }
 }
 
-/// Stack with them.
+/// Option for a stack with those kernels.
 const SPARSE_STACK: &str = "--stack nemo-26";
 
 /// Model FLOPs of training adapters relative to full training: the forward pass and the input gradients, two passes of three.
@@ -197,7 +198,7 @@ impl Problem {
         self.hbm_profile
     }
 
-    /// Problem with a lower ceiling on the share of the memory, if `share` is below the profile's.
+    /// Problem whose plans fill at most `share` of the memory; the profile's share holds beside it.
     #[must_use]
     pub fn under_ceiling(self, share: f64) -> Self {
         Self { memory_ceiling: share, ..self }

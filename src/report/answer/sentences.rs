@@ -101,7 +101,7 @@ fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String 
 /// Sentence on weights that a framework holds in 16 bits and, for the GEMMs of a whole step, in 8 as well.
 fn held_twice(problem: &Problem, plan: &Evaluation) -> Option<String> {
     let (workload, costs) = (problem.workload(), Costs::new(problem));
-    let (wide, (held, _)) = (workload.recipe.weight, costs.weight_bytes(&plan.plan));
+    let (wide, held) = (workload.recipe.weight, costs.weight_bytes(&plan.plan).layer);
     if !matches!(workload.format, Format::Fp8 | Format::Fp8Block) || wide < 2.0 || held <= wide {
         return None;
     }

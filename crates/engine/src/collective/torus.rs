@@ -24,7 +24,7 @@ const ALL_TO_ALL: f64 = 4.0;
 /// for all-to-all, one rank's send buffer. Source: specification §3.5 and §3.11, after [scaling-book].
 pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Bytes, group: Group) -> Seconds {
     let n = f64::from(group.ranks);
-    let (links, hops) = match seats {
+    let Route { links, hops } = match seats {
         Some(seats) => axes_shared(&torus.axes, seats, group),
         None => axes_used(&torus.axes, group),
     };
@@ -37,8 +37,17 @@ pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Byt
     }
 }
 
-/// Link directions that a group can use at once, and hops to its farthest member, where ranks fill the axes in order.
-fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
+/// Way of a group through a torus.
+#[derive(Debug, PartialEq)]
+struct Route {
+    /// Link directions that it can use at once.
+    links: f64,
+    /// Hops to its farthest member.
+    hops: f64,
+}
+
+/// Route of a group where ranks fill the axes in order.
+fn axes_used(axes: &[u32], group: Group) -> Route {
     let (mut stride, mut left) = (group.stride.max(1), group.ranks);
     let (mut links, mut hops) = (0.0, 0.0);
     for &length in axes {
@@ -58,12 +67,12 @@ fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
         left = left.div_ceil(here);
         stride = 1;
     }
-    if links == 0.0 { (1.0, f64::from(group.ranks)) } else { (links, hops) }
+    if links == 0.0 { Route { links: 1.0, hops: f64::from(group.ranks) } } else { Route { links, hops } }
 }
 
-/// Link directions and hops of a group whose ranks have known seats. Groups inside it come first on an axis: where neighbours of
+/// Route of a group whose ranks have known seats. Groups inside it come first on an axis: where neighbours of
 /// this group are s chips apart, s groups share the links (specification §3.11).
-fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> (f64, f64) {
+fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> Route {
     let nearer = Group { ranks: group.stride, stride: 1 };
     let (mut links, mut hops) = (0.0, 0.0);
     for ((&length, here), stride) in axes.iter().zip(seats.along(group)).zip(seats.along(nearer)) {
@@ -73,7 +82,7 @@ fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> (f64, f64) {
             hops += f64::from(here) * f64::from(stride) / ways;
         }
     }
-    (links, hops)
+    Route { links, hops }
 }
 
 #[cfg(test)]
@@ -109,8 +118,8 @@ mod tests {
             let seats = Seats { axes: vec![axis(near), axis(inside), axis(far)], below: 2 };
             axes_shared(&[8, 8, 16], &seats, Group { ranks: inside[2], stride: near[2] })
         };
-        assert_eq!(axes([1, 8, 8], [8, 8, 8], [1, 1, 16]), (2.0, 4.0));
-        assert_eq!(axes([1, 1, 2], [1, 1, 8], [8, 64, 64]), (0.5, 16.0));
-        assert_eq!(axes([1, 1, 1], [2, 4, 8], [4, 16, 128]), (3.0, 6.0));
+        assert_eq!(axes([1, 8, 8], [8, 8, 8], [1, 1, 16]), Route { links: 2.0, hops: 4.0 });
+        assert_eq!(axes([1, 1, 2], [1, 1, 8], [8, 64, 64]), Route { links: 0.5, hops: 16.0 });
+        assert_eq!(axes([1, 1, 1], [2, 4, 8], [4, 16, 128]), Route { links: 3.0, hops: 6.0 });
     }
 }

@@ -198,7 +198,7 @@ impl<'a> Stager<'a> {
     /// virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
         let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), Counted::Ranks);
-        self.costs.working_set(self.plan.pipeline().holds_last(rank), &self.plan)
+        self.costs.working_set(&self.plan).of(self.plan.pipeline().holds_last(rank))
             + self.costs.caches(&self.plan)
             + self.costs.unsharded(&self.plan, &counts).loss
     }

@@ -18,10 +18,12 @@ use crate::units::{Bytes, Seconds};
 
 /// Share of the weights that adapters train. Source: specification §2.11, version 1.1.
 pub(super) const LORA_SHARE: f64 = 0.002;
-/// Smallest gradient bucket of Megatron in elements, and its growth per data-parallel rank.
+/// Smallest gradient bucket of Megatron, in elements.
 ///
 /// Source: [megatron-lm] `distributed_data_parallel_config.py`: max(40 M, 1 M·dp).
-const BUCKET: (f64, f64) = (40e6, 1e6);
+const LEAST_BUCKET: f64 = 40e6;
+/// Elements of Megatron's gradient bucket for each data-parallel rank; the source is that of [`LEAST_BUCKET`].
+const BUCKET_PER_RANK: f64 = 1e6;
 
 /// Parameters on one rank, by what shards them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -198,7 +200,7 @@ impl Costs<'_> {
         let stack = self.device.stack;
         let number = match stack.bucket {
             Some(bucket) => Bytes::new(parameters * stack.reduce_bytes) / bucket,
-            None => parameters / BUCKET.0.max(BUCKET.1 * f64::from(ranks)),
+            None => parameters / LEAST_BUCKET.max(BUCKET_PER_RANK * f64::from(ranks)),
         };
         number.max(1.0)
     }

@@ -68,9 +68,10 @@ impl Costs<'_> {
         };
         let of_experts = if expert_blocks == 0 { Seconds::ZERO } else { block(2.0) * f64::from(expert_blocks) };
         let pass = |gathered: f64| across(block(gathered) * f64::from(gemm_blocks) + of_experts);
-        let (x, dy) = stack.tp_gather.bytes(self.device.format);
-        let forward = pass(x);
-        let backward = if x.total_cmp(&dy).is_eq() { forward } else { pass(dy) };
+        let gathered = stack.tp_gather.bytes(self.device.format);
+        let forward = pass(gathered.forward);
+        let is_same = gathered.forward.total_cmp(&gathered.backward).is_eq();
+        let backward = if is_same { forward } else { pass(gathered.backward) };
         let index = self.index_exchange(layer, plan, group);
         // Registered buffers are shared by processes of one scale-up domain only ([te-userbuffers]).
         let within = self.fabric.inside_domain(group) == group.ranks;

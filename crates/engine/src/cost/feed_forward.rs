@@ -8,6 +8,7 @@ use super::layer::{LayerCost, PassTimes};
 use super::traffic::{self, biased, permute};
 use crate::gpu::Format;
 use crate::kernel::{GemmShape, LinearShape};
+use crate::model::attention::Widths;
 use crate::model::{Ffn, Layer, Mlp, Moe};
 use crate::plan::Plan;
 use crate::stack::Dispatcher;
@@ -36,7 +37,8 @@ impl Costs<'_> {
         let down = self.device.linear(LinearShape::dense(tokens, width, hidden), self.device.format);
         cost.last_gemm = down.forward;
         cost.add(down);
-        let projections = iter::repeat_n((hidden, width), mlp.gates() as usize).chain([(width, hidden)]);
+        let (up, down) = (Widths { input: hidden, output: width }, Widths { input: width, output: hidden });
+        let projections = iter::repeat_n(up, mlp.gates() as usize).chain([down]);
         self.adapters(Adapted::Mlp, tokens, projections, cost);
         self.activation(tokens * width, gates, cost);
     }
@@ -61,8 +63,8 @@ impl Costs<'_> {
             let bytes = share * (output * outputs + activation * activations);
             self.device.stream_fused(Bytes::new(bytes), share * kernels * experts)
         };
-        cost.forward += time(biased::OUTPUT.0, biased::ACTIVATION.0, biased::KERNELS.0);
-        cost.dgrad += time(biased::OUTPUT.1, biased::ACTIVATION.1, biased::KERNELS.1);
+        cost.forward += time(biased::OUTPUT.forward, biased::ACTIVATION.forward, biased::KERNELS.forward);
+        cost.dgrad += time(biased::OUTPUT.backward, biased::ACTIVATION.backward, biased::KERNELS.backward);
     }
 
     /// Adds router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
@@ -98,8 +100,9 @@ impl Costs<'_> {
             GemmShape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: traffic::FP32 };
         let router = self.device.gemm(&router, Format::Bf16);
         let moved = moved * self.device.stack.permute_traffic;
-        cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.0) + router;
-        cost.dgrad += self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.1) + router * 2.0;
+        cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.forward) + router;
+        cost.dgrad +=
+            self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.backward) + router * 2.0;
         let exchanged = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         if exchanged && local > 1.0 && self.device.stack.sorts_received_tokens {
             let sorted = self.device.stream(Bytes::new(permute::SORTED * received * hidden), permute::SORTS);

@@ -3,6 +3,7 @@
 use super::costs::Costs;
 use super::traffic::sparse;
 use crate::gpu::Format;
+use crate::kernel::PerPass;
 use crate::model::{Layer, Mixer};
 use crate::plan::Plan;
 use crate::units::Seconds;
@@ -108,7 +109,7 @@ impl LayerCost {
 }
 
 /// Launches that a mixture of experts adds, in addition to those of each expert. Source: specification §2.9, version 1.1 [P].
-pub(super) const MOE_LAUNCHES: (f64, f64) = (14.0, 20.0);
+pub(super) const MOE_LAUNCHES: PerPass = PerPass::new(14.0, 20.0);
 /// Weight-gradient work of adapters against full training. Source: specification §2.11, version 1.1.
 const LORA_WGRAD: f64 = 0.03;
 
@@ -161,14 +162,14 @@ impl Costs<'_> {
         let launches = &self.device.stack.launches;
         let (mut forward, mut backward) = (launches.forward, launches.backward);
         if matches!(&layer.mixer, Mixer::Mla(mla) if mla.indexer.is_some()) {
-            forward += sparse::LAUNCHES.0;
-            backward += sparse::LAUNCHES.1;
+            forward += sparse::LAUNCHES.forward;
+            backward += sparse::LAUNCHES.backward;
         }
         if let Some(moe) = layer.moe() {
             let each = self.launches_per_expert();
             let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
-            forward += MOE_LAUNCHES.0;
-            backward += MOE_LAUNCHES.1;
+            forward += MOE_LAUNCHES.forward;
+            backward += MOE_LAUNCHES.backward;
             if self.experts_wait() {
                 let host = launches.host_time(self.device.host) * (launches.expert_wait * each * local);
                 cost.expert_host = PassTimes { forward: host, backward: host * 2.0 };

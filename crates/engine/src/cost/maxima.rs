@@ -4,13 +4,14 @@ use super::costs::Costs;
 use super::layer::PassTimes;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
+use crate::kernel::PerPass;
 use crate::plan::Plan;
 use crate::stack::AmaxReduction;
 use crate::units::Bytes;
 
 /// Number of maxima that a GEMM keeps: of input, weight and output forward; of the gradients of output and input backward.
 /// Source: [transformer-engine] `pytorch/fp8.py`, `pytorch/module/base.py`.
-const MAXIMA_OF_GEMM: (f64, f64) = (3.0, 2.0);
+const MAXIMA_OF_GEMM: PerPass = PerPass::new(3.0, 2.0);
 /// Number of GEMMs of a layer that keep them: attention's two projections and the two of its feed-forward part.
 const GEMMS: f64 = 4.0;
 /// Bytes of a maximum, in fp32.
@@ -42,6 +43,6 @@ impl Costs<'_> {
             let payload = Bytes::new(MAXIMUM_BYTES * of_gemm * GEMMS * layers);
             self.fabric.time(Collective::AllReduce, payload, Group { ranks, stride: 1 }, 1.0)
         };
-        Some(PassTimes { forward: reduced(MAXIMA_OF_GEMM.0), backward: reduced(MAXIMA_OF_GEMM.1) })
+        Some(PassTimes { forward: reduced(MAXIMA_OF_GEMM.forward), backward: reduced(MAXIMA_OF_GEMM.backward) })
     }
 }

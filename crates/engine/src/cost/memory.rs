@@ -8,9 +8,9 @@ use super::costs::Costs;
 use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
-use super::moments::{LOGITS, Needs, Temporary, Timing};
+use super::moments::{EndBytes, FUSED_LOGIT, LOGIT, Needs, Temporary, Timing};
 use super::runs::{PerKind, Runs};
-use super::states::States;
+use super::states::{States, WeightBytes};
 use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
@@ -121,12 +121,12 @@ impl Costs<'_> {
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
         let (timing, on_ranks) = (self.timing(plan), counts.all_on_ranks(plan));
         let largest = |rank: u32, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
-        let ends = [false, true].map(|is_last| self.end_bytes(is_last, timing, plan));
+        let ends = self.end_bytes(timing, plan);
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
         let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
             let held = self.raised_to_mean(*held, counts, rank, plan);
             let states = self.states(&held, &plan.offloading(offload(rank as usize)));
-            let loss = ends[usize::from(plan.pipeline().holds_last(rank))];
+            let loss = ends.of(plan.pipeline().holds_last(rank));
             let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
             let layer = largest(rank, &bytes.kept);
             let needs = Needs { activations, layer, temporary: own.plus(unsharded) };
@@ -244,8 +244,8 @@ impl Costs<'_> {
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
         let roots = if self.device.stack.memory.updates_at_once && !self.is_lora() { recipe.state / 2.0 } else { 0.0 };
         let on_device = 1.0 - plan.offload.optimizer;
-        let ((weight, table), states) = if self.shards_are_masters(plan) {
-            ((recipe.master * on_device, recipe.master * on_device), recipe.state)
+        let (WeightBytes { layer: weight, table }, states) = if self.shards_are_masters(plan) {
+            (WeightBytes { layer: recipe.master * on_device, table: recipe.master * on_device }, recipe.state)
         } else {
             (self.weight_bytes(plan), states)
         };
@@ -264,31 +264,29 @@ impl Costs<'_> {
         }
     }
 
-    /// Bytes of one weight of a layer and of one of the embedding or the head.
+    /// Bytes of one weight.
     ///
     /// ```text
-    /// weights in 16 bits or more    w + y, w          in 8 bits    y, 2          y = what GEMMs take of a weight (`Format::weight_bytes`)
+    /// weights in 16 bits or more    w + y, w          in 8 bits    y, 2          y = what GEMMs take of a weight (`Gpu::weight_bytes`)
     /// ```
     ///
     /// Without quantized copies (`stack.memory.keeps_quantized_weights`), and under ZeRO 3, both are those of the recipe.
-    pub fn weight_bytes(&self, plan: &Plan) -> (f64, f64) {
+    pub fn weight_bytes(&self, plan: &Plan) -> WeightBytes {
         let held = self.problem.workload().recipe.weight;
         let format = self.device.format;
         let keeps = self.device.stack.memory.keeps_quantized_weights && format != Format::Bf16;
         if !keeps || plan.zero == ZeroStage::Three {
-            return (held, held);
+            return WeightBytes { layer: held, table: held };
         }
-        let any_layout = self.device.gpu.gemm.contains_key(&Format::Mxfp8);
         let wide = if held < WIDE { 0.0 } else { held };
-        (wide + format.weight_bytes(any_layout), held.max(WIDE))
+        WeightBytes { layer: wide + self.device.gpu.weight_bytes(format), table: held.max(WIDE) }
     }
 
     /// Working set of a rank in addition to what it keeps, without that of recomputed layers.
-    pub(super) fn end_bytes(&self, is_last: bool, timing: Timing, plan: &Plan) -> Bytes {
-        match (timing, is_last) {
-            (Timing::Together, _) => self.working_set(is_last, plan),
-            (Timing::ByMoment { .. } | Timing::Loop { .. }, true) => self.loss_bytes(plan),
-            (Timing::ByMoment { .. } | Timing::Loop { .. }, false) => Bytes::ZERO,
+    fn end_bytes(&self, timing: Timing, plan: &Plan) -> EndBytes {
+        match timing {
+            Timing::Together => self.working_set(plan),
+            Timing::ByMoment { .. } | Timing::Loop { .. } => EndBytes::of_loss(self.loss_bytes(plan)),
         }
     }
 
@@ -301,21 +299,21 @@ impl Costs<'_> {
     /// Sparse attention adds the scores of its indexer.
     ///
     /// Source: specification §6.5.
-    pub(super) fn working_set(&self, is_last: bool, plan: &Plan) -> Bytes {
+    pub(super) fn working_set(&self, plan: &Plan) -> EndBytes {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
-        let own = if is_last {
-            let usual = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
-            let logits = self.device.stack.logit_bytes.unwrap_or(usual);
-            let depth = 1.0 + f64::from(model.mtp_depth);
-            let vocab = model.padded_vocab(plan.layout.tp) / tp;
-            tokens * (vocab * logits * depth + element_bytes::HEAD_INPUT * hidden / plan.sequence_shards())
-        } else if model.is_moe() {
+        let usual = if self.device.stack.fused_cross_entropy { FUSED_LOGIT } else { LOGIT };
+        let logits = self.device.stack.logit_bytes.unwrap_or(usual);
+        let depth = 1.0 + f64::from(model.mtp_depth);
+        let vocab = model.padded_vocab(plan.layout.tp) / tp;
+        let head = tokens * (vocab * logits * depth + element_bytes::HEAD_INPUT * hidden / plan.sequence_shards());
+        let layer = if model.is_moe() {
             tokens * element_bytes::EXPERT_LAYER * hidden
         } else {
             tokens * element_bytes::DENSE_MLP * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
         };
-        Bytes::new(own) + self.score_bytes(plan)
+        let with_scores = |bytes: f64| Bytes::new(bytes) + self.score_bytes(plan);
+        EndBytes { head: with_scores(head), others: with_scores(layer) }
     }
 
     /// Weights and gradients that are whole for a while although ZeRO shards them.

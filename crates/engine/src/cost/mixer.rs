@@ -4,10 +4,10 @@ use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
 use super::layer::{LayerCost, PassTimes};
-use super::traffic::{self, Streamed, StreamedPasses, chunked, latent};
+use super::traffic::{self, Streamed, StreamedPasses, chunked, latent, split_passes};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
-use crate::model::attention::Projection;
+use crate::model::attention::{Projection, Widths};
 use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
@@ -33,16 +33,17 @@ impl Costs<'_> {
         let (norms, eager) = if self.norms_are_eager() { (0.0, of_layer) } else { (of_layer, 0.0) };
         let mask = f64::from(u8::from(model.dropout));
         let engine = self.device.stack.transformer_engine;
-        let residual_forward = traffic::RESIDUAL.0 + if engine { 0.0 } else { mask };
+        let residual_forward = traffic::RESIDUAL.forward + if engine { 0.0 } else { mask };
         let residual_backward =
-            if engine && !model.dropout { traffic::FUSED_RESIDUAL_BACKWARD } else { traffic::RESIDUAL.1 };
+            if engine && !model.dropout { traffic::FUSED_RESIDUAL_BACKWARD } else { traffic::RESIDUAL.backward };
         let elements = self.tokens(plan) / plan.sequence_shards() * f64::from(model.hidden);
         let bytes = |norm: f64, residual: f64| Bytes::new((norms * norm + residuals * residual) * elements);
         let kernels = norms + residuals;
-        cost.norms = self.device.stream(bytes(traffic::NORM.0, residual_forward), kernels);
+        cost.norms = self.device.stream(bytes(traffic::NORM.forward, residual_forward), kernels);
         cost.forward += cost.norms;
-        cost.dgrad +=
-            self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
+        cost.dgrad += self
+            .device
+            .stream(bytes(traffic::NORM.backward, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
         if eager > 0.0 {
             let PassTimes { forward, backward } = self.by_operators(&traffic::EAGER_NORM, eager * elements, eager);
             cost.norms += forward;
@@ -95,7 +96,8 @@ impl Costs<'_> {
         let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim) / tp;
         let values = if attention.keys_are_values { 0.0 } else { keys };
         let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
-        let projections = into.map(|width| (hidden, width)).chain([(out, hidden)]);
+        let projections =
+            into.map(|output| Widths { input: hidden, output }).chain([Widths { input: out, output: hidden }]);
         self.adapters(Adapted::Mixer, tokens, projections, cost);
         let PassTimes { forward, backward } = self.rotation(attention, tokens, qkv, tp);
         cost.forward += forward;
@@ -120,7 +122,12 @@ impl Costs<'_> {
             let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
             return self.by_operators(&traffic::EAGER_ROTARY, tokens * rotated, 1.0);
         }
-        let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
+        let passes = match (attention.rope, self.device.stack.transformer_engine) {
+            (false, false) => split_passes::PLAIN,
+            (true, false) => split_passes::ROTARY,
+            (false, true) => split_passes::FUSED,
+            (true, true) => split_passes::FUSED_ROTARY,
+        };
         let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
         let split = self.device.stream(split, traffic::SPLIT.kernels);
         PassTimes { forward: split, backward: split }
@@ -135,8 +142,8 @@ impl Costs<'_> {
         } else {
             let time = |bytes: f64, kernels: f64| self.device.stream(Bytes::new(bytes * elements), kernels);
             PassTimes {
-                forward: time(traffic::NORM.0, 2.0),
-                backward: time(traffic::NORM.1, 2.0 * traffic::NORM_BACKWARD_KERNELS),
+                forward: time(traffic::NORM.forward, 2.0),
+                backward: time(traffic::NORM.backward, 2.0 * traffic::NORM_BACKWARD_KERNELS),
             }
         };
         cost.forward += forward;
@@ -147,9 +154,10 @@ impl Costs<'_> {
     fn mla(&self, mla: &Mla, plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in mla.token_projections(self.problem.model().hidden) {
-            let (input, output) = projection.on_rank(tp);
-            let linear = self.device.linear(LinearShape::dense(tokens, input, output), self.device.format);
-            self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
+            let widths = projection.on_rank(tp);
+            let linear =
+                self.device.linear(LinearShape::dense(tokens, widths.input, widths.output), self.device.format);
+            self.adapters(Adapted::Mixer, tokens, [widths], cost);
             if projection.is_up {
                 cost.up_projections += linear.forward;
             }
@@ -158,8 +166,8 @@ impl Costs<'_> {
         let (ranks, heads) = (f64::from(mla.q_rank + mla.kv_rank), f64::from(mla.heads) / tp);
         let joined = if mla.indexer.is_some() { 0.0 } else { latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()) };
         let bytes = tokens * (latent::NORM_BYTES * ranks + joined);
-        cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.0);
-        cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.1);
+        cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.forward);
+        cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.backward);
         if let Some(indexer) = &mla.indexer {
             self.sparse_attention(mla, indexer, plan, cost);
             return;
@@ -211,9 +219,9 @@ impl Costs<'_> {
     fn projected(&self, projections: &[Projection], plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
-            let (input, output) = projection.on_rank(tp);
-            cost.add(self.device.linear(LinearShape::dense(tokens, input, output), self.device.format));
-            self.adapters(Adapted::Mixer, tokens, [(input, output)], cost);
+            let widths = projection.on_rank(tp);
+            cost.add(self.device.linear(LinearShape::dense(tokens, widths.input, widths.output), self.device.format));
+            self.adapters(Adapted::Mixer, tokens, [widths], cost);
         }
     }
 
@@ -248,9 +256,9 @@ impl Costs<'_> {
             };
             self.device.stream_fused(Bytes::new(share * (per_token(pass) + per_token(&copied))), kernels)
         };
-        let forward = time(&chunked::FORWARD, chunked::KERNELS.0);
+        let forward = time(&chunked::FORWARD, chunked::KERNELS.forward);
         cost.attention = forward;
         cost.forward += forward;
-        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.1);
+        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.backward);
     }
 }

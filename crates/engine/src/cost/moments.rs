@@ -8,8 +8,10 @@ use crate::model::{Ffn, Layer, Mixer};
 use crate::plan::{Modules, Plan, ZeroStage};
 use crate::units::Bytes;
 
-/// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
-pub(super) const LOGITS: (f64, f64) = (6.0, 12.0);
+/// Bytes per logit of the loss head's working set. Source: specification §6.5.
+pub(super) const LOGIT: f64 = 12.0;
+/// Bytes per logit of the loss head's working set where the cross-entropy is fused. Source: specification §6.5.
+pub(super) const FUSED_LOGIT: f64 = 6.0;
 
 /// Bytes per logit while the loss is computed: logits in 16 bits, in fp32, and their logarithms. Source: [memory-oracle].
 const FORWARD_LOGITS: f64 = 10.0;
@@ -88,6 +90,41 @@ impl Needs {
     }
 }
 
+/// Bytes on a rank, by whether it holds the head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct EndBytes {
+    /// On the ranks that hold the head.
+    pub head: Bytes,
+    /// On the others.
+    pub others: Bytes,
+}
+
+impl EndBytes {
+    /// Bytes of the loss, which only the ranks with the head hold.
+    pub(in crate::cost) const fn of_loss(loss: Bytes) -> Self {
+        Self { head: loss, others: Bytes::ZERO }
+    }
+
+    /// Bytes on a rank.
+    pub const fn of(self, holds_head: bool) -> Bytes {
+        if holds_head { self.head } else { self.others }
+    }
+
+    /// The fewer of both on either kind of rank.
+    pub fn min(self, other: Self) -> Self {
+        Self { head: self.head.min(other.head), others: self.others.min(other.others) }
+    }
+}
+
+/// Shares of the tensors of a moment that fragmentation takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Fragmented {
+    /// Of the activations.
+    pub activations: f64,
+    /// Of the other tensors.
+    pub transient: f64,
+}
+
 /// Which tensors of a rank are held at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Timing {
@@ -99,8 +136,8 @@ pub(super) enum Timing {
         gradients_stay: bool,
         /// Whether a stream of its own reduces gradients, in whose pool they lie.
         gradients_apart: bool,
-        /// Shares of the activations, and of the other tensors of the moment, that fragmentation takes.
-        lost: (f64, f64),
+        /// Shares that fragmentation takes.
+        lost: Fragmented,
     },
     /// Each where it is held at one end of a compiled loop over the layers.
     Loop {
@@ -175,15 +212,24 @@ impl Timing {
         let Needs { activations, layer, temporary } = *needs;
         let transient = temporary.loss.max(temporary.backward);
         let States { gradients, update, .. } = *states;
-        let kept = activations + activations * lost.0;
+        let kept = activations + activations * lost.activations;
         let kept = if gradients_apart {
             kept.max(update) + gradients
         } else {
             let before = if gradients_stay { gradients } else { Bytes::ZERO };
             (kept + before).max(gradients + update.max(layer.min(activations)))
         };
-        kept + transient + transient * lost.1 + temporary.gathers - self.fullest(gradients, update, needs).sum()
+        kept + transient + transient * lost.transient + temporary.gathers - self.fullest(gradients, update, needs).sum()
     }
+}
+
+/// Width of an MLP or of experts on a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MlpWidths {
+    /// Of all tokens together.
+    pub of_tokens: f64,
+    /// Of the weights.
+    pub of_weights: f64,
 }
 
 /// Whether a single GPU holds the whole model, and no engine shards it: nothing is gathered or reduced. ZeRO 3 on one rank goes through
@@ -212,7 +258,10 @@ impl Costs<'_> {
             (false, _) => Timing::Together,
             (true, true) => Timing::Loop { gradients_stay },
             (true, false) => {
-                let lost = (memory.activation_fragmentation, memory.transient_fragmentation);
+                let lost = Fragmented {
+                    activations: memory.activation_fragmentation,
+                    transient: memory.transient_fragmentation,
+                };
                 Timing::ByMoment { gradients_stay, gradients_apart: !is_whole(plan), lost }
             }
         }
@@ -243,7 +292,7 @@ impl Costs<'_> {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
             CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden
         } else {
-            let usual = if stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
+            let usual = if stack.fused_cross_entropy { FUSED_LOGIT } else { LOGIT };
             let split = stack.memory.split_logit_bytes.filter(|_| plan.layout.tp > 1);
             let backward = split.or(stack.logit_bytes).unwrap_or(usual);
             let logits = |bytes: f64| tokens * vocab * bytes * (1.0 + f64::from(model.mtp_depth));
@@ -272,24 +321,24 @@ impl Costs<'_> {
         let kept = self.kept_activations(choice.kind, &plan.recomputing(choice.recompute));
         let (hidden, tokens) = (f64::from(self.problem.model().hidden), self.tokens(plan));
         let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * hidden } else { 0.0 };
-        let (of_tokens, of_weights) = self.mlp_widths(&layer.ffn, plan);
+        let MlpWidths { of_tokens, of_weights } = self.mlp_widths(&layer.ffn, plan);
         let weights = if self.is_lora() { 0.0 } else { 2.0 * hidden * of_weights };
         (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
     }
 
-    /// Width of the MLP or of the experts on a rank: of all its tokens together, and of the weights.
-    pub(super) fn mlp_widths(&self, ffn: &Ffn, plan: &Plan) -> (f64, f64) {
+    /// Width of the MLP or of the experts on a rank.
+    pub(super) fn mlp_widths(&self, ffn: &Ffn, plan: &Plan) -> MlpWidths {
         match ffn {
             Ffn::Dense(mlp) => {
                 let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
-                (self.tokens(plan) * width, width)
+                MlpWidths { of_tokens: self.tokens(plan) * width, of_weights: width }
             }
             Ffn::Moe(moe) => {
                 let width = f64::from(moe.intermediate) / f64::from(plan.layout.etp);
                 let experts = f64::from(moe.experts) / f64::from(plan.layout.ep);
-                (self.most_received(moe, plan) * width, experts * width)
+                MlpWidths { of_tokens: self.most_received(moe, plan) * width, of_weights: experts * width }
             }
-            Ffn::None => (0.0, 0.0),
+            Ffn::None => MlpWidths { of_tokens: 0.0, of_weights: 0.0 },
         }
     }
 

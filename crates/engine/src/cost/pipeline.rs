@@ -62,6 +62,15 @@ impl Edges {
     }
 }
 
+/// Effect of a pair's dispatch kernels and compute on each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PairEffect {
+    /// Factor on the time of compute beside dispatch kernels, which take processors (κ).
+    pub slower: f64,
+    /// Share of expert traffic that compute hides (θ).
+    pub hidden: f64,
+}
+
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
@@ -188,16 +197,16 @@ impl Costs<'_> {
     /// FB = overlap(F+B, θ·E, 0)·SM/(SM − 20) + (1−θ)·E          specification §5.5
     /// ```
     pub(super) fn pair(&self, plan: &Plan, work: &Work) -> Seconds {
-        let (kept, theta) = self.pairing(plan);
+        let PairEffect { slower, hidden: theta } = self.pair_effect(plan);
         let busy = work.forward() + work.backward();
-        overlap(busy, work.ep_beside * theta, 0.0) * kept + work.ep_beside * (1.0 - theta)
+        overlap(busy, work.ep_beside * theta, 0.0) * slower + work.ep_beside * (1.0 - theta)
     }
 
-    /// How much slower compute is beside the dispatch kernels, and the share of expert traffic that it hides.
-    pub(super) fn pairing(&self, plan: &Plan) -> (f64, f64) {
+    /// Effect of a pair's dispatch kernels and compute on each other.
+    pub(super) fn pair_effect(&self, plan: &Plan) -> PairEffect {
         let processors = f64::from(self.device.gpu.processors.value);
-        let kept = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
-        (kept, self.device.stack.overlap.ep)
+        let slower = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
+        PairEffect { slower, hidden: self.device.stack.overlap.ep }
     }
 
     /// Step of a bidirectional schedule: stages are averaged, for every rank holds one from each end.

@@ -239,7 +239,7 @@ impl Costs<'_> {
             work.add(&works[rank], 0.5);
             work.add(&works[works.len() - 1 - rank], 0.5);
         }
-        let exposed = if work.ep_beside > Seconds::ZERO || self.pairing(plan).0 > 1.0 {
+        let exposed = if work.ep_beside > Seconds::ZERO || self.pair_effect(plan).slower > 1.0 {
             (busy[rank] / f64::from(micro_batches) - work.forward() - work.backward()).or_zero()
         } else {
             Seconds::ZERO

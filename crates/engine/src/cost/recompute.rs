@@ -79,7 +79,7 @@ impl Costs<'_> {
             Recompute::EveryOther | Recompute::PerOp => return forward / 2.0,
             Recompute::Selective(modules) => modules,
         };
-        let kernels = [(core_attn, 1.0), (act, 1.0), (layernorm, 2.0), (mla_up_proj, 2.0), (moe, MOE_LAUNCHES.0)];
+        let kernels = [(core_attn, 1.0), (act, 1.0), (layernorm, 2.0), (mla_up_proj, 2.0), (moe, MOE_LAUNCHES.forward)];
         kernels.into_iter().filter_map(|(on, count)| on.then_some(count)).sum()
     }
 

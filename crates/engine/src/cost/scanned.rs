@@ -2,13 +2,16 @@
 
 use super::costs::Costs;
 use super::counts::LayerChoice;
+use super::moments::MlpWidths;
 use crate::model::Mixer;
 use crate::plan::{Plan, Recompute};
 use crate::units::Bytes;
 
-/// Tensors of an MLP's width, two bytes an element, that the backward of a layer holds: gate, up and the gradients of both, or the
-/// gradients alone where the loop keeps gate and up. Source: [maxtext-compiled].
-const MLP_WIDTHS: (f64, f64) = (4.0, 2.0);
+/// Tensors of an MLP's width, two bytes an element, that the backward of a layer holds: gate, up and the gradients of both. Source:
+/// [maxtext-compiled].
+const MLP_TENSORS: f64 = 4.0;
+/// Those of [`MLP_TENSORS`] that are held where the loop keeps gate and up: the gradients.
+const MLP_GRADIENTS: f64 = 2.0;
 
 /// Tensors of the width of queries, and of keys, in the backward of attention: both halves of the rotation, each padded to 128
 /// lanes, what is rotated, its gradient, and attention's output or the values' gradient. Source: [maxtext-compiled].
@@ -18,15 +21,18 @@ const ROTATED: f64 = 5.0;
 /// padded to 128 lanes in fp32. Source: [maxtext-compiled].
 const BESIDE_MLP: f64 = 4.0;
 
-/// Tensors of the hidden width in the backward of attention, and of an MLP. Source: [maxtext-compiled].
-const HIDDEN: (f64, f64) = (2.0, 1.0);
+/// Tensors of the hidden width in the backward of attention. Source: [maxtext-compiled].
+const HIDDEN_OF_ATTENTION: f64 = 2.0;
+/// Tensors of the hidden width in the backward of an MLP. Source: [maxtext-compiled].
+const HIDDEN_OF_MLP: f64 = 1.0;
 
 /// Gathered sequences of the hidden width where tensor parallelism splits them. Source: [maxtext-compiled].
 const GATHERED_SEQUENCES: f64 = 3.0;
 
-/// Matrices of an MLP, and of attention, that are whole in the backward of an MLP: gathered, or gradients before their reduction.
-/// Source: [maxtext-compiled].
-const WHOLE: (f64, f64) = (3.0, 2.0);
+/// Matrices of an MLP that are whole in its backward: gathered, or gradients before their reduction. Source: [maxtext-compiled].
+const WHOLE_OF_MLP: f64 = 3.0;
+/// Matrices of attention that are whole in the backward of an MLP. Source: [maxtext-compiled].
+const WHOLE_OF_ATTENTION: f64 = 2.0;
 
 /// Hidden elements, two bytes each, that the loop is given and returns: gradients of its output. Source: [maxtext-compiled].
 const CARRIED: f64 = 2.0;
@@ -57,8 +63,8 @@ impl Costs<'_> {
             Recompute::Selective(modules) => !(modules.mlp || modules.moe),
             Recompute::Full | Recompute::EveryOther | Recompute::FirstLayers(_) => false,
         };
-        let widths = if keeps_mlp { MLP_WIDTHS.1 } else { MLP_WIDTHS.0 };
-        let (of_tokens, of_weights) = self.mlp_widths(&layer.ffn, plan);
+        let widths = if keeps_mlp { MLP_GRADIENTS } else { MLP_TENSORS };
+        let MlpWidths { of_tokens, of_weights } = self.mlp_widths(&layer.ffn, plan);
         let (queries, keys) = match &layer.mixer {
             Mixer::Attention(a) => (a.heads * a.head_dim, a.kv_heads * a.head_dim),
             Mixer::Mla(mla) => (mla.heads * mla.qk_dim(), mla.heads * mla.qk_dim()),
@@ -67,9 +73,9 @@ impl Costs<'_> {
         let (queries, keys) = (f64::from(queries) / tp, f64::from(keys) / tp);
         let mlp = widths * of_tokens;
         let own_hidden = tokens * hidden / plan.sequence_shards();
-        let attention = mlp + tokens * ROTATED * (queries + keys) + HIDDEN.0 * own_hidden;
-        let whole = hidden * (WHOLE.0 * of_weights + WHOLE.1 * queries);
-        let feed_forward = mlp + tokens * BESIDE_MLP * queries + HIDDEN.1 * own_hidden + whole;
+        let attention = mlp + tokens * ROTATED * (queries + keys) + HIDDEN_OF_ATTENTION * own_hidden;
+        let whole = hidden * (WHOLE_OF_MLP * of_weights + WHOLE_OF_ATTENTION * queries);
+        let feed_forward = mlp + tokens * BESIDE_MLP * queries + HIDDEN_OF_MLP * own_hidden + whole;
         let gathered = if plan.sequence_shards() > 1.0 { GATHERED_SEQUENCES * tokens * hidden } else { 0.0 };
         Bytes::new(ELEMENT * (attention.max(feed_forward) + gathered)) + self.head_beside_loop(plan)
     }

@@ -20,9 +20,10 @@ use crate::units::{Bytes, Flops, Seconds};
 /// Heads of queries that the kernels compute together, to whose multiple they are padded; heads of the indexer in backward likewise.
 const PADDED_HEADS: u32 = 64;
 
-/// GEMMs of the backward of sparse attention, by the width of what they sum over: scores and the gradients of queries and keys have that of
-/// the joined keys, the gradients of scores and of values that of the values.
-const BACKWARD_GEMMS: (f64, f64) = (3.0, 2.0);
+/// GEMMs of the backward of sparse attention over the width of the joined keys: scores, and the gradients of queries and keys.
+const BACKWARD_GEMMS_OF_KEYS: f64 = 3.0;
+/// GEMMs of the backward of sparse attention over the width of the values: gradients of scores and of values.
+const BACKWARD_GEMMS_OF_VALUES: f64 = 2.0;
 
 /// GEMMs over the chosen keys in the indexer's backward: its scores once more, gradients of index queries and of index keys.
 const INDEX_BACKWARD_GEMMS: f64 = 3.0;
@@ -53,10 +54,9 @@ impl Absorbed {
     }
 }
 
-/// Mean number of keys before a token, and of those that are chosen.
-fn mean_keys(indexer: &Indexer, seq_len: u32) -> (f64, f64) {
-    let s = f64::from(seq_len);
-    (Span::Full.mean_keys(s), indexer.span().mean_keys(s))
+/// Mean number of keys that are chosen for a token.
+fn mean_chosen(indexer: &Indexer, seq_len: u32) -> f64 {
+    indexer.span().mean_keys(f64::from(seq_len))
 }
 
 impl Costs<'_> {
@@ -82,14 +82,14 @@ impl Costs<'_> {
         let joined = self.joined_queries(mla, wide, tokens);
         cost.forward += joined.forward;
         cost.dgrad += joined.backward;
-        let (_, chosen) = mean_keys(indexer, self.problem.workload().seq_len);
+        let chosen = mean_chosen(indexer, self.problem.workload().seq_len);
         let blocks = tokens * wide.padded / f64::from(PADDED_HEADS);
         let time = |pass, width: f64| {
             let work = Flops::new(2.0 * tokens * wide.padded * width * chosen);
             self.device.sparse_attention(work, blocks, pass)
         };
         let attention = time(Pass::Forward, wide.keys + wide.values);
-        let back = time(Pass::Dgrad, BACKWARD_GEMMS.0 * wide.keys + BACKWARD_GEMMS.1 * wide.values);
+        let back = time(Pass::Dgrad, BACKWARD_GEMMS_OF_KEYS * wide.keys + BACKWARD_GEMMS_OF_VALUES * wide.values);
         let (choice, loss) = if indexer.shared {
             (Seconds::ZERO, Seconds::ZERO)
         } else {
@@ -109,7 +109,7 @@ impl Costs<'_> {
             let linear = self.device.linear(LinearShape::dense(tokens, map.input, map.output), self.device.format);
             cost.add(Linear { dgrad: Seconds::ZERO, ..linear });
         }
-        let norm = Bytes::new(traffic::NORM.0 * tokens * f64::from(indexer.head_dim));
+        let norm = Bytes::new(traffic::NORM.forward * tokens * f64::from(indexer.head_dim));
         let rotated = tokens * f64::from(mla.rope_dim) * f64::from(indexer.heads + 1);
         let joined = BF16 * 2.0 * tokens * (indexer.queries() as f64 + f64::from(indexer.head_dim));
         let bytes = norm + Bytes::new(traffic::EAGER_ROTARY.forward.bytes * rotated + joined);
@@ -138,7 +138,7 @@ impl Costs<'_> {
     /// ```
     fn choice(&self, indexer: &Indexer, tokens: f64) -> Seconds {
         let seq_len = self.problem.workload().seq_len;
-        let (before, chosen) = mean_keys(indexer, seq_len);
+        let (before, chosen) = (Span::Full.mean_keys(f64::from(seq_len)), mean_chosen(indexer, seq_len));
         let work = Flops::new(2.0 * tokens * indexer.queries() as f64 * before);
         let blocks = tokens * f64::from(indexer.heads) / f64::from(PADDED_HEADS);
         let scores = Bytes::new(sparse::SCORE * tokens * f64::from(seq_len));
@@ -149,7 +149,7 @@ impl Costs<'_> {
 
     /// Divergence of the index scores from attention's over the chosen keys, with the gradients of the indexer.
     fn index_loss(&self, indexer: &Indexer, tokens: f64) -> Seconds {
-        let (_, chosen) = mean_keys(indexer, self.problem.workload().seq_len);
+        let chosen = mean_chosen(indexer, self.problem.workload().seq_len);
         let heads = f64::from(indexer.heads.next_multiple_of(PADDED_HEADS));
         let work = INDEX_BACKWARD_GEMMS * 2.0 * tokens * heads * f64::from(indexer.head_dim) * chosen;
         let blocks = tokens * heads / f64::from(PADDED_HEADS);

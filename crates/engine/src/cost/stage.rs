@@ -70,7 +70,7 @@ impl Costs<'_> {
         let layer = &self.problem.model().kinds[kind];
         let Some(moe) = layer.moe().filter(|_| launches.expert_layer > 0.0) else { return };
         let operators = self.relative_operators(layer, moe);
-        let (forward, backward) = (launches.forward + MOE_LAUNCHES.0, launches.backward + MOE_LAUNCHES.1);
+        let (forward, backward) = (launches.forward + MOE_LAUNCHES.forward, launches.backward + MOE_LAUNCHES.backward);
         let again = Self::recomputed_launches(plan.recompute, forward);
         let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
         let (forward, again) = (forward * operators.forward, again * operators.forward);

@@ -21,3 +21,12 @@ impl States {
         self.weights + self.gradients + self.optimizer
     }
 }
+
+/// Bytes of one weight on a rank that holds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WeightBytes {
+    /// Of a layer.
+    pub layer: f64,
+    /// Of the embedding or the head.
+    pub table: f64,
+}

@@ -2,6 +2,8 @@
 //!
 //! Source: specification §2.4, and where an item names another section, that one.
 
+use crate::kernel::PerPass;
+
 /// Bytes of a bf16 element.
 pub const BF16: f64 = 2.0;
 /// Bytes of an fp32 element.
@@ -32,9 +34,9 @@ const fn streamed(bytes: f64, kernels: f64) -> Streamed {
 }
 
 /// Bytes per hidden element of a norm, forward and backward.
-pub const NORM: (f64, f64) = (4.0, 8.0);
+pub const NORM: PerPass = PerPass::new(4.0, 8.0);
 /// Bytes per hidden element of a residual addition, forward and backward.
-pub const RESIDUAL: (f64, f64) = (6.0, 5.0);
+pub const RESIDUAL: PerPass = PerPass::new(6.0, 5.0);
 /// Bytes per hidden element of a residual's backward that Transformer Engine fuses into the norm's.
 pub const FUSED_RESIDUAL_BACKWARD: f64 = 2.0;
 /// Kernels of norms and residuals backward, against forward.
@@ -43,17 +45,16 @@ pub const NORM_BACKWARD_KERNELS: f64 = 1.5;
 /// Split of the fused projection of queries, keys and values, and the rotation of queries and keys.
 pub const SPLIT: Streamed = streamed(4.0, 2.0);
 
-/// Passes of [`SPLIT`] where positions are rotary: in PyTorch, and fused by Transformer Engine.
-const ROTARY: (f64, f64) = (1.3, 0.65);
-
-/// Passes of [`SPLIT`] over its elements, by whether positions are rotary and whether Transformer Engine fuses them.
-pub const fn split_passes(rope: bool, transformer_engine: bool) -> f64 {
-    match (rope, transformer_engine) {
-        (true, true) => ROTARY.1,
-        (true, false) => ROTARY.0,
-        (false, true) => 0.0,
-        (false, false) => 1.0,
-    }
+/// Passes of [`SPLIT`] over its elements, by what runs it and whether positions are rotary.
+pub mod split_passes {
+    /// PyTorch, without rotation.
+    pub const PLAIN: f64 = 1.0;
+    /// PyTorch, with rotation.
+    pub const ROTARY: f64 = 1.3;
+    /// Transformer Engine, without rotation.
+    pub const FUSED: f64 = 0.0;
+    /// Transformer Engine, with rotation.
+    pub const FUSED_ROTARY: f64 = 0.65;
 }
 
 /// RMSNorm operator by operator, forward and backward, per element and call: reads and writes of every operator, 2 bytes in bf16 and 4 in
@@ -66,18 +67,22 @@ pub const EAGER_ROTARY: StreamedPasses =
 
 /// Latent attention: two low-rank norms, and the rotary part joined to each head, 4(q_r + kv_r) + 12·a·d_qk/t.
 pub mod latent {
+    use crate::kernel::PerPass;
+
     /// Bytes per element of the low-rank norms.
     pub const NORM_BYTES: f64 = 4.0;
     /// Bytes per element of the rotary part.
     pub const ROTARY_BYTES: f64 = 12.0;
     /// Kernels forward and backward.
-    pub const KERNELS: (f64, f64) = (6.0, 8.0);
+    pub const KERNELS: PerPass = PerPass::new(6.0, 8.0);
     /// Bytes moved backward, against forward.
     pub const BACKWARD: f64 = 1.5;
 }
 
 /// Attention over chosen keys: bytes and kernels, counted in [megatron-lm] `dsa_cudnn_kernels.py` and `dsa.py`, release 0.19.
 pub mod sparse {
+    use crate::kernel::PerPass;
+
     /// Bytes per token and key of the index scores: written in fp32, and read twice to choose.
     pub const SCORE: f64 = 12.0;
     /// Bytes per token and chosen key of bounds, two compactions and a sort of the chosen keys, most of it in 64-bit integers.
@@ -95,7 +100,7 @@ pub mod sparse {
     /// Kernels of the loss.
     pub const LOSS_KERNELS: f64 = 30.0;
     /// Launches of the host in either pass beyond those of latent attention.
-    pub const LAUNCHES: (f64, f64) = (80.0, 50.0);
+    pub const LAUNCHES: PerPass = PerPass::new(80.0, 50.0);
 }
 
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
@@ -104,6 +109,8 @@ pub const SCAN: StreamedPasses = StreamedPasses { forward: streamed(12.0, 2.0), 
 /// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
 /// counted in specification §2.3.
 pub mod chunked {
+    use crate::kernel::PerPass;
+
     /// Bytes moved per token, by what they are in proportion to.
     pub struct PerToken {
         /// Bytes for each inner channel.
@@ -130,28 +137,32 @@ pub mod chunked {
     /// Copies from and to the order of Megatron-Core in either pass, with several sequences.
     pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, chunk: 0.0 };
     /// Kernels forward and backward.
-    pub const KERNELS: (f64, f64) = (7.0, 17.0);
+    pub const KERNELS: PerPass = PerPass::new(7.0, 17.0);
 }
 
 /// Experts with a bias, operator by operator, beyond the fused activation: bytes per received token, forward and backward. Source:
 /// [megatron-experts], counted in specification §2.4.
 pub mod biased {
+    use crate::kernel::PerPass;
+
     /// Per element of an expert's output: its weighted bias in fp32, concatenation, cast.
-    pub const OUTPUT: (f64, f64) = (28.0, 40.0);
+    pub const OUTPUT: PerPass = PerPass::new(28.0, 40.0);
     /// Per element of its activation: clamps, offset, product and weights by themselves.
-    pub const ACTIVATION: (f64, f64) = (28.0, 62.0);
+    pub const ACTIVATION: PerPass = PerPass::new(28.0, 62.0);
     /// Kernels per local expert.
-    pub const KERNELS: (f64, f64) = (2.0, 5.0);
+    pub const KERNELS: PerPass = PerPass::new(2.0, 5.0);
 }
 
 /// Permutation of tokens to experts and back: 2h(1+k) + 4h·k bytes per owned token.
 pub mod permute {
+    use crate::kernel::PerPass;
+
     /// Bytes per element that is read or scattered.
     pub const SCATTERED: f64 = 2.0;
     /// Bytes per element that is gathered and summed.
     pub const GATHERED: f64 = 4.0;
     /// Kernels forward and backward.
-    pub const KERNELS: (f64, f64) = (6.0, 8.0);
+    pub const KERNELS: PerPass = PerPass::new(6.0, 8.0);
     /// Bytes moved backward, against forward.
     pub const BACKWARD: f64 = 1.2;
     /// Bytes per element of a received copy that is sorted by local expert after dispatch and back before combine, in either pass.

@@ -33,19 +33,6 @@ impl Format {
         }
     }
 
-    /// Bytes of what GEMMs of all passes need of one weight. `any_layout`: whether the device multiplies 8-bit matrices in any
-    /// layout, where others need the transposed matrix beside the matrix. Blocks have scales along one dimension, so both are
-    /// needed everywhere.
-    ///
-    /// Source: [transformer-engine] docs, performance considerations.
-    pub(crate) const fn weight_bytes(self, any_layout: bool) -> f64 {
-        match self {
-            Self::Fp8 if any_layout => 1.0,
-            Self::Bf16 | Self::Fp8 | Self::Fp8Block | Self::Mxfp8 => 2.0,
-            Self::Nvfp4 => 2.0 * self.element_bytes(),
-        }
-    }
-
     /// Whether recipes hold weights in this format alone: those of FP8 and MXFP8 do, those of scaled blocks of FP8 and of NVFP4
     /// hold them in 16 bits.
     ///

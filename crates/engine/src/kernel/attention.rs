@@ -1,6 +1,6 @@
 //! Attention core: scores, softmax and context.
 
-use super::call::{Call, Core, Cut, Pass, PassTimes};
+use super::call::{Call, Core, Cut, Pass, PassTimes, PerPass};
 use super::device::Device;
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
@@ -10,8 +10,10 @@ const BACKWARD_KERNELS: f64 = 3.0;
 
 /// Attention in several kernels. Source: specification §2.3, version 1.1.
 mod unfused {
+    use crate::kernel::PerPass;
+
     /// Bytes per score of the softmax and the mask, forward and backward.
-    pub const SOFTMAX: (f64, f64) = (4.0, 6.0);
+    pub const SOFTMAX: PerPass = PerPass::new(4.0, 6.0);
     /// Bytes per score of dropout.
     pub const DROPOUT: f64 = 5.0;
     /// Kernels of each pass.
@@ -24,15 +26,15 @@ mod unfused {
 ///
 /// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64, `wide` the stack's with
 /// heads of 192.
-fn head_dim_factor(qk_dim: f64, narrow: f64, wide: (f64, f64)) -> (f64, f64) {
+fn head_dim_factor(qk_dim: f64, narrow: f64, wide: PerPass) -> PerPass {
     match qk_dim as u32 {
-        64 => (narrow, narrow),
-        80 => (0.80, 0.80),
-        96 => (0.85, 0.85),
+        64 => PerPass::same(narrow),
+        80 => PerPass::same(0.80),
+        96 => PerPass::same(0.85),
         192 => wide,
-        256 => (0.98, 0.98),
-        dim if dim >= 128 => (1.0, 1.0),
-        _ => (0.8, 0.8),
+        256 => PerPass::same(0.98),
+        dim if dim >= 128 => PerPass::same(1.0),
+        _ => PerPass::same(0.8),
     }
 }
 
@@ -47,7 +49,7 @@ const CAUSAL: f64 = 0.5;
 /// FLOPs of flash backward relative to forward: five GEMMs instead of two. Source: specification §1.3.
 const FLASH_BACKWARD: f64 = 2.5;
 /// Gain of FP8 attention, forward and backward. Source: specification §2.3 [A].
-const FP8_ATTENTION: (f64, f64) = (1.35, 1.2);
+const FP8_ATTENTION: PerPass = PerPass::new(1.35, 1.2);
 /// Queries of one thread block. Source: specification §2.3.
 const QUERIES_PER_BLOCK: f64 = 128.0;
 /// Slow-down of batched GEMMs whose rows lose 16-byte alignment. Source: specification §2.3, version 1.1.
@@ -80,13 +82,10 @@ impl Device<'_> {
     /// Source: specification §2.3 with version 1.1.
     fn flash_attention(&self, core: &Core, kernel: AttentionKernel) -> PassTimes {
         let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
-        let (fp8_f, fp8_b) = if self.stack.fp8_attention { FP8_ATTENTION } else { (1.0, 1.0) };
+        let fp8 = if self.stack.fp8_attention { FP8_ATTENTION } else { PerPass::same(1.0) };
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
-        let (head_f, head_b) = head_dim_factor(
-            core.qk_dim,
-            curve.narrow_heads,
-            (self.stack.wide_heads_forward, self.stack.wide_heads_backward),
-        );
+        let wide = PerPass::new(self.stack.wide_heads_forward, self.stack.wide_heads_backward);
+        let head = head_dim_factor(core.qk_dim, curve.narrow_heads, wide);
         let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
         let blocks =
             (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
@@ -101,8 +100,9 @@ impl Device<'_> {
             asymptote * (fp8 * clock * head * saturation * occupancy(half))
         };
         let occupied = &self.gpu.attention_occupancy;
-        let forward = Flops::new(work) / rate(curve.forward, fp8_f, head_f, occupied.forward);
-        let backward = Flops::new(FLASH_BACKWARD * work) / rate(curve.backward, fp8_b, head_b, occupied.backward);
+        let forward = Flops::new(work) / rate(curve.forward, fp8.forward, head.forward, occupied.forward);
+        let backward =
+            Flops::new(FLASH_BACKWARD * work) / rate(curve.backward, fp8.backward, head.backward, occupied.backward);
         let gap = self.gpu.kernel_gap.value;
         PassTimes { forward: forward + gap, backward: backward + gap * BACKWARD_KERNELS }
     }
@@ -153,8 +153,8 @@ impl Device<'_> {
         let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;
         let gaps = self.gpu.kernel_gap.value * unfused::KERNELS;
         PassTimes {
-            forward: matmuls + softmax(unfused::SOFTMAX.0) + gaps,
-            backward: matmuls * 2.0 + softmax(unfused::SOFTMAX.1) + gaps,
+            forward: matmuls + softmax(unfused::SOFTMAX.forward) + gaps,
+            backward: matmuls * 2.0 + softmax(unfused::SOFTMAX.backward) + gaps,
         }
     }
 }

@@ -24,6 +24,27 @@ impl std::fmt::Display for Pass {
     }
 }
 
+/// Numbers of a forward and of its backward pass: bytes, kernels or factors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerPass {
+    /// Forward.
+    pub forward: f64,
+    /// Backward.
+    pub backward: f64,
+}
+
+impl PerPass {
+    /// Numbers of the two passes.
+    pub const fn new(forward: f64, backward: f64) -> Self {
+        Self { forward, backward }
+    }
+
+    /// One number for either pass.
+    pub const fn same(number: f64) -> Self {
+        Self::new(number, number)
+    }
+}
+
 /// Times of a forward and of its backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PassTimes {

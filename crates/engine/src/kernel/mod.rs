@@ -5,6 +5,6 @@ mod call;
 mod device;
 mod gemm;
 
-pub use call::{Call, Core, Cut, GemmShape, Meter, Pass, PassTimes};
+pub use call::{Call, Core, Cut, GemmShape, Meter, Pass, PassTimes, PerPass};
 pub use device::Device;
 pub use gemm::{Linear, LinearShape};

@@ -135,6 +135,15 @@ impl Attention {
     }
 }
 
+/// Widths of a linear map on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Widths {
+    /// Width of the input.
+    pub input: f64,
+    /// Width of the output.
+    pub output: f64,
+}
+
 /// Linear map of a layer, before tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Projection {
@@ -176,12 +185,13 @@ impl Projection {
     pub(super) const fn up(self) -> Self {
         Self { is_up: true, ..self }
     }
-    /// Input and output width on one of `tp` ranks.
-    pub fn on_rank(&self, tp: f64) -> (f64, f64) {
+    /// Widths on one of `tp` ranks.
+    pub fn on_rank(&self, tp: f64) -> Widths {
+        let Self { input, output, .. } = *self;
         match self.split {
-            Split::Columns => (self.input, self.output / tp),
-            Split::Rows => (self.input / tp, self.output),
-            Split::Whole => (self.input, self.output),
+            Split::Columns => Widths { input, output: output / tp },
+            Split::Rows => Widths { input: input / tp, output },
+            Split::Whole => Widths { input, output },
         }
     }
 }

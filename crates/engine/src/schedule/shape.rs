@@ -1,6 +1,6 @@
 //! Shape of a pipeline: which ranks hold which chunks of the model.
 
-use super::Schedule;
+use super::table::Schedule;
 
 /// Shape of a pipeline: a schedule on pipeline ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +19,13 @@ struct ChunkSpacing {
     step: u32,
     /// Number of chunks.
     number: u32,
+}
+
+impl Schedule {
+    /// The schedule on `pp` pipeline ranks.
+    pub const fn on(self, pp: u32) -> PipelineShape {
+        PipelineShape { schedule: self, pp }
+    }
 }
 
 impl PipelineShape {

@@ -18,8 +18,17 @@ pub enum TpGather {
     Quantized,
 }
 
+/// Bytes that tensor parallelism gathers of one element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GatheredBytes {
+    /// Forward.
+    pub forward: f64,
+    /// Backward.
+    pub backward: f64,
+}
+
 impl TpGather {
-    /// Bytes gathered of one element, forward and backward, for GEMMs of `format`.
+    /// Bytes gathered of one element for GEMMs of `format`.
     ///
     /// ```text
     /// forward    x of the column-parallel GEMMs, by rows: y
@@ -28,12 +37,13 @@ impl TpGather {
     ///
     /// Scales of blocks lie along one dimension, so the GEMM of the weight's gradient cannot use what that of the input's
     /// gradient takes. Source: [transformer-engine] `_all_gather_mxfp8`.
-    pub(crate) fn bytes(self, format: Format) -> (f64, f64) {
+    pub(crate) fn bytes(self, format: Format) -> GatheredBytes {
         let element = format.element_bytes();
-        match (self, format) {
+        let (forward, backward) = match (self, format) {
             (Self::Fp8 | Self::Quantized, Format::Fp8) => (element, element),
             (Self::Quantized, Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4) => (element, 2.0 * element),
             (Self::Bf16 | Self::Fp8, _) | (_, Format::Bf16) => (2.0, 2.0),
-        }
+        };
+        GatheredBytes { forward, backward }
     }
 }

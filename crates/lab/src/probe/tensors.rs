@@ -109,8 +109,8 @@ impl<'a> Rank<'a> {
         let hidden = self.problem.model().hidden;
         let projections = [mla.projections(hidden), mla.index_projections(hidden)].concat();
         let weights = projections.iter().map(|projection| {
-            let (input, output) = projection.on_rank(self.tp as f64);
-            Weight { elements: (input * output).ceil() as u64, is_expert: false }
+            let widths = projection.on_rank(self.tp as f64);
+            Weight { elements: (widths.input * widths.output).ceil() as u64, is_expert: false }
         });
         let small = mla.small_parameters(self.problem.model().norm.width());
         weights.chain([Weight { elements: small, is_expert: false }]).collect()
@@ -288,7 +288,7 @@ fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<NamedTensor
     let on_device = 1.0 - plan.offload.optimizer;
     let copies = f64::from(plan.schedule.weight_copies());
     let buffers = [
-        ("weights", if fp32_shards { 0.0 } else { costs.weight_bytes(plan).0 * copies }, ZeroStage::Three),
+        ("weights", if fp32_shards { 0.0 } else { costs.weight_bytes(plan).layer * copies }, ZeroStage::Three),
         ("gradients", recipe.gradient * copies, ZeroStage::Two),
         ("master weights", recipe.master * on_device * if fp32_shards { copies } else { 1.0 }, ZeroStage::One),
         ("first moments", recipe.state / 2.0 * on_device, ZeroStage::One),

@@ -9,6 +9,7 @@ use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
 use crate::cost::layer::{LayerCost, PassTimes};
 use crate::cost::memory::LayerBytes;
+use crate::cost::moments::EndBytes;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
@@ -184,7 +185,7 @@ impl Block {
             in_pipeline: works_on(2),
             without_pipeline: costs.has_tensor_parallel_floor(plan).then(|| works_on(1)),
             bytes: costs.layer_bytes(plan, &choices),
-            working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
+            working_set: costs.working_set(plan),
             loss: costs.loss_bytes(plan),
             checkpoint: costs.checkpoint(plan),
             ends: EndPasses::new(&self.plain.ends),
@@ -210,8 +211,8 @@ pub struct Layers {
     pub(super) bytes: LayerBytes,
     /// Input of one layer.
     checkpoint: Bytes,
-    /// Working set of a rank without and with the head.
-    pub(super) working_set: (Bytes, Bytes),
+    /// Working set of a rank.
+    working_set: EndBytes,
     /// Bytes of the loss, where peaks are by moment.
     pub(super) loss: Bytes,
 }
@@ -310,8 +311,7 @@ impl Layers {
             own.shorten_passes(other);
         }
         self.in_pipeline.shorten_passes(&other.in_pipeline);
-        let ((own, own_last), (its, its_last)) = (self.working_set, other.working_set);
-        self.working_set = (own.min(its), own_last.min(its_last));
+        self.working_set = self.working_set.min(other.working_set);
         self.loss = self.loss.min(other.loss);
         self
     }
@@ -322,13 +322,8 @@ impl Layers {
     }
 
     /// Working set of a rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`].
-    pub(super) fn end_bytes(&self, is_last: bool, is_by_moment: bool) -> Bytes {
-        match (is_by_moment, is_last) {
-            (false, false) => self.working_set.0,
-            (false, true) => self.working_set.1,
-            (true, false) => Bytes::ZERO,
-            (true, true) => self.loss,
-        }
+    pub(super) fn end_bytes(&self, is_by_moment: bool) -> EndBytes {
+        if is_by_moment { EndBytes::of_loss(self.loss) } else { self.working_set }
     }
 
     /// Layers of each chunk of a plan's pipeline.

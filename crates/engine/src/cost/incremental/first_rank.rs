@@ -50,7 +50,7 @@ impl<'s> FirstRank<'s> {
         let held = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
         let is_usual = std::ptr::eq(self.usual.0, stages);
         let held = if is_usual { held(&self.usual.1) } else { held(&stages.moments(costs, plan)) };
-        let tensors = self.resident + held + layers.end_bytes(stages.holds[0].is_last, false);
+        let tensors = self.resident + held + layers.end_bytes(false).of(stages.holds[0].is_last);
         (tensors * (1.0 + self.reserve.fragmentation) + self.reserve.context) * ROUNDING
     }
 }

@@ -9,6 +9,7 @@ use crate::cost::costs::Costs;
 use crate::cost::data::RankParameters;
 use crate::cost::layer::PassTimes;
 use crate::cost::moments::Temporary;
+use crate::cost::pipeline::PairEffect;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
@@ -280,7 +281,7 @@ impl Pairs {
     /// ```
     pub(in crate::cost) fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
         let PairedShares { fewest, most } = plan.pipeline().paired(costs.whole_micro_batches(plan)?)?;
-        let (slower, hidden) = costs.pairing(plan);
+        let PairEffect { slower, hidden } = costs.pair_effect(plan);
         Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most, slower, hidden })
     }
 

@@ -62,8 +62,8 @@ impl RankMemory {
             let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
             Held { rank: hold.ranks[0], needs }
         };
-        let together = stages.holds.iter().map(|hold| held(hold, layers.end_bytes(hold.is_last, false))).collect();
-        let by_moment = stages.holds.iter().map(|hold| vec![held(hold, layers.end_bytes(hold.is_last, true))]);
+        let together = stages.holds.iter().map(|hold| held(hold, layers.end_bytes(false).of(hold.is_last))).collect();
+        let by_moment = stages.holds.iter().map(|hold| vec![held(hold, layers.end_bytes(true).of(hold.is_last))]);
         let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
         Self {
             together,
@@ -198,7 +198,7 @@ fn held(
             activations: activations - freed * moment.stages,
             layer: largest(&layers.bytes.kept) * on_device,
             temporary: Temporary {
-                loss: layers.end_bytes(hold.is_last, is_by_moment),
+                loss: layers.end_bytes(is_by_moment).of(hold.is_last),
                 backward,
                 ..Temporary::default()
             },

@@ -6,15 +6,24 @@ use super::run::{Shell, Variable};
 use super::syntax::{self, is_name};
 use super::text::Text;
 
+/// Kind of an array that an assignment declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ArrayKind {
+    /// By number.
+    Indexed,
+    /// By key (`declare -A`).
+    Associative,
+}
+
 impl Shell<'_> {
     /// `name=value`, `name+=value`, `name=(…)`, `name[key]=value`.
-    pub fn assign(&mut self, word: &Text, map: bool) {
+    pub fn assign(&mut self, word: &Text, kind: ArrayKind) {
         let Some(Assignment { name, key, append, value }) = assignment(word) else { return };
         let is_array = value.0.first().is_some_and(|g| g.char == '(') && value.0.last().is_some_and(|g| g.char == ')');
         if is_array {
             let inner = Text(value.0[1..value.0.len() - 1].to_vec());
             let written = syntax::words(&inner).unwrap_or_default();
-            if map {
+            if kind == ArrayKind::Associative {
                 let items = written.iter().filter_map(|item| self.pair(item)).collect();
                 return self.set(&name, Variable::Map(items));
             }
@@ -47,7 +56,10 @@ impl Shell<'_> {
             before.0.append(&mut text.0);
             text = before;
         }
-        self.set(&name, if map { Variable::Map(BTreeMap::new()) } else { Variable::One(text) });
+        self.set(
+            &name,
+            if kind == ArrayKind::Associative { Variable::Map(BTreeMap::new()) } else { Variable::One(text) },
+        );
     }
 
     /// `[key]=value` of an associative array.

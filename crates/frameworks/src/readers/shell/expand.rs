@@ -3,7 +3,7 @@
 use super::arithmetic::{self, NoValue};
 use super::run::Shell;
 use super::syntax::is_name;
-use super::text::{Glyph, Text, names};
+use super::text::{Glyph, Quoting, Text, names};
 
 /// Character that stands for `""`, a word that is there and empty.
 pub const EMPTY: char = '\u{E002}';
@@ -53,7 +53,7 @@ impl Shell<'_> {
                     at = end + 1;
                 }
                 '$' if !glyph.quoted => {
-                    let (text, next) = self.dollar(glyphs, at, false);
+                    let (text, next) = self.dollar(glyphs, at, Quoting::Bare);
                     out.extend(text.0);
                     at = next;
                 }
@@ -84,7 +84,7 @@ impl Shell<'_> {
                     at = end + 1;
                 }
                 ('$', _) => {
-                    let (text, next) = self.dollar(glyphs, at, true);
+                    let (text, next) = self.dollar(glyphs, at, Quoting::Double);
                     out.extend(text.0);
                     at = next;
                 }
@@ -98,10 +98,10 @@ impl Shell<'_> {
     }
 
     /// Expansion of the `$` at `at`, and the position after it.
-    fn dollar(&mut self, glyphs: &[Glyph], at: usize, in_quotes: bool) -> (Text, usize) {
+    fn dollar(&mut self, glyphs: &[Glyph], at: usize, place: Quoting) -> (Text, usize) {
         let line = glyphs[at].line;
         let Some(next) = glyphs.get(at + 1).map(|g| g.char) else { return (literal(&glyphs[at]), at + 1) };
-        let protect = |text: Text| text.quoted(in_quotes);
+        let protect = |text: Text| text.quoted(place == Quoting::Double);
         match next {
             '(' => {
                 let end = matching(glyphs, at + 1, '(', ')');
@@ -116,7 +116,7 @@ impl Shell<'_> {
             }
             '{' => {
                 let end = matching(glyphs, at + 1, '{', '}');
-                (self.braces(&Text(glyphs[at + 2..end].to_vec()), line, in_quotes), end + 1)
+                (self.braces(&Text(glyphs[at + 2..end].to_vec()), line, place), end + 1)
             }
             c if c.is_ascii_alphabetic() || c == '_' => {
                 let long =
@@ -124,20 +124,20 @@ impl Shell<'_> {
                 let name: String = glyphs[at + 1..=at + long].iter().map(|g| g.char).collect();
                 (protect(self.value_or_missing(&name, line)), at + 1 + long)
             }
-            c if c.is_ascii_digit() || "@*#?$!-".contains(c) => (self.special(c, line, in_quotes), at + 2),
+            c if c.is_ascii_digit() || "@*#?$!-".contains(c) => (self.special(c, line, place), at + 2),
             _ => (Text(vec![Glyph { quoted: true, ..glyphs[at] }]), at + 1),
         }
     }
 
-    fn special(&mut self, c: char, line: u32, in_quotes: bool) -> Text {
+    fn special(&mut self, c: char, line: u32, place: Quoting) -> Text {
         match c {
-            '@' => joined(self.arguments(), in_quotes, line),
-            '*' => joined(self.arguments(), false, line).quoted(in_quotes),
+            '@' => joined(self.arguments(), place, line),
+            '*' => joined(self.arguments(), Quoting::Bare, line).quoted(place == Quoting::Double),
             '#' => Text::on(&self.arguments().len().to_string(), line),
             '?' => Text::on("0", line),
             c if c.is_ascii_digit() => {
                 let text = self.value_or_missing(&c.to_string(), line);
-                text.quoted(in_quotes)
+                text.quoted(place == Quoting::Double)
             }
             c => Text::unresolved(&format!("${c}"), line),
         }
@@ -169,9 +169,9 @@ impl Shell<'_> {
     }
 
     /// `${ … }`.
-    fn braces(&mut self, inner: &Text, line: u32, in_quotes: bool) -> Text {
+    fn braces(&mut self, inner: &Text, line: u32, place: Quoting) -> Text {
         let plain = inner.plain();
-        let protect = |text: Text| text.quoted(in_quotes);
+        let protect = |text: Text| text.quoted(place == Quoting::Double);
         let whole = || Text::unresolved(&format!("${{{plain}}}"), line);
         let chars: Vec<char> = plain.chars().collect();
         let (counted, indirect) = (chars.first() == Some(&'#') && chars.len() > 1, chars.first() == Some(&'!'));
@@ -205,14 +205,18 @@ impl Shell<'_> {
             }
             let star = key.as_ref().map_or(name == "*", |key| key.plain() == "*");
             items.filter(|items| !items.is_empty()).map(|items| {
-                if star { self.starred(&items, line).quoted(in_quotes) } else { joined(&items, in_quotes, line) }
+                if star {
+                    self.starred(&items, line).quoted(place == Quoting::Double)
+                } else {
+                    joined(&items, place, line)
+                }
             })
         } else if let Some(key) = &key {
             self.element(&name, key).map(protect)
         } else if name.chars().all(|c| c.is_ascii_digit()) || is_name(&name) {
             self.scalar(&name).map(protect)
         } else {
-            Some(self.special(name.chars().next().unwrap_or('?'), line, in_quotes))
+            Some(self.special(name.chars().next().unwrap_or('?'), line, place))
         };
         if counted {
             return match value {
@@ -228,13 +232,13 @@ impl Shell<'_> {
                 if empty_array { Text::default() } else { whole_variable(&name, key.as_ref(), line) }
             });
         }
-        self.operated(&name, value, &rest, line, in_quotes)
+        self.operated(&name, value, &rest, line, place)
     }
 
     /// `${name[*]}`: elements joined by the first character of `IFS`.
     fn starred(&self, items: &[Text], line: u32) -> Text {
         let between = self.scalar("IFS").and_then(|text| text.plain().chars().next()).unwrap_or(' ');
-        let mut text = joined(items, false, line);
+        let mut text = joined(items, Quoting::Bare, line);
         if between != ' ' {
             text = Text::default();
             for (at, item) in items.iter().enumerate() {
@@ -253,8 +257,9 @@ fn whole_variable(name: &str, key: Option<&Text>, line: u32) -> Text {
     Text::unresolved(&format!("${name}{key}"), line)
 }
 
-/// Elements as words, each whole when quoted.
-fn joined(items: &[Text], whole: bool, line: u32) -> Text {
+/// Elements as words, each whole within quotes.
+fn joined(items: &[Text], place: Quoting, line: u32) -> Text {
+    let whole = place == Quoting::Double;
     let mut out = Vec::new();
     for (at, item) in items.iter().enumerate() {
         if at > 0 {

@@ -1,6 +1,6 @@
 //! Conditions and loops.
 
-use super::grammar::List;
+use super::grammar::{List, LoopKind};
 use super::run::{Flow, Shell, Status, Variable};
 use super::syntax::is_name;
 use super::text::{Text, readable};
@@ -66,10 +66,10 @@ impl Shell<'_> {
         Flow::On(Status::Yes)
     }
 
-    pub(super) fn while_loop(&mut self, until: bool, condition: &List, body: &List, line: u32) -> Flow {
+    pub(super) fn while_loop(&mut self, kind: LoopKind, condition: &List, body: &List, line: u32) -> Flow {
         for round in 0..=MOST_ROUNDS {
             let status = self.condition(condition);
-            let again = if until { status.not() } else { status };
+            let again = if kind == LoopKind::Until { status.not() } else { status };
             if again == Status::Unknown || round == MOST_ROUNDS {
                 let finding =
                     Finding::warning("unresolved-condition", "the condition of this loop depends on the machine")

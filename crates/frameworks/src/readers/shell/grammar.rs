@@ -5,6 +5,15 @@ use super::text::Text;
 /// Commands in order, each with what joins it to the one before.
 pub type List = Vec<(Join, CommandPipeline)>;
 
+/// Keyword of a loop with a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopKind {
+    /// It goes on as long as the condition holds.
+    While,
+    /// It goes on until the condition holds.
+    Until,
+}
+
 /// Operator before a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
@@ -75,8 +84,8 @@ pub enum Command {
     },
     /// `while` or `until … do … done`.
     While {
-        /// Whether it is `until`.
-        until: bool,
+        /// Its keyword.
+        kind: LoopKind,
         /// The condition.
         condition: List,
         /// The body.

@@ -3,19 +3,12 @@
 use super::expand::EMPTY;
 use super::pattern::{self, CutLength, Replaced};
 use super::run::{Shell, Variable};
-use super::text::Text;
+use super::text::{Quoting, Text};
 
 impl Shell<'_> {
     /// Expansion of `${name…}` by the operator that `rest` begins with: `:-`, `:=`, `:+`, `:?`, `%`, `#`, `,`, `^^`, `/`,
     /// `:start:length`.
-    pub(super) fn operated(
-        &mut self,
-        name: &str,
-        value: Option<Text>,
-        rest: &Text,
-        line: u32,
-        in_quotes: bool,
-    ) -> Text {
+    pub(super) fn operated(&mut self, name: &str, value: Option<Text>, rest: &Text, line: u32, place: Quoting) -> Text {
         let text = rest.plain();
         let empty = value.as_ref().is_none_or(|value| value.plain().chars().all(|c| c == EMPTY));
         let colon = text.starts_with(':');
@@ -24,7 +17,7 @@ impl Shell<'_> {
         match text.chars().nth(usize::from(colon)).unwrap_or(' ') {
             '-' | '=' if !lacks => value.unwrap_or_default(),
             operator @ ('-' | '=') => {
-                let default = self.operand(&operand(1), in_quotes);
+                let default = self.operand(&operand(1), place);
                 self.took_default(name, &default, line);
                 if operator == '=' {
                     self.set(name, Variable::One(default.clone()));
@@ -32,13 +25,13 @@ impl Shell<'_> {
                 default
             }
             '+' if lacks => Text::default(),
-            '+' => self.operand(&operand(1), in_quotes),
+            '+' => self.operand(&operand(1), place),
             '?' => value.filter(|_| !lacks).unwrap_or_else(|| Text::unresolved(&format!("${name}"), line)),
             _ => match value {
                 None => Text::unresolved(&format!("${name}"), line),
                 Some(value) if !value.missing().is_empty() => value,
                 Some(value) => match self.cut(&value.plain(), rest) {
-                    Some(cut) => Text::on(&cut, value.line().unwrap_or(line)).quoted(in_quotes),
+                    Some(cut) => Text::on(&cut, value.line().unwrap_or(line)).quoted(place == Quoting::Double),
                     None => Text::unresolved(&format!("${{{name}{text}}}"), line),
                 },
             },
@@ -46,8 +39,8 @@ impl Shell<'_> {
     }
 
     /// Default or alternative of a variable, expanded.
-    fn operand(&mut self, written: &Text, in_quotes: bool) -> Text {
-        if in_quotes { self.double(&unquoted(written)) } else { self.expand(written) }
+    fn operand(&mut self, written: &Text, place: Quoting) -> Text {
+        if place == Quoting::Double { self.double(&unquoted(written)) } else { self.expand(written) }
     }
 
     /// A value cut, replaced or in other case, as the operator at the start of `rest` says; `None` for an operator that is not known.

@@ -347,7 +347,7 @@ impl<'a> Shell<'a> {
             Command::If { arms, otherwise, line } => self.conditional(arms, otherwise, *line),
             Command::Case { word, arms } => self.case(word, arms),
             Command::For { name, words, body } => self.for_loop(name, words, body),
-            Command::While { until, condition, body, line } => self.while_loop(*until, condition, body, *line),
+            Command::While { kind, condition, body, line } => self.while_loop(*kind, condition, body, *line),
             Command::Function { name, body } => {
                 self.functions.insert(name.clone(), body.clone());
                 Flow::On(Status::Yes)

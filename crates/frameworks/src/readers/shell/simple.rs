@@ -1,6 +1,6 @@
 //! One simple command: its words, what it writes, and what it does to the script.
 
-use super::assign::assignment;
+use super::assign::{ArrayKind, assignment};
 use super::grammar::Redirect;
 use super::run::{DEEPEST, Flow, Shell, Status, Variable};
 use super::syntax::is_name;
@@ -11,13 +11,14 @@ impl Shell<'_> {
     pub(super) fn simple(&mut self, raw: &[Text], redirects: &[Redirect], heredoc: Option<usize>, line: u32) -> Flow {
         let assignments = raw.iter().take_while(|word| assignment(word).is_some()).count();
         for word in &raw[..assignments] {
-            self.assign(word, false);
+            self.assign(word, ArrayKind::Indexed);
         }
         let Some(first) = raw.get(assignments) else { return Flow::On(Status::Yes) };
         if matches!(first.plain().as_str(), "export" | "declare" | "local" | "readonly" | "typeset") {
-            let map = raw.iter().any(|word| word.plain() == "-A");
+            let is_associative = raw.iter().any(|word| word.plain() == "-A");
+            let kind = if is_associative { ArrayKind::Associative } else { ArrayKind::Indexed };
             for word in &raw[assignments + 1..] {
-                self.assign(word, map);
+                self.assign(word, kind);
             }
             return Flow::On(Status::Yes);
         }

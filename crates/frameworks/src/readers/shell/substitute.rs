@@ -1,5 +1,6 @@
 //! Output of `$( … )`, where it does not depend on the machine.
 
+use super::assign::ArrayKind;
 use super::grammar::{Command, CommandPipeline, Join};
 use super::run::{Shell, Variable};
 use super::text::Text;
@@ -27,7 +28,7 @@ impl Shell<'_> {
             }
             if words.iter().all(|word| super::assign::assignment(word).is_some()) {
                 for word in words {
-                    self.assign(word, false);
+                    self.assign(word, ArrayKind::Indexed);
                 }
                 return true;
             }

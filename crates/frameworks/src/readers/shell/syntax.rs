@@ -1,6 +1,6 @@
 //! The grammar of launch scripts: lists, pipelines, conditionals, loops, functions, arrays, here-documents.
 
-use super::grammar::{Command, CommandPipeline, Join, List, Script, SyntaxError};
+use super::grammar::{Command, CommandPipeline, Join, List, LoopKind, Script, SyntaxError};
 use super::text::{Glyph, Text};
 
 /// Reads a script; its here-documents are numbered from `base`.
@@ -178,14 +178,14 @@ impl<'a> Parser<'a> {
         if self.keyword("for") || self.keyword("select") {
             return self.for_loop(line);
         }
-        let until = self.starts("until");
+        let kind = if self.starts("until") { LoopKind::Until } else { LoopKind::While };
         if self.keyword("while") || self.keyword("until") {
             let condition = self.list(&["do"])?;
             self.expect("do", line)?;
             let body = self.list(&["done"])?;
             self.expect("done", line)?;
             self.skip_redirects()?;
-            return Ok(Command::While { until, condition, body, line });
+            return Ok(Command::While { kind, condition, body, line });
         }
         if self.keyword("[[") {
             return self.test(line);

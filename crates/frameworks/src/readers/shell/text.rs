@@ -11,6 +11,15 @@ pub struct Glyph {
     pub quoted: bool,
 }
 
+/// Place of an expansion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quoting {
+    /// Outside of quotes: results are split into words.
+    Bare,
+    /// Within double quotes.
+    Double,
+}
+
 /// Text of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text(pub Vec<Glyph>);
