@@ -8,6 +8,7 @@ on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operat
 Norms, attention and each grouped GEMM of the experts are one operator each way, as their fused kernels are. What the dispatcher copies
 to the host it copies at once.
 """
+
 import collections, contextlib, os, pathlib, sys, types
 
 import torch, torch.distributed as dist, torch.nn.functional as F
@@ -31,7 +32,13 @@ LAYERS = {
     "latent attention": {"latent": True},
     "shared experts": {"moe_shared_expert_intermediate_size": 32},
     "sigmoid scores, groups": SIGMOID | {"moe_router_num_groups": 2, "moe_router_group_topk": 1},
-    "DeepSeek-V3": SIGMOID | {"latent": True, "moe_shared_expert_intermediate_size": 32, "moe_router_num_groups": 2, "moe_router_group_topk": 1},
+    "DeepSeek-V3": SIGMOID
+    | {
+        "latent": True,
+        "moe_shared_expert_intermediate_size": 32,
+        "moe_router_num_groups": 2,
+        "moe_router_group_topk": 1,
+    },
 }
 
 
@@ -89,7 +96,9 @@ class Experts(torch.nn.Module):
     def __init__(self, local, config, **_):
         super().__init__()
         self.width = config.moe_ffn_hidden_size
-        self.up, self.down = (torch.nn.Parameter(torch.ones(local, *shape)) for shape in ((64, 2 * self.width), (self.width, 64)))
+        self.up, self.down = (
+            torch.nn.Parameter(torch.ones(local, *shape)) for shape in ((64, 2 * self.width), (self.width, 64))
+        )
 
     def forward(self, tokens, _, weights):
         count = tokens.shape[0]
@@ -123,7 +132,9 @@ def fuse():
     moe_utils.fused_permute_with_probs = permute
     moe_utils.fused_unpermute = lambda tokens, *_, restore_shape, **__: kernel(restore_shape, tokens)
     moe_utils.fused_sort_chunks_by_index = lambda tokens, *_: kernel(tokens, tokens)
-    moe_utils.fused_sort_chunks_by_index_with_probs = lambda tokens, probs, *_: OneKernel.apply([tokens.shape, probs.shape], tokens, probs)
+    moe_utils.fused_sort_chunks_by_index_with_probs = lambda tokens, probs, *_: OneKernel.apply(
+        [tokens.shape, probs.shape], tokens, probs
+    )
     moe_utils.fused_topk_with_score_function = top_k
     moe_utils.fused_compute_score_for_moe_aux_loss = lambda logits, topk, *_, **__: top_k(logits, topk)[::-1]
     moe_utils.fused_moe_aux_loss = lambda probs, **_: kernel((), probs)
@@ -174,19 +185,45 @@ def count(settings):
 
     latent, settings = settings.get("latent", False), {k: v for k, v in settings.items() if k != "latent"}
     norms = latent or settings.get("qk_layernorm", False)
-    shared = dict(
-        num_layers=1, hidden_size=64, ffn_hidden_size=128, num_attention_heads=4, gated_linear_unit=True, activation_func=F.silu,
-        add_bias_linear=False, normalization="RMSNorm", hidden_dropout=0.0, attention_dropout=0.0, bias_activation_fusion=True,
-        params_dtype=torch.float32, num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32, moe_token_dispatcher_type="alltoall",
-        moe_router_load_balancing_type="aux_loss", moe_aux_loss_coeff=1e-3,
-    ) | settings | {"qk_layernorm": norms}
+    shared = (
+        dict(
+            num_layers=1,
+            hidden_size=64,
+            ffn_hidden_size=128,
+            num_attention_heads=4,
+            gated_linear_unit=True,
+            activation_func=F.silu,
+            add_bias_linear=False,
+            normalization="RMSNorm",
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            bias_activation_fusion=True,
+            params_dtype=torch.float32,
+            num_moe_experts=4,
+            moe_router_topk=2,
+            moe_ffn_hidden_size=32,
+            moe_token_dispatcher_type="alltoall",
+            moe_router_load_balancing_type="aux_loss",
+            moe_aux_loss_coeff=1e-3,
+        )
+        | settings
+        | {"qk_layernorm": norms}
+    )
     if latent:
         config = MLATransformerConfig(
-            **shared, multi_latent_attention=True, q_lora_rank=32, kv_lora_rank=16, qk_head_dim=16, qk_pos_emb_head_dim=8, v_head_dim=16
+            **shared,
+            multi_latent_attention=True,
+            q_lora_rank=32,
+            kv_lora_rank=16,
+            qk_head_dim=16,
+            qk_pos_emb_head_dim=8,
+            v_head_dim=16,
         )
     else:
         config = TransformerConfig(**shared, num_query_groups=2, kv_channels=16)
-    spec = get_gpt_layer_local_spec(num_experts=4, qk_layernorm=norms, multi_latent_attention=latent, normalization="RMSNorm")
+    spec = get_gpt_layer_local_spec(
+        num_experts=4, qk_layernorm=norms, multi_latent_attention=latent, normalization="RMSNorm"
+    )
     parts, attention = spec.submodules, spec.submodules.self_attention.submodules
     attention.core_attention, parts.input_layernorm, parts.pre_mlp_layernorm = Attention, Norm, Norm
     for name in ("q_layernorm", "k_layernorm", "kv_layernorm"):
