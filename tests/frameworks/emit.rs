@@ -223,6 +223,9 @@ fn flags_are_those_of_the_release() {
         newest.contains("--moe-flex-dispatcher-backend deepep") && newest.contains("Megatron core 0.16 and later"),
         "{newest}"
     );
+    assert!(newest.contains("--moe-router-fusion"), "{newest}");
+    let before = out(&emitted(&["--release", "core_r0.13"]));
+    assert!(!before.contains("--moe-router-fusion") && before.contains("fused routers"), "{before}");
     let older = out(&emitted(&["--release", "core_v0.14.1"]));
     assert!(older.contains("--moe-enable-deepep") && !older.contains("flex-dispatcher-backend"), "{older}");
     assert!(older.contains("# release: Megatron-LM 0.14\n"), "{older}");

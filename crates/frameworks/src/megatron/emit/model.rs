@@ -12,8 +12,11 @@ use meshwright_engine::model::{
     Activation, Mamba, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore, Span,
 };
 use meshwright_engine::plan::Layout;
-use meshwright_engine::stack::Dispatcher;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::{CoreRelease, Dispatcher};
 
+/// First release of Megatron core with `--moe-router-fusion`, by which layers with experts are priced.
+const ROUTER_FUSION: CoreRelease = CoreRelease::new(14);
 /// Groups of experts where routing is limited to some: DeepSeek-V2's and V3's `n_group`. Source: [hf-deepseek-v3].
 const EXPERT_GROUPS: u32 = 8;
 
@@ -249,6 +252,12 @@ fn router(details: &Router, moe: &Moe, group: &mut FlagGroup) {
     }
 }
 
+/// Whether the router's kernels are asked for: they are Transformer Engine's on NVIDIA's GPUs, from a release of Megatron core on.
+fn fuses_router(problem: &Problem) -> bool {
+    problem.cluster().gpu.vendor == "NVIDIA"
+        && problem.stack().megatron_core.is_none_or(|release| release >= ROUTER_FUSION)
+}
+
 fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut Vec<String>) {
     let Some(moe) = &sizes.moe else { return };
     let plan = &request.evaluation.plan;
@@ -280,6 +289,7 @@ fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut 
     }
     group.on("moe-grouped-gemm");
     group.on("moe-permute-fusion");
+    group.on_if(fuses_router(request.costs.problem), "moe-router-fusion");
     group.on_if(moe.bias, "no-bias-dropout-fusion");
     if request.costs.problem.workload().drops_tokens {
         group.set("moe-expert-capacity-factor", request.costs.problem.workload().imbalance);

@@ -17,6 +17,7 @@ enum Former {
     Lost(&'static str),
 }
 
+const ROUTER: &str = "the prediction is of fused routers, which Megatron core has from 0.14 on";
 const GRAPHS: &str = "the prediction assumed CUDA graphs of modules, which are flags of Megatron core 0.16 and later";
 
 /// Flags that older releases lack, each with what they have in its place, the newest first.
@@ -30,6 +31,7 @@ const FORMER: &[(&str, &[Former])] = &[
     ("flash-attention-version", &[Former::Lost("the newest FlashAttention that is installed runs: no flag chooses")]),
     ("cuda-graph-modules", &[Former::Name("cuda-graph-scope"), Former::Lost(GRAPHS)]),
     ("cuda-graph-impl", &[Former::Nothing]),
+    ("moe-router-fusion", &[Former::Lost(ROUTER)]),
     // Latent attention had YaRN before there was a flag.
     ("rope-type", &[Former::Nothing]),
 ];
