@@ -3,6 +3,7 @@
 mod catalog;
 mod examples;
 mod hf;
+mod hf_absent;
 mod hf_refused;
 mod overrides;
 mod schema;

@@ -58,7 +58,8 @@ pub fn seed_oss(fields: &Fields) -> Result<Model, HfError> {
 pub fn ernie4_5(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let bias = fields.flag("use_bias")?.unwrap_or(false);
-    let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention_of(fields, Some(128))? };
+    let usual_dim = if fields.is_null("head_dim") { None } else { Some(128) };
+    let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention_of(fields, usual_dim)? };
     let one = layer(attention, Ffn::Dense(mlp_with_bias(fields, "use_bias")?));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }

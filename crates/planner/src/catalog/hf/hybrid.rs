@@ -203,11 +203,11 @@ fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
     if fields.flag("mlp_bias")?.unwrap_or(false) {
         return Err(fields.unsupported("mlp_bias", "experts with biases are not modelled in this family"));
     }
-    let shared = fields.count(&["n_shared_experts"])?;
-    if shared > 1 {
-        return Err(fields.unsupported("n_shared_experts", "the class has one at most"));
+    let shared = fields.given_count(&["n_shared_experts"])?.unwrap_or(1);
+    if shared != 1 {
+        return Err(fields.unsupported("n_shared_experts", "the class always has one"));
     }
-    let shared_intermediate = if shared == 1 { fields.size(&["moe_shared_expert_intermediate_size"])? } else { 0 };
+    let shared_intermediate = fields.size(&["moe_shared_expert_intermediate_size"])?;
     let (experts, top_k) = (fields.size(&["n_routed_experts"])?, fields.size(&["num_experts_per_tok"])?);
     let routed = Moe::gated(experts, top_k, fields.size(&["moe_intermediate_size"])?);
     Ok(Moe { gated: false, shared_intermediate, ..routed })

@@ -8,6 +8,7 @@
 //! Source: [transformers] `configuration_*.py` and `modeling_*.py` of each family.
 
 mod classic;
+mod defaults;
 mod dense;
 mod details;
 mod error;
@@ -157,33 +158,6 @@ const UNPRICED: &[(&str, &str)] = &[
 const TEXT_PARTS: &[(&str, &str)] =
     &[("text_config", "text_config."), ("llm_config", "llm_config."), ("language_config", "language_config.")];
 
-/// Sizes of a class that a multimodal configuration may leave out of its part for text, as files of LLaVA do.
-///
-/// Source: [transformers] `configuration_llama.py`, `configuration_mistral.py`.
-const CLASS_SIZES: &[(&str, &[(&str, u32)])] = &[
-    (
-        "llama",
-        &[
-            ("hidden_size", 4096),
-            ("intermediate_size", 11008),
-            ("num_attention_heads", 32),
-            ("num_hidden_layers", 32),
-            ("vocab_size", 32000),
-        ],
-    ),
-    (
-        "mistral",
-        &[
-            ("hidden_size", 4096),
-            ("intermediate_size", 14336),
-            ("num_attention_heads", 32),
-            ("num_hidden_layers", 32),
-            ("num_key_value_heads", 8),
-            ("vocab_size", 32000),
-        ],
-    ),
-];
-
 /// Known values of `model_type`, sorted.
 pub fn model_types() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
@@ -214,8 +188,8 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
         return from_text_part(whole, name, path, origin);
     }
     let fields = Fields::new(&whole, origin, "");
-    let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?;
-    read(&whole, model_type, origin, "")
+    let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?.to_owned();
+    read(whole, &model_type, origin, "")
 }
 
 /// Reads the part of a multimodal configuration that holds the language model: the field `name`, whose fields have the prefix `path`
@@ -239,12 +213,8 @@ fn from_text_part(
     let inner = inner
         .or_else(|| outer.map(|outer| format!("{outer}_text")))
         .ok_or_else(|| Fields::new(&part, origin, path).missing(&["model_type"]))?;
-    if let Some((_, sizes)) = CLASS_SIZES.iter().find(|(family, _)| *family == inner) {
-        for (name, size) in *sizes {
-            part.entry(*name).or_insert_with(|| Value::from(*size));
-        }
-    }
-    read(&part, &inner, origin, path)
+    defaults::add_sizes(&mut part, &inner);
+    read(part, &inner, origin, path)
 }
 
 fn model_type<'a>(fields: &'a Fields) -> Result<Option<&'a str>, HfError> {
@@ -256,7 +226,7 @@ fn not_an_object(origin: &str, what: &'static str, found: &Value) -> HfError {
 }
 
 /// Reads the fields of one object.
-fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static str) -> Result<Model, HfError> {
+fn read(mut map: Map<String, Value>, model_type: &str, origin: &str, path: &'static str) -> Result<Model, HfError> {
     if let Some((_, part)) = UNPRICED.iter().find(|(name, _)| *name == model_type) {
         return Err(HfError::Unpriced { origin: origin.into(), model_type: model_type.into(), part });
     }
@@ -264,7 +234,8 @@ fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static
         let known = model_types().collect::<Vec<_>>().join(", ");
         return Err(HfError::UnknownModelType { origin: origin.into(), model_type: model_type.into(), known });
     };
-    let fields = Fields::new(map, origin, path);
+    defaults::add_parts(&mut map, model_type);
+    let fields = Fields::new(&map, origin, path);
     let read = reader(&fields)?;
     let model =
         Model { name: name(origin, model_type)?, details: details::details(&fields, model_type, &read)?, ..read };
