@@ -4,6 +4,7 @@ mod catalog;
 mod examples;
 mod hf;
 mod hf_absent;
+mod hf_families;
 mod hf_refused;
 mod overrides;
 mod schema;

@@ -49,9 +49,17 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("glm4v_moe_text", 8),
     ("glm4v_text", 2),
     ("gpt_oss", 8),
+    ("granite_swa", 4),
+    ("helium", 20),
+    ("hy_v3", 8),
     ("internlm3", 2),
+    ("iquestcoder", 8),
+    ("kolibri1", 4),
     ("llama4_text", 8),
+    ("mellum", 4),
     ("minimax_m2", 8),
+    ("mimo", 32),
+    ("ministral", 8),
     ("ministral3", 8),
     ("mistral", 8),
     ("mixtral", 8),
@@ -83,6 +91,8 @@ const KV_HEADS: &[(&str, u32)] = &[
 /// Experts that all tokens share, layers without experts and ranks where a file has none; null is none at all.
 const PARTS: &[(&str, Defaults)] = &[
     ("afmoe", &[("num_dense_layers", 1), ("num_shared_experts", 2)]),
+    ("aria_text", &[("moe_num_shared_experts", 2)]),
+    ("axk1", &[("n_group", 8), ("n_shared_experts", 1), ("q_lora_rank", 1536), ("topk_group", 4)]),
     ("deepseek_v2", &[("n_shared_experts", 2), ("q_lora_rank", 1536)]),
     ("deepseek_v3", &[("first_k_dense_replace", 3), ("n_shared_experts", 1), ("q_lora_rank", 1536)]),
     ("deepseek_v32", &[("n_shared_experts", 1), ("q_lora_rank", 1536)]),
@@ -92,7 +102,11 @@ const PARTS: &[(&str, Defaults)] = &[
     ("glm4_moe_lite", &[("n_shared_experts", 1), ("q_lora_rank", 768)]),
     ("glm4v_moe_text", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),
     ("glm_moe_dsa", &[("n_shared_experts", 1), ("q_lora_rank", 2048)]),
+    ("hy_v3", &[("num_shared_experts", 1)]),
+    ("minicpm3", &[("q_lora_rank", 768)]),
+    ("mistral4", &[("n_shared_experts", 1), ("q_lora_rank", 1024)]),
     ("solar_open", &[("n_shared_experts", 1)]),
+    ("youtu", &[("q_lora_rank", 1536)]),
 ];
 
 fn of(table: &'static [(&str, Defaults)], model_type: &str) -> Defaults {

@@ -151,6 +151,25 @@ pub fn arcee(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
+/// Jais 2: `LayerNorm`, squared `ReLU` without a gate, and biases on all linear layers unless the file says otherwise.
+pub fn jais2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let bias = fields.flag("attention_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention(fields)? };
+    let intermediate = fields.size(&["intermediate_size"])?;
+    let mlp = Mlp { intermediate, gated: false, bias: fields.flag("mlp_bias")?.unwrap_or(true) };
+    Ok(frame.model(fields, Norm::Layer, frame.repeat(&layer(attention, Ffn::Dense(mlp)))))
+}
+
+/// Naver's HyperCLOVA X: Granite with norms behind its parts too, unless the file says otherwise.
+pub fn hyperclovax(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let norms = if fields.flag("use_post_norm")?.unwrap_or(true) { 4 } else { 2 };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
+    let one = Layer { norms, ..layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp)) };
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
 /// Meta's CWM: three of four layers slide, beginning after one that does not.
 pub fn cwm(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;

@@ -9,6 +9,7 @@ use meshwright_engine::model::{Activation, Details, Mixer, Model, RopeScaling, R
 /// Source: [transformers] `modeling_*.py` of each.
 const SIGMOID: &[&str] = &[
     "afmoe",
+    "axk1",
     "bailing_moe",
     "bailing_moe_v2",
     "deepseek_v3",
@@ -19,7 +20,9 @@ const SIGMOID: &[&str] = &[
     "glm4_moe_lite",
     "glm4v_moe_text",
     "glm_moe_dsa",
+    "hy_v3",
     "kimi_k2",
+    "kolibri1",
     "llama4_text",
     "minimax_m2",
     "nemotron_h",
@@ -42,7 +45,9 @@ const BIASED: &[&str] = &[
     "glm4_moe_lite",
     "glm4v_moe_text",
     "glm_moe_dsa",
+    "hy_v3",
     "kimi_k2",
+    "kolibri1",
     "minimax_m2",
     "nemotron_h",
     "solar_open",
@@ -52,13 +57,16 @@ const BIASED: &[&str] = &[
 ///
 /// Source: [transformers] `modeling_*.py` of each.
 const NORMALIZED: &[&str] = &[
+    "aria_text",
     "bailing_moe",
     "bailing_moe_v2",
     "ernie4_5_moe",
     "gpt_oss",
     "granitemoe",
+    "granitemoe_swa",
     "granitemoehybrid",
     "granitemoeshared",
+    "hy_v3",
     "mixtral",
 ];
 
@@ -292,7 +300,7 @@ fn activation(fields: &Fields, model_type: &str) -> Result<Option<Activation>, H
 
 /// The router, by the file and by what the family always does.
 fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
-    let score = match fields.text("scoring_func")? {
+    let score = match fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?) {
         Some("sigmoid") => Some(RouterScore::Sigmoid),
         Some("softmax") => Some(RouterScore::Softmax),
         Some(_) | None => Some(if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax }),
@@ -302,7 +310,8 @@ fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
         score,
         normalized,
         bias: Some(BIASED.contains(&model_type)),
-        scale: first(fields, &["routed_scaling_factor", "route_scale"])?.filter(|scale| (scale - 1.0).abs() > 0.0),
+        scale: first(fields, &["routed_scaling_factor", "route_scale", "router_scaling_factor"])?
+            .filter(|scale| (scale - 1.0).abs() > 0.0),
         aux_loss: first(fields, &["router_aux_loss_coef", "aux_loss_alpha"])?,
     })
 }

@@ -95,7 +95,7 @@ pub fn gpt_oss(fields: &Fields) -> Result<Model, HfError> {
 }
 
 /// Whether each layer has experts: from `mlp_layer_types`, else those after the first `dense` ones.
-fn sparse_layers(fields: &Fields, layers: u32, dense: u32) -> Result<Vec<bool>, HfError> {
+pub fn sparse_layers(fields: &Fields, layers: u32, dense: u32) -> Result<Vec<bool>, HfError> {
     let Some(types) = fields.per_layer("mlp_layer_types", layers)? else {
         return Ok((0..layers).map(|i| i >= dense).collect());
     };
@@ -211,14 +211,20 @@ fn shared_choices(fields: &Fields, layers: u32) -> Result<Vec<bool>, HfError> {
 }
 
 /// Sizes of latent attention.
-fn latent_attention(fields: &Fields) -> Result<Mla, HfError> {
+pub fn latent_attention(fields: &Fields) -> Result<Mla, HfError> {
+    let v_dim = fields.size(&["v_head_dim"])?;
+    latent_attention_of(fields, v_dim)
+}
+
+/// Sizes of latent attention with values of this dimension.
+pub fn latent_attention_of(fields: &Fields, v_dim: u32) -> Result<Mla, HfError> {
     Ok(Mla {
         heads: fields.size(HEADS)?,
         q_rank: fields.count(&["q_lora_rank"])?,
         kv_rank: fields.size(&["kv_lora_rank"])?,
         nope_dim: fields.size(&["qk_nope_head_dim"])?,
         rope_dim: fields.size(&["qk_rope_head_dim"])?,
-        v_dim: fields.size(&["v_head_dim"])?,
+        v_dim,
         indexer: None,
     })
 }

@@ -261,6 +261,12 @@ impl<'a> Fields<'a> {
         items.iter().map(|item| self.whole(name, item, 0, MOST_SIZE)).collect()
     }
 
+    /// A list of real numbers, if it is given.
+    pub fn reals(&self, name: &'static str) -> Result<Option<Vec<f64>>, HfError> {
+        let number = |item: &Value| item.as_f64().ok_or_else(|| self.wrong_type(name, "a list of numbers", item));
+        self.list(name)?.map(|items| items.iter().map(number).collect()).transpose()
+    }
+
     /// A text per layer, if it is given: as many as there are layers.
     pub fn per_layer(&self, name: &'static str, layers: u32) -> Result<Option<Vec<&str>>, HfError> {
         let Some(items) = self.texts(name)?.filter(|items| !items.is_empty()) else {

@@ -5,7 +5,7 @@ use super::experts::{experts, qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
 use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer};
 use super::llama::qwen3_attention;
-use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm};
+use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, QkNorm};
 
 /// Qwen3-Next: three of four layers are gated delta rules; experts with a shared one.
 pub fn qwen3_next(fields: &Fields) -> Result<Model, HfError> {
@@ -41,6 +41,19 @@ fn with_delta_rules(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Mo
         value_dim: fields.size(&["linear_value_head_dim"])?,
         conv_kernel: fields.given_size(&["linear_conv_kernel_dim"])?.unwrap_or(4),
     };
+    let layers = delta_layers(frame, fields, &Mixer::Attention(attention), &Mixer::DeltaNet(linear), ffns)?;
+    let mtp_depth = fields.mtp_layers(&["mtp_num_hidden_layers"])?;
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// Layers of which each `full_attention_interval`-th has full attention and the others are linear, or as `layer_types` has it.
+fn delta_layers(
+    frame: &Frame,
+    fields: &Fields,
+    full: &Mixer,
+    linear: &Mixer,
+    ffns: Vec<Ffn>,
+) -> Result<Vec<Layer>, HfError> {
     let every = fields.given_size(&["full_attention_interval"])?.unwrap_or(4);
     let types = fields.per_layer("layer_types", frame.layers)?;
     let layer_at = |(i, ffn): (u32, Ffn)| {
@@ -52,12 +65,31 @@ fn with_delta_rules(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Mo
                 return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family")));
             }
         };
-        let mixer = if is_full { Mixer::Attention(attention.clone()) } else { Mixer::DeltaNet(linear.clone()) };
+        let mixer = if is_full { full.clone() } else { linear.clone() };
         Ok(Layer { mixer, ffn, norms: 2, extra_parameters: 0 })
     };
-    let layers = (0..frame.layers).zip(ffns).map(layer_at).collect::<Result<_, _>>()?;
-    let mtp_depth = fields.mtp_layers(&["mtp_num_hidden_layers"])?;
-    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+    (0..frame.layers).zip(ffns).map(layer_at).collect()
+}
+
+/// `OLMo` Hybrid: three of four layers are gated delta rules, with as many heads as the attention unless the file says otherwise.
+///
+/// Source: [transformers] `modular_olmo_hybrid.py`.
+pub fn olmo_hybrid(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let rope = !fields.is_null("rope_parameters");
+    let attention = Attention { qk_norm: QkNorm::Full, rope, ..frame.biased_attention(fields, None)? };
+    let key_heads = fields.given_size(&["linear_num_key_heads"])?.unwrap_or(attention.heads);
+    let key_dim = fields.given_size(&["linear_key_head_dim"])?.unwrap_or((frame.hidden / 4 * 3 / key_heads).max(1));
+    let linear = DeltaNet {
+        key_heads,
+        value_heads: fields.given_size(&["linear_num_value_heads"])?.unwrap_or(attention.heads),
+        key_dim,
+        value_dim: fields.given_size(&["linear_value_head_dim"])?.unwrap_or(key_dim.saturating_mul(2)),
+        conv_kernel: fields.given_size(&["linear_conv_kernel_dim"])?.unwrap_or(4),
+    };
+    let ffns = vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize];
+    let layers = delta_layers(&frame, fields, &Mixer::Attention(attention), &Mixer::DeltaNet(linear), ffns)?;
+    Ok(frame.model(fields, Norm::Rms, layers))
 }
 
 /// Attention with a norm per head; the classes here have heads of 256.
@@ -111,6 +143,28 @@ fn pattern(fields: &Fields) -> Result<Vec<char>, HfError> {
         other => Err(fields.unsupported("layers_block_type", format!("`{other}` is not a block of Nemotron-H"))),
     };
     blocks.into_iter().map(letter).collect()
+}
+
+/// Mamba 2: state-space blocks alone, as Codestral Mamba has them.
+///
+/// Source: [transformers] `configuration_mamba2.py`, `modeling_mamba2.py`.
+pub fn mamba2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let block = Mamba {
+        heads: fields.size(&["num_heads"])?,
+        head_dim: fields.size(&["head_dim"])?,
+        groups: fields.size(&["n_groups"])?,
+        state: fields.size(&["state_size"])?,
+        conv_kernel: fields.size(&["conv_kernel"])?,
+        conv_bias: fields.flag("use_conv_bias")?.unwrap_or(true),
+        proj_bias: fields.flag("use_bias")?.unwrap_or(false),
+    };
+    let expand = fields.given_size(&["expand"])?.unwrap_or(2);
+    if u64::from(fields.product("expand", expand, frame.hidden)?) != block.inner() {
+        return Err(fields.unsupported("expand", "it does not agree with heads times their dimension"));
+    }
+    let one = Layer { mixer: Mixer::Mamba(block), ffn: Ffn::None, norms: 1, extra_parameters: 0 };
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
 fn mamba(fields: &Fields) -> Result<Mamba, HfError> {

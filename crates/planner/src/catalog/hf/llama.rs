@@ -19,6 +19,26 @@ pub fn llama(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
+/// IQuest-Coder: Llama with heads of 128 where the file does not say.
+pub fn iquest_coder(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let usual_dim = if fields.is_null("head_dim") { None } else { Some(128) };
+    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let one = layer(frame.biased_attention(fields, usual_dim)?, Ffn::Dense(mlp));
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
+/// Kyutai's Helium: Llama whose output projection is square and has no bias.
+pub fn helium(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let attention = Attention { out_bias: false, ..frame.biased_attention(fields, Some(128))? };
+    if u64::from(attention.heads) * u64::from(attention.head_dim) != u64::from(frame.hidden) {
+        return Err(fields.unsupported("head_dim", "heads times their dimension are not the hidden size"));
+    }
+    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&layer(attention, Ffn::Dense(mlp)))))
+}
+
 /// Mistral: the class slides over 4,096 keys where the file says nothing; later files say null.
 pub fn mistral(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
@@ -56,6 +76,14 @@ pub fn qwen2(fields: &Fields) -> Result<Model, HfError> {
     let attention = Attention { qkv_bias: true, ..frame.attention(fields)? };
     let spans = qwen_spans(fields, frame.layers)?;
     Ok(windowed(&frame, fields, &attention, &gated_mlp(fields)?, spans))
+}
+
+/// Xiaomi's `MiMo` 7B: Qwen 2 with a layer that predicts another token.
+///
+/// Source: `modeling_mimo.py` of XiaomiMiMo/MiMo-7B-Base: two norms, a projection of both inputs, attention and MLP with their norms.
+pub fn mimo(fields: &Fields) -> Result<Model, HfError> {
+    let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
+    Ok(Model { mtp_depth, ..qwen2(fields)? })
 }
 
 /// The attention of Qwen 3: a norm on each head's queries and keys; the class has heads of 128.

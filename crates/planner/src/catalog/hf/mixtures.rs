@@ -133,6 +133,24 @@ pub fn solar_open(fields: &Fields) -> Result<Model, HfError> {
     fine(fields, &frame, vec![attention; frame.layers as usize], 0)
 }
 
+/// Tencent's Hy3: a norm on each head's queries and keys; experts after a dense layer.
+pub fn hy_v3(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let attention = Attention { qk_norm: QkNorm::PerHead, ..frame.biased_attention(fields, Some(128))? };
+    fine(fields, &frame, vec![attention; frame.layers as usize], 1)
+}
+
+/// Text part of Aria: Llama's attention, experts in every layer, shared ones as wide as routed ones.
+pub fn aria(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let (count, top_k) = (fields.size(&["moe_num_experts"])?, fields.size(&["moe_topk"])?);
+    let width = fields.size(&["intermediate_size"])?;
+    let shared = fields.product("moe_num_shared_experts", fields.count(&["moe_num_shared_experts"])?, width)?;
+    let moe = Moe { shared_intermediate: shared, ..Moe::gated(count, top_k, width) };
+    let one = layer(frame.biased_attention(fields, None)?, Ffn::Moe(moe));
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
 /// K-EXAONE: EXAONE 4's attention, norms before the two parts, experts.
 pub fn exaone_moe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;

@@ -1,0 +1,109 @@
+//! Families of Hugging Face configurations: kinds of layers that a count of parameters does not tell, and published sizes.
+
+use std::fs;
+use std::path::Path;
+
+use meshwright::catalog::hf::{HfError, from_config};
+use meshwright::model::{Attention, Layer, Mixer, Model, QkNorm, Span};
+use serde_json::{Value, json};
+
+fn config(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/hf/{name}.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn read(config: &Value) -> Result<Model, HfError> {
+    from_config(&config.to_string(), "config.json")
+}
+
+fn model(name: &str) -> Model {
+    read(&config(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn layers(model: &Model) -> Vec<&Layer> {
+    model.order.iter().map(|&kind| &model.kinds[kind]).collect()
+}
+
+fn attentions(model: &Model) -> Vec<&Attention> {
+    let mixers = layers(model).into_iter().map(|layer| &layer.mixer);
+    mixers.filter_map(|mixer| if let Mixer::Attention(attention) = mixer { Some(attention) } else { None }).collect()
+}
+
+/// The sizes in the names that their publishers give the models: total and, of mixtures, active per token, in 10⁹. Mistral's 6.5
+/// billion active leave out one of the two tables of tokens, as most publishers' do.
+#[test]
+fn counts_are_those_that_publishers_state() {
+    let published = [
+        ("hy3", 295.0, Some(21.0)),
+        ("mistral-small-4", 119.0, Some(6.5)),
+        ("ax-k1", 519.0, Some(33.0)),
+        ("kolibri-1", 78.0, None),
+        ("iquest-coder-40b", 40.0, None),
+        ("jais-2-8b", 8.0, None),
+        ("minicpm3-4b", 4.0, None),
+        ("youtu-llm-2b", 1.96, None),
+    ];
+    for (name, total, active) in published {
+        let counted = model(name).parameters();
+        let near = |ours: u64, theirs: f64| (ours as f64 / 1e9 / theirs - 1.0).abs() < 0.03;
+        assert!(near(counted.total, total), "{name}: {} of {total}", counted.total);
+        assert!(active.is_none_or(|active| near(counted.active, active)), "{name}: {} active", counted.active);
+    }
+}
+
+#[test]
+fn windows_sinks_and_positions_follow_the_class() {
+    let granite = model("granite-swa-class");
+    let of = attentions(&granite);
+    assert!(of.iter().all(|attention| attention.sinks && attention.rope));
+    assert!((0..24).all(|i| of[i].span == if i % 4 == 0 { Span::Full } else { Span::Window(128) }));
+    let mut bases = config("granite-swa-class");
+    bases["layer_rope_theta"] = json!((0..24).map(|i| if i % 4 == 0 { 0.0 } else { 1e4 }).collect::<Vec<f64>>());
+    let without = read(&bases).unwrap();
+    assert!(attentions(&without).iter().enumerate().all(|(i, attention)| attention.rope == (i % 4 != 0)));
+    bases["layer_rope_theta"] = json!([0.0]);
+    assert!(read(&bases).unwrap_err().to_string().contains("layer_rope_theta"));
+
+    let kolibri = model("kolibri-1");
+    let of = attentions(&kolibri);
+    assert!((0..50).all(|i| of[i].rope == (i % 5 != 4) && (of[i].span == Span::Full) == (i % 5 == 4)));
+
+    let mut command = config("command-a-moe-class");
+    for name in ["layer_types", "mlp_layer_types"] {
+        command.as_object_mut().unwrap().remove(name);
+    }
+    command["first_k_dense_replace"] = json!(1);
+    command["prefix_dense_intermediate_size"] = json!(16_384);
+    let command = read(&command).unwrap();
+    let of = attentions(&command);
+    assert!(of[0].span == Span::Full && of[0].rope, "the dense layer sees all keys, with positions");
+    assert!((1..40).all(|i| (of[i].span == Span::Full) == (i % 4 == 0) && of[i].rope == (i % 4 != 0)));
+    assert!(layers(&command).iter().enumerate().all(|(i, layer)| layer.moe().is_some() == (i > 0)));
+}
+
+#[test]
+fn hybrids_have_their_kinds_in_order() {
+    let olmo = model("olmo-hybrid-7b");
+    let of = layers(&olmo);
+    assert!((0..32).all(|i| matches!(of[i].mixer, Mixer::DeltaNet(_)) == (i % 4 != 3)));
+    assert!(attentions(&olmo).iter().all(|attention| attention.qk_norm == QkNorm::Full && attention.rope));
+    let mut released = config("olmo-hybrid-7b");
+    released["rope_parameters"] = Value::Null;
+    for name in ["linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"] {
+        released.as_object_mut().unwrap().remove(name);
+    }
+    let released = read(&released).unwrap();
+    assert_eq!(released.parameters(), olmo.parameters());
+    assert!(attentions(&released).iter().all(|attention| !attention.rope));
+}
+
+/// MiMo 7B: 7.83 billion with the layer that predicts, by the sizes of XiaomiMiMo/MiMo-7B-Base.
+#[test]
+fn mimo_predicts_another_token() {
+    let mimo =
+        read(&json!({"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 151_680, "num_nextn_predict_layers": 1}))
+        .unwrap();
+    let counted = mimo.parameters();
+    assert_eq!((mimo.mtp_depth, (counted.total + counted.mtp) / 10_000_000), (1, 783));
+}
