@@ -90,6 +90,9 @@ impl Sizes {
         for layer in &model.kinds {
             match &layer.mixer {
                 Mixer::Attention(a) => {
+                    if a.v_dim() != a.head_dim {
+                        refuse("heads whose values are narrower than their keys", "keys and values have one dimension");
+                    }
                     keep(&mut mixers, SharedMixer::Attention(Attention { span: Span::Full, rope: true, ..a.clone() }));
                 }
                 Mixer::Mla(m) => {

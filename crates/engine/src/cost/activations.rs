@@ -53,7 +53,7 @@ impl Costs<'_> {
             if memory.keeps_listed_operators {
                 let heads = f64::from(attention.heads) / tp;
                 let matmuls = 2.0 * ((qkv + intermediate) / tp + hidden);
-                let output = (2.0 * f64::from(attention.head_dim) + LOG_SUM_EXP) * heads;
+                let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
                 return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan);
             }
         }
@@ -115,7 +115,7 @@ impl Costs<'_> {
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
-        let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
+        let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.v_dim());
         let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + LOG_SUM_EXP * heads;
         let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
         let memory = &self.device.stack.memory;

@@ -87,7 +87,7 @@ impl Costs<'_> {
 
     /// Bytes of keys and values of one micro-batch, all context-parallel ranks together, on one tensor-parallel rank.
     ///
-    /// `2·b·s·max(1, g/t)·d·2`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the stack repeats keys
+    /// `2·b·s·max(1, g/t)·(d + d_v)`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the stack repeats keys
     /// and values for each head of queries before it exchanges them.
     fn kv_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
@@ -96,7 +96,7 @@ impl Costs<'_> {
         Bytes::new(match &layer.mixer {
             Mixer::Attention(a) => {
                 let heads = if repeats { a.heads } else { a.kv_heads };
-                2.0 * tokens * (f64::from(heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0
+                2.0 * tokens * (f64::from(heads) / tp).max(1.0) * f64::from(a.head_dim + a.v_dim())
             }
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
@@ -109,7 +109,7 @@ impl Costs<'_> {
     fn head_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
         let width = match &layer.mixer {
-            Mixer::Attention(a) => f64::from(2 * a.heads + 2 * a.kv_heads) * f64::from(a.head_dim),
+            Mixer::Attention(a) => f64::from(a.heads + a.kv_heads) * f64::from(a.head_dim + a.v_dim()),
             Mixer::Mla(m) => f64::from(m.heads) * f64::from(2 * m.qk_dim() + 2 * m.v_dim),
             Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
             Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
@@ -215,7 +215,7 @@ impl Costs<'_> {
     /// Elements of one micro-batch's context on one rank: tokens × heads/t × their values' width.
     fn context_elements(&self, layer: &Layer, plan: &Plan) -> f64 {
         let width = match &layer.mixer {
-            Mixer::Attention(a) => f64::from(a.heads) * f64::from(a.head_dim),
+            Mixer::Attention(a) => a.context_width() as f64,
             Mixer::Mla(m) => f64::from(m.heads) * f64::from(m.v_dim),
             Mixer::Mamba(m) => m.inner() as f64,
             Mixer::DeltaNet(d) => d.values() as f64,

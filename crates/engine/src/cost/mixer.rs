@@ -90,11 +90,12 @@ impl Costs<'_> {
             (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp), self.tokens(plan));
         let format = self.device.format;
         let qkv = attention.qkv_width() as f64 / tp;
-        let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
+        let out = attention.context_width() as f64 / tp;
         cost.add(self.device.linear(LinearShape::dense(tokens, hidden, qkv), format));
         cost.add(self.device.linear(LinearShape::dense(tokens, out, hidden), format));
         let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim) / tp;
-        let values = if attention.keys_are_values { 0.0 } else { keys };
+        let values = f64::from(attention.kv_heads) * f64::from(attention.v_dim()) / tp;
+        let values = if attention.keys_are_values { 0.0 } else { values };
         let into = [qkv - keys - values, keys, values].into_iter().filter(|width| *width > 0.0);
         let projections =
             into.map(|output| Widths { input: hidden, output }).chain([Widths { input: out, output: hidden }]);
@@ -105,14 +106,17 @@ impl Costs<'_> {
         if attention.qk_norm != QkNorm::None && (self.device.stack.qk_norm_kernels || self.norms_are_eager()) {
             self.query_key_norms(attention, plan, cost);
         }
-        let dim = f64::from(attention.head_dim);
         let kernel = if attention.sinks && !self.device.stack.fused_sinks {
             AttentionKernel::Unfused
         } else {
             self.device.stack.attention
         };
-        let heads =
-            Heads { queries: f64::from(attention.heads), keys: f64::from(attention.kv_heads), qk_dim: dim, v_dim: dim };
+        let heads = Heads {
+            queries: f64::from(attention.heads),
+            keys: f64::from(attention.kv_heads),
+            qk_dim: f64::from(attention.head_dim),
+            v_dim: f64::from(attention.v_dim()),
+        };
         self.core(&heads, attention.span, kernel, plan, cost);
     }
 

@@ -43,7 +43,7 @@ impl Costs<'_> {
             return self.all_activations(kind, plan, recomputed);
         };
         let unless = |recomputed: bool, width: f64| if recomputed { 0.0 } else { width };
-        let context = f64::from(attention.heads) * f64::from(attention.head_dim);
+        let context = attention.context_width() as f64;
         let split = attention.qkv_width() as f64
             + unless(recomputed.core_attn, context)
             + unless(recomputed.mlp, mlp.gates() as f64 * f64::from(mlp.intermediate));

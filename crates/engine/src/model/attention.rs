@@ -53,8 +53,11 @@ pub struct Attention {
     pub heads: u32,
     /// Number of key and value heads.
     pub kv_heads: u32,
-    /// Dimension of a head.
+    /// Dimension of a head of queries and keys; of values too, where `value_dim` is 0.
     pub head_dim: u32,
+    /// Dimension of a head of values where it is another one (MiMo-V2); 0 where it is not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub value_dim: u32,
     /// Attention span of the layer.
     #[serde(default)]
     pub span: Span,
@@ -85,6 +88,11 @@ const fn yes() -> bool {
     true
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field over by reference")]
+const fn is_zero(size: &u32) -> bool {
+    *size == 0
+}
+
 impl Attention {
     /// Rotary attention over all positions, without biases, norms or other extras.
     pub const fn plain(heads: u32, kv_heads: u32, head_dim: u32) -> Self {
@@ -92,6 +100,7 @@ impl Attention {
             heads,
             kv_heads,
             head_dim,
+            value_dim: 0,
             span: Span::Full,
             qkv_bias: false,
             out_bias: false,
@@ -103,21 +112,31 @@ impl Attention {
         }
     }
 
+    /// Dimension of a head of values.
+    pub const fn v_dim(&self) -> u32 {
+        if self.value_dim == 0 { self.head_dim } else { self.value_dim }
+    }
+
+    /// Elements per token of the context: values of all heads of queries.
+    pub fn context_width(&self) -> u64 {
+        u64::from(self.heads) * u64::from(self.v_dim())
+    }
+
     /// Elements per token of queries (and gate), keys and values: the width of the fused projection.
     pub fn qkv_width(&self) -> u64 {
-        let queries = u64::from(self.heads) * if self.output_gate { 2 } else { 1 };
-        let kv = u64::from(self.kv_heads) * if self.keys_are_values { 1 } else { 2 };
-        u64::from(self.head_dim) * (queries + kv)
+        let gate = if self.output_gate { self.context_width() } else { 0 };
+        let values = if self.keys_are_values { 0 } else { u64::from(self.kv_heads) * u64::from(self.v_dim()) };
+        u64::from(self.head_dim) * u64::from(self.heads + self.kv_heads) + gate + values
     }
 
     /// Weights of the two projections, without biases and norms.
     ///
     /// ```text
-    /// h·d·(a + 2g) + a·d·h          specification §1.1
+    /// h·(d·(a + g) + d_v·g) + a·d_v·h          specification §1.1, d_v = d but where values are narrower
     /// ```
     pub fn weights(&self, hidden: u32) -> u64 {
         let h = u64::from(hidden);
-        h * self.qkv_width() + u64::from(self.heads) * u64::from(self.head_dim) * h
+        h * self.qkv_width() + self.context_width() * h
     }
 
     /// Biases, sinks and the norms on queries and keys.
@@ -199,6 +218,16 @@ impl Projection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Sliding layers of MiMo-V2-Flash: 64 heads, 8 of them for keys of 192 and values of 128.
+    #[test]
+    fn narrow_values_narrow_two_projections_and_the_context() {
+        let wide = Attention::plain(64, 8, 192);
+        let narrow = Attention { value_dim: 128, ..wide.clone() };
+        assert_eq!((narrow.qkv_width(), narrow.context_width()), (64 * 192 + 8 * 192 + 8 * 128, 64 * 128));
+        assert_eq!(wide.weights(4096) - narrow.weights(4096), 4096 * (8 + 64) * (192 - 128));
+        assert_eq!(Attention { value_dim: 192, ..wide.clone() }.weights(4096), wide.weights(4096));
+    }
 
     #[test]
     fn a_sliding_window_sees_3072_of_4096_keys() {

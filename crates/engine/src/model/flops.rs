@@ -49,7 +49,7 @@ impl Layer {
             },
         };
         match &self.mixer {
-            Mixer::Attention(a) => 2.0 * f64::from(a.heads) * 2.0 * f64::from(a.head_dim) * keys(a.span),
+            Mixer::Attention(a) => 2.0 * f64::from(a.heads) * f64::from(a.head_dim + a.v_dim()) * keys(a.span),
             Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
             Mixer::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
             Mixer::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),

@@ -25,6 +25,7 @@ impl Attention {
             size("heads", self.heads, one),
             size("kv_heads", self.kv_heads, one),
             size("head_dim", self.head_dim, one),
+            size("value_dim", self.value_dim, PARTS),
             size("span", span, SEQUENCE),
         ]
     }
@@ -120,7 +121,7 @@ impl Layer {
     fn weight_bound(&self, hidden: f64) -> f64 {
         let n = |x: u32| f64::from(x);
         let mixer_width = match &self.mixer {
-            Mixer::Attention(a) => n(a.head_dim) * (3.0 * n(a.heads) + 2.0 * n(a.kv_heads)),
+            Mixer::Attention(a) => n(a.head_dim.max(a.value_dim)) * (3.0 * n(a.heads) + 2.0 * n(a.kv_heads)),
             Mixer::Mla(m) => {
                 let qk = n(m.nope_dim) + n(m.rope_dim);
                 let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
@@ -191,6 +192,7 @@ mod tests {
             heads: 32,
             kv_heads: 32,
             head_dim: 128,
+            value_dim: 0,
             span: Span::Full,
             qkv_bias: true,
             out_bias: true,

@@ -279,6 +279,9 @@ impl Model {
                 Mixer::Attention(a) if a.heads % a.kv_heads != 0 => {
                     return size(format!("{} heads are not a multiple of {} kv_heads", a.heads, a.kv_heads));
                 }
+                Mixer::Attention(a) if a.keys_are_values && a.v_dim() != a.head_dim => {
+                    return size(format!("keys of {} serve as values of {}", a.head_dim, a.v_dim()));
+                }
                 Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
             }
             if let Some(moe) = layer.moe().filter(|moe| moe.top_k > moe.experts) {

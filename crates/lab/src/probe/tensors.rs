@@ -99,7 +99,7 @@ impl<'a> Rank<'a> {
     }
 
     fn attention_weights(&self, attention: &Attention) -> Vec<Weight> {
-        let out = u64::from(attention.heads) * u64::from(attention.head_dim);
+        let out = attention.context_width();
         let small = attention.small_parameters(self.problem.model().hidden, self.problem.model().norm.width());
         let projections = [self.hidden * attention.qkv_width().div_ceil(self.tp), out.div_ceil(self.tp) * self.hidden];
         projections.into_iter().chain([small]).map(|elements| Weight { elements, is_expert: false }).collect()
@@ -188,7 +188,7 @@ impl<'a> Rank<'a> {
         if attention.qk_norm != QkNorm::None {
             tensors.push(("norms of queries and keys", if memory.unfused_norms { 6 } else { 2 } * rotated));
         }
-        tensors.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
+        tensors.push(("context", 2 * self.tokens * heads * u64::from(attention.v_dim())));
         tensors.push(("softmax statistics", 4 * self.tokens * heads));
         tensors
     }

@@ -169,6 +169,7 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
         heads,
         kv_heads: cells.kv_heads.unwrap_or(heads),
         head_dim: cells.head_dim.unwrap_or(hidden / heads),
+        value_dim: 0,
         span,
         qkv_bias: bias,
         out_bias: bias,

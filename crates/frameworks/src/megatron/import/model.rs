@@ -180,6 +180,7 @@ fn attention(list: &mut Arguments, hidden: u32, heads: u32, biased: bool) -> Opt
         heads,
         kv_heads,
         head_dim,
+        value_dim: 0,
         span: window.map_or(Span::Full, Span::Window),
         qkv_bias: biased || list.has("--add-qkv-bias"),
         out_bias: biased,

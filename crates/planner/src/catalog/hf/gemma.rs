@@ -41,6 +41,7 @@ pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
         heads,
         kv_heads,
         head_dim: fields.given_size(&["head_dim"])?.unwrap_or(256),
+        value_dim: 0,
         span: Span::Full,
         qkv_bias: bias,
         out_bias: bias,
