@@ -73,7 +73,7 @@ fn every_count_is_exact_to_the_last_parameter() {
             wrong.push(format!("{name}: experts and top-k counted {routed:?}"));
         }
     }
-    assert_eq!(rows.len(), 98);
+    assert_eq!(rows.len(), 99);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -224,3 +224,27 @@ fn primus_overrides_its_presets() {
     let refused = said(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
     assert!(refused.contains("Primus-Turbo's"), "{refused}");
 }
+
+/// A model read from `config.json`: MiMo-V2 has narrow values, which no framework with sizes of its own expresses; Hy3 is all flags.
+#[test]
+fn models_of_hugging_face_are_written_whole_or_refused_by_the_part() {
+    let file = |name: &str| format!("{}/tests/hf/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let emitted = |framework: &str, name: &str| {
+        run(&["emit", framework, &file(name), "h100-512", "--global-batch", "1024", "--plan", "tp=4 pp=4 ep=16 zero=1"])
+    };
+    for framework in ["megatron", "megatron-bridge", "torchtitan", "maxtext", "nanotron", "olmo-core", "ms-swift"] {
+        let refused = err(&emitted(framework, "mimo-v2-flash"));
+        assert!(refused.contains("values are narrower than their keys"), "{framework}: {refused}");
+    }
+    let hy3 = out(&emitted("megatron", "hy3"));
+    for flag in [
+        "--moe-layer-freq '([0]+[1]*79)'",
+        "--moe-shared-expert-intermediate-size 1536",
+        "--moe-router-score-function sigmoid",
+        "--moe-router-enable-expert-bias",
+        "--moe-router-topk-scaling-factor 2.826",
+        "--qk-layernorm",
+    ] {
+        assert!(hy3.contains(flag), "{flag}: {hy3}");
+    }
+}

@@ -59,6 +59,8 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("mellum", 4),
     ("minimax_m2", 8),
     ("mimo", 32),
+    ("mimo_v2", 4),
+    ("mimo_v2_flash", 4),
     ("ministral", 8),
     ("ministral3", 8),
     ("mistral", 8),

@@ -1,4 +1,4 @@
-//! Families whose layers slide, with sinks or with experts: Granite 4.1, Command A with experts, Mellum 2, Kolibri.
+//! Families whose layers slide, with sinks or with experts: Granite, Command A with experts, Mellum 2, Kolibri, `MiMo` V2.
 
 use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained, sparse_layers};
@@ -111,4 +111,77 @@ pub fn kolibri(fields: &Fields) -> Result<Model, HfError> {
         Layer { norms: 4, ..layer(attention, Ffn::Moe(moe.clone())) }
     };
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+}
+
+/// Xiaomi's `MiMo` V2: five of six layers slide, with a sink for each head and twice the heads of keys; values are narrower than keys;
+/// experts in all layers but the first. Fields of the files that are published come before those of the class in transformers.
+///
+/// Source: [transformers] `modular_mimo_v2_flash.py`; `configuration_mimo_v2_flash.py` of XiaomiMiMo/MiMo-V2-Flash.
+pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let full = Attention {
+        value_dim: fields.given_size(&["v_head_dim"])?.unwrap_or(128),
+        qkv_bias: fields.flag("attention_bias")?.unwrap_or(false),
+        sinks: fields.flag("add_full_attention_sink_bias")?.unwrap_or(false),
+        ..frame.attention_of(fields, Some(192))?
+    };
+    let kv_heads = match fields.given_size(&["swa_num_key_value_heads"])? {
+        Some(heads) => heads,
+        None => fields.product("num_key_value_heads", 2, full.kv_heads)?,
+    };
+    let sliding = Attention {
+        heads: fields.given_size(&["swa_num_attention_heads"])?.unwrap_or(full.heads),
+        kv_heads,
+        head_dim: fields.given_size(&["swa_head_dim"])?.unwrap_or(full.head_dim),
+        value_dim: fields.given_size(&["swa_v_head_dim"])?.unwrap_or(full.value_dim),
+        sinks: fields.flag("add_swa_attention_sink_bias")?.unwrap_or(true),
+        ..full.clone()
+    };
+    if fields.count(SHARED)? > 0 {
+        return Err(fields.unsupported("n_shared_experts", "the class has no shared expert"));
+    }
+    if fields.mtp_layers(&["num_nextn_predict_layers"])? > 0 {
+        let why = "layers that predict are dense and slide, which the last layer, whose kind they are counted as, is not; 0 plans without them";
+        return Err(fields.unsupported("num_nextn_predict_layers", why));
+    }
+    let spans = mimo_spans(fields, frame.layers)?;
+    let sparse = if fields.has("mlp_layer_types") || !fields.has("moe_layer_freq") {
+        sparse_layers(fields, frame.layers, 1)?
+    } else {
+        marks(fields, "moe_layer_freq", frame.layers)?.into_iter().map(|mark| mark != 0).collect()
+    };
+    let moe = experts(fields, &["moe_intermediate_size"])?;
+    let mlp = gated_mlp(fields)?;
+    let one = |(span, sparse): (Span, bool)| {
+        let attention = if span == Span::Full { &full } else { &sliding };
+        let ffn = if sparse { Ffn::Moe(moe.clone()) } else { Ffn::Dense(mlp.clone()) };
+        layer(Attention { span, ..attention.clone() }, ffn)
+    };
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().zip(sparse).map(one).collect()))
+}
+
+/// A number for each layer.
+fn marks(fields: &Fields, name: &'static str, layers: u32) -> Result<Vec<u32>, HfError> {
+    let marks = fields.counts(name)?;
+    if marks.len() == layers as usize {
+        return Ok(marks);
+    }
+    Err(fields.unsupported(name, format!("not one entry for each of {layers} layers")))
+}
+
+/// Spans of `MiMo` V2's layers: by `hybrid_layer_pattern`, whose 1 slides, by `layer_types`, or full in the first and each sixth. A query
+/// sees itself beside the `sliding_window_size` tokens before it.
+fn mimo_spans(fields: &Fields, layers: u32) -> Result<Vec<Span>, HfError> {
+    let before = fields.given_size(&["sliding_window_size"])?;
+    let given = fields.given_size(&["sliding_window"])?.unwrap_or(129);
+    let window = before.map_or(given, |before| before.saturating_add(1));
+    if fields.has("layer_types") {
+        return spans(fields, layers, Some(window), Pattern::Always);
+    }
+    let slides: Vec<bool> = if fields.has("hybrid_layer_pattern") {
+        marks(fields, "hybrid_layer_pattern", layers)?.into_iter().map(|mark| mark == 1).collect()
+    } else {
+        (0..layers).map(|i| i > 0 && !(i + 1).is_multiple_of(6)).collect()
+    };
+    Ok(slides.into_iter().map(|slides| if slides { Span::Window(window) } else { Span::Full }).collect())
 }
