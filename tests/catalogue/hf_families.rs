@@ -40,6 +40,7 @@ fn counts_are_those_that_publishers_state() {
         ("ax-k1", 519.0, Some(33.0)),
         ("kolibri-1", 78.0, None),
         ("iquest-coder-40b", 40.0, None),
+        ("llama-nemotron-super-49b", 49.9, None),
         ("jais-2-8b", 8.0, None),
         ("minicpm3-4b", 4.0, None),
         ("youtu-llm-2b", 1.96, None),
@@ -144,5 +145,33 @@ fn mimo_v2_is_one_model_in_both_forms() {
         let mut wrong = published.clone();
         wrong[name] = value;
         assert!(read(&wrong).unwrap_err().to_string().contains(name), "{name}");
+    }
+}
+
+#[test]
+fn blocks_that_a_search_chose_are_read_one_by_one() {
+    let nemotron = model("llama-nemotron-super-49b");
+    let of = layers(&nemotron);
+    let idle = of.iter().filter(|layer| layer.mixer == Mixer::None && layer.norms == 1).count();
+    assert_eq!((idle, attentions(&nemotron).len()), (31, 49));
+    let with = |part: &str, name: &str, value: Value| {
+        let mut changed = config("llama-nemotron-super-49b");
+        changed["block_configs"][3][part][name] = value;
+        read(&changed).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        with("ffn", "no_op", json!(true)).unwrap().parameters().mlp,
+        nemotron.parameters().mlp - 3 * 8192 * 28672
+    );
+    for (part, name, value) in [
+        ("attention", "replace_with_linear", json!(true)),
+        ("ffn", "replace_with_linear", json!(true)),
+        ("attention", "window_length", json!(512)),
+        ("attention", "n_heads_in_group", json!(7)),
+        ("ffn", "ffn_mult", json!(-1.0)),
+        ("ffn", "ffn_mult", Value::Null),
+    ] {
+        let error = with(part, name, value).unwrap_err();
+        assert!(error.contains(&format!("block_configs.{part}.{name}")), "{error}");
     }
 }

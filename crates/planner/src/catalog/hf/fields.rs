@@ -112,6 +112,19 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The objects of a list that must be there; `path` is the field's name and a dot.
+    pub fn parts(&self, name: &'static str, path: &'static str) -> Result<Vec<Fields<'a>>, HfError> {
+        let of = |item: &'a Value| match item {
+            Value::Object(map) => Ok(Fields::new(map, self.origin, path)),
+            other => Err(self.wrong_type(name, "a list of objects", other)),
+        };
+        match self.map.get(name) {
+            Some(Value::Array(items)) => items.iter().map(of).collect(),
+            Some(other) => Err(self.wrong_type(name, "a list of objects", other)),
+            None => Err(self.missing(&[name])),
+        }
+    }
+
     fn full(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }

@@ -7,6 +7,7 @@
 //!
 //! Source: [transformers] `configuration_*.py` and `modeling_*.py` of each family.
 
+mod blocks;
 mod classic;
 mod defaults;
 mod dense;
@@ -116,6 +117,7 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("mixtral", experts::mixtral),
     ("mpt", classic::mpt),
     ("nemotron", classic::nemotron),
+    ("nemotron-nas", blocks::nemotron_nas),
     ("nemotron_h", hybrid::nemotron_h),
     ("olmo", llama::olmo),
     ("olmo2", llama::olmo2),
