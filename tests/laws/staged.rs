@@ -1,9 +1,12 @@
 //! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
 
+use std::cell::Cell;
+
 use crate::random::{SplitMix, for_wide_plans, specs};
 use meshwright::cost::incremental::{
-    AroundFlow, Block, FeedForward, FirstRank, LayerParts, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory,
-    Sharding, Stages, fullest_rank_bound, layer_bound, least_flow_of_passes, least_states, least_time_of_flow,
+    AroundFlow, Block, FeedForward, FirstRank, LayerParts, Layers, LeastExchange, Loaded, Mixing, Parameters, Pipeline,
+    RankMemory, Sharding, Stages, fullest_rank_bound, layer_bound, least_flow_of_passes, least_states,
+    least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -25,6 +28,10 @@ fn close(a: f64, b: f64) -> bool {
 
 fn stages_of(costs: &Costs, plan: &Plan, layers: &Layers) -> Stages {
     Stages::new(costs, plan, &layers.of_chunks(costs, plan))
+}
+
+fn least_dense_exchange(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Seconds {
+    Parameters::least_dense_exchange(costs, plan, parameters.dense_exchange(costs, plan))
 }
 
 #[test]
@@ -119,13 +126,58 @@ fn bounds_of_ends_are_bounds() {
         }
         let layers = Block::of(costs, plan).layers(costs, plan);
         let parameters = Parameters::new(costs, plan, &stages_of(costs, plan, &layers));
-        let exchange = parameters.least_dense_exchange(costs, plan) + parameters.least_ends(costs, plan);
+        let exchange = least_dense_exchange(costs, plan, &parameters) + parameters.least_ends(costs, plan);
         let ends = exchange + parameters.least_update(costs, plan, &[plan.offload.optimizer]);
         let own = Sharding::new(costs, plan, &parameters).least_time(costs, plan);
         assert!(ends <= own * (1.0 + ROUNDING), "{plan}: {ends:?} bounds {own:?}");
         assert!(ends >= own * (1.0 - 1e-9), "{plan}: {ends:?} bounds {own:?} loosely");
     });
     assert!(checked >= plans_wanted(), "{checked} plans");
+}
+
+/// Bounds that count what windows are too short to hide of an exchange, with the windows of the plan itself and with the longest of a flow
+/// that takes no longer, never exceed the simulated time.
+#[test]
+fn bounds_with_an_exchange_never_exceed_the_simulated_time() {
+    let unhidden = Cell::new(0);
+    let checked = for_wide_plans(plans_wanted(), 100, |costs, plan| {
+        if plan.zero == ZeroStage::Three {
+            return;
+        }
+        let block = Block::of(costs, plan);
+        let layers = block.layers(costs, plan);
+        let stages = stages_of(costs, plan, &layers);
+        let parameters = Parameters::new(costs, plan, &stages);
+        let dense = parameters.dense_exchange(costs, plan);
+        let exchange = LeastExchange::new(plan.zero, plan.order, parameters.exchange(costs, plan, dense));
+        let ends = Sharding::new(costs, plan, &parameters).least_time(costs, plan);
+        let time = costs.evaluate_simulated(plan).step.total();
+        let at_most = |bound: Seconds, what: &str| {
+            let bound = bound + ends;
+            assert!(bound <= time * (1.0 + ROUNDING), "{plan}: {what} {bound:?} over {time:?} simulated");
+        };
+        let bare = Pipeline::new(costs, plan, &layers, &stages);
+        let own = bare.clone().exchanging(costs, exchange);
+        at_most(own.least_time(Seconds::ZERO), "bound of any windows");
+        at_most(own.least_time_within(&own), "bound of its own windows");
+        let is_unhidden = own.least_time(Seconds::ZERO) > bare.least_time(Seconds::ZERO);
+        unhidden.set(unhidden.get() + u32::from(is_unhidden));
+        let around = AroundFlow::new(costs, plan).exchanging(exchange);
+        at_most(least_time_of_flow(costs, plan, &layers, &stages, &around), "bound before the flow is priced");
+        let kept = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
+        at_most(own.with_layers(costs, &kept, &layers, &stages).least_time_within(&own), "bound without offload");
+        let light = Plan { recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
+        let its_layers = block.layers(costs, &light);
+        let its_stages = stages_of(costs, &light, &its_layers);
+        if its_stages.last_chunk() == stages.last_chunk() {
+            let light = Pipeline::new(costs, &light, &its_layers, &its_stages).exchanging(costs, exchange);
+            at_most(light.least_time(Seconds::ZERO), "bound without recomputation");
+        }
+    });
+    assert!(
+        checked >= plans_wanted() && unhidden.get() > 0,
+        "{checked} plans, {unhidden:?} with an exchange that is not hidden"
+    );
 }
 
 /// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the simulated schedule; states ≤ memory.
@@ -167,7 +219,7 @@ fn bounds_never_exceed_the_simulated_time() {
             );
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
             let (least, shares) = (Parameters::least_of_layout(costs, plan), [plan.offload.optimizer]);
-            let exchange = least.least_dense_exchange(costs, plan) + least.least_ends(costs, plan);
+            let exchange = least_dense_exchange(costs, plan, &least) + least.least_ends(costs, plan);
             let ends = exchange + least.least_update(costs, plan, &shares);
             let own = sharding.least_time(costs, plan).get();
             assert!(

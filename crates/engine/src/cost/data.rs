@@ -8,6 +8,7 @@ use super::costs::Costs;
 use super::counts::{Counted, StageCounts, by_layers, class_of, each_rank};
 use super::groups;
 use super::layer::PassTimes;
+use super::overlap::{outlasting, unhidden};
 use super::work::Work;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
@@ -133,7 +134,7 @@ pub(super) fn mean_of_ranks<'w>(ranks: impl Iterator<Item = (&'w Work, f64)> + C
 }
 
 /// Parts of a forward and backward pair, by FLOPs: one is forward, two are backward. Source: specification §1.3.
-const PARTS: f64 = 3.0;
+pub(super) const PARTS: f64 = 3.0;
 
 impl Costs<'_> {
     /// Parameters of each pipeline rank of a plan.
@@ -225,14 +226,19 @@ impl Costs<'_> {
                 PassTimes { forward: longest.forward.max(forward), backward: longest.backward.max(backward) }
             })
         };
+        let wide = self.passes_of_windows(plan, micro_batches);
+        let run = backward_run(plan, micro_batches);
+        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run }
+    }
+
+    /// Passes of a rank for which the windows last.
+    pub(super) fn passes_of_windows(&self, plan: &Plan, micro_batches: f64) -> f64 {
         let v = f64::from(plan.schedule.virtual_stages());
-        let wide = if plan.schedule.takes_chunks() && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
+        if plan.schedule.takes_chunks() && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
             1.0 + (v - 1.0) / v * (f64::from(plan.layout.pp).min(micro_batches) - 1.0)
         } else {
             1.0
-        };
-        let run = backward_run(plan, micro_batches);
-        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run }
+        }
     }
 
     /// Time that passes during one forward and during one backward of a rank. Where expert traffic runs beside compute, the two
@@ -264,8 +270,7 @@ impl Costs<'_> {
 
     /// Exchange of all parameters, given that of the experts.
     pub(super) fn exchange_beside(&self, experts: Exchange, plan: &Plan, heaviest: &RankParameters) -> Exchange {
-        let dense = self.dense_exchange(plan, heaviest.dense * self.trained_share());
-        Exchange { reduce: dense.reduce + experts.reduce, gather: dense.gather + experts.gather }
+        self.dense_exchange(plan, heaviest.dense * self.trained_share()).plus(experts)
     }
 
     /// Exchange of expert parameters between their own replicas. It depends on the rank order, and on whether ZeRO shards, but
@@ -320,12 +325,11 @@ impl Costs<'_> {
             let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
             let sigma = self.device.gpu.contention.value;
             let edge = |time: Seconds, window: Seconds| {
-                time / buckets + (time * (1.0 + 0.5 * sigma) - window).or_zero() + time.min(window) * sigma
+                time / buckets + outlasting(time, window, sigma) + time.min(window) * sigma
             };
             let early = if zero == ZeroStage::Two && micro_batches > 1.0 {
                 let window = windows.micro_backward * windows.run;
-                let each = (reduce * (1.0 + 0.5 * sigma) - window).or_zero() + reduce.min(window) * sigma;
-                each * (micro_batches / windows.run - 1.0)
+                unhidden(reduce, window, sigma) * (micro_batches / windows.run - 1.0)
             } else {
                 Seconds::ZERO
             };

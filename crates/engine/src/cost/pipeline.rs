@@ -54,10 +54,7 @@ impl Edges {
     /// Smaller of both, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
         let Self { exchange, tied, update } = self;
-        let exchange = Exchange {
-            reduce: exchange.reduce.min(other.exchange.reduce),
-            gather: exchange.gather.min(other.exchange.gather),
-        };
+        let exchange = exchange.lesser(other.exchange);
         Self { exchange, tied: tied.min(other.tied), update: update.lesser(other.update) }
     }
 }

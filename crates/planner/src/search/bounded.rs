@@ -1,8 +1,10 @@
 //! Layouts and pipelines of one shape with their lower bounds, in the order in which they are explored.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use super::incumbents::Incumbents;
+use super::menus::ReplicatedEnds;
 use super::tables::PipelineEntry;
 use meshwright_engine::cost::incremental::{AroundFlow, Price, Stages};
 use meshwright_engine::plan::{Plan, Recompute};
@@ -41,8 +43,8 @@ pub(super) struct BoundedLayout {
     pub shardings: u64,
     /// Layer bound of its GPUs, and lower bound of its memory, which is zero unless layouts are left out by it.
     pub bound: Price,
-    /// Lower bound of the time at the ends of a step of its plans under ZeRO 0 to 2; zero where no objective ranks plans.
-    pub ends: Seconds,
+    /// Lower bounds of the time at the ends of a step of its plans under ZeRO 0 to 2; zero where no objective ranks plans.
+    pub ends: ReplicatedEnds,
     /// Position of its first pipeline in the order of the space.
     pub place: u32,
 }
@@ -71,7 +73,8 @@ pub(super) struct BoundedPipeline<'p> {
     /// Classes of its ranks.
     pub stages: &'p Stages,
     pub ends: LeastEnds,
-    pub around: AroundFlow,
+    /// Sends, stragglers and exchange around the flow of the pipelines of its layout.
+    pub around: Rc<AroundFlow>,
     pub bound: Seconds,
     /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
     pub memory: Bytes,

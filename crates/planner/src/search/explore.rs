@@ -210,6 +210,22 @@ impl Explorer<'_> {
                 found.counts.flow += shardings;
                 continue;
             }
+            // Offloading more is no faster but for longer windows, at the most those of the largest share.
+            let ends = || self.tables.least_ends(&plan, &floor.plan_menu).time;
+            let is_slow_within =
+                |other: &Pipeline| found.is_hopeless(&plan.layout, pipeline.least_time_within(other) + ends());
+            if slow_gathered && found.best.objective().is_some() && is_slow_within(&pipeline) {
+                let most = || {
+                    let offload = Offload { activations: shares[shares.len() - 1], ..plan.offload };
+                    light.with_layers(self.costs, &Plan { offload, ..plan.clone() }, layers, stages)
+                };
+                if gathered.is_none() && fewer + 1 < shares.len() && is_slow_within(&most()) {
+                    found.counts.flow += shardings * (shares.len() - fewer) as u64;
+                    return false;
+                }
+                found.counts.flow += shardings;
+                continue;
+            }
             let is_open = self.search_shardings(variant, slow_gathered, &Loaded::with_memory(pipeline, memory), found);
             if !is_open && !none_fits {
                 found.counts.flow += shardings * (shares.len() - fewer - 1) as u64;
@@ -240,7 +256,7 @@ impl Explorer<'_> {
         let slow_gathered = least_gathered.is_none_or(|least| found.is_hopeless(&plan.layout, least));
         let mut bounded_flow = None;
         if variant.floor.known_menu().is_none() {
-            let ends = self.tables.least_ends(plan, &variant.floor.plan_menu);
+            let ends = self.tables.least_ends(plan, &variant.floor.plan_menu).time;
             if engines.replicated && !is_slow(Seconds::ZERO, ends, found) {
                 bounded_flow = Some(self.known_flow(pipeline, found));
             }

@@ -10,7 +10,7 @@ use crate::space::Space;
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    LeastStates, Parameters, Sharding, SharedParts, Stages, least_parameters, least_states,
+    LeastExchange, LeastStates, Parameters, Sharding, SharedParts, Stages, least_parameters, least_states,
 };
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
@@ -50,24 +50,29 @@ pub(super) struct PlanMenu {
     /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
     pub least: Vec<LeastStates>,
     parameters: Arc<Parameters>,
-    ends: OnceLock<Seconds>,
+    ends: OnceLock<ReplicatedEnds>,
     menu: OnceLock<Arc<Menu>>,
 }
 
-impl PlanMenu {
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings s, whether they fit or not:
+/// Lower bounds of the time at both ends of a step under ZeRO 0 to 2, over many shardings, whether they fit or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReplicatedEnds {
+    /// All of it, however much compute hides the exchange between replicas.
+    pub time: Seconds,
+    /// The exchange between replicas, as if nothing hid it.
+    pub exchange: LeastExchange,
+}
+
+impl ReplicatedEnds {
+    /// Bounds of ranks with these parameters, over all shardings s:
     ///
     /// ```text
     /// min (X(s) + U(s))  ≥  min X(s) + min U(s)        X = exchange that no flow hides, U = update
     /// ```
-    fn least_ends(&self, space: &Space, plan: &Plan, exchanges: &Exchanges) -> Seconds {
-        *self.ends.get_or_init(|| least_ends(space, plan, &self.parameters, exchanges))
+    fn new(space: &Space, plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Self {
+        let time = least_update(space, plan, parameters) + exchanges.least_exposed(space, plan, parameters);
+        Self { time, exchange: exchanges.least(space, plan, parameters) }
     }
-}
-
-/// Lower bound of the time at both ends of a step of ranks with these parameters, as that of a menu.
-fn least_ends(space: &Space, plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Seconds {
-    least_update(space, plan, parameters) + exchanges.least(space, plan, parameters)
 }
 
 /// Lower bound of the time of the update under ZeRO 0 to 2, over all shardings: with every replica in one shard group.
@@ -159,8 +164,8 @@ pub(super) struct Menus {
     by_plan: RwLock<BTreeMap<MenuKey, Arc<PlanMenu>>>,
     by_content: RwLock<BTreeMap<ContentKey, Vec<Arc<Menu>>>>,
     exchanges: Exchanges,
-    /// Lower bound of the time at both ends of a step, by layout.
-    ends: RwLock<BTreeMap<Layout, Seconds>>,
+    /// Lower bounds of the time at both ends of a step, by layout.
+    ends: RwLock<BTreeMap<Layout, ReplicatedEnds>>,
 }
 
 impl Menus {
@@ -177,20 +182,21 @@ impl Menus {
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout; its menu is
+    /// Lower bounds of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout; its menu is
     /// not needed.
-    pub fn least_ends(&self, space: &Space, plan: &Plan, menu: &PlanMenu) -> Seconds {
-        menu.least_ends(space, plan, &self.exchanges)
+    pub fn least_ends(&self, space: &Space, plan: &Plan, menu: &PlanMenu) -> ReplicatedEnds {
+        *menu.ends.get_or_init(|| ReplicatedEnds::new(space, plan, &menu.parameters, &self.exchanges))
     }
 
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
-    pub fn least_ends_of_layout(&self, space: &Space, plan: &Plan) -> Seconds {
+    /// Lower bounds of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
+    pub fn least_ends_of_layout(&self, space: &Space, plan: &Plan) -> ReplicatedEnds {
         if let Some(known) = self.ends.read().expect("no writer panics").get(&plan.layout) {
             return *known;
         }
         // No schedule exchanges less than one that has both ends of the model on one rank.
         let plan = &Plan { schedule: Schedule::ZbV, ..plan.clone() };
-        let ends = least_ends(space, plan, &Parameters::least_of_layout(space.costs(), plan), &self.exchanges);
+        let parameters = Parameters::least_of_layout(space.costs(), plan);
+        let ends = ReplicatedEnds::new(space, plan, &parameters, &self.exchanges);
         *self.ends.write().expect("no writer panics").entry(plan.layout).or_insert(ends)
     }
 

@@ -5,7 +5,7 @@ use super::explorer::Explorer;
 use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
-use meshwright_engine::cost::incremental::{Pipeline, Price};
+use meshwright_engine::cost::incremental::{LeastExchange, Pipeline, Price};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -51,10 +51,10 @@ impl Explorer<'_> {
         layers: &'p Recomputed<'p>,
         found: &SearchState,
     ) -> Option<TimedPipeline<'p>> {
-        let BoundedPipeline { ref plan, lightest, at, stages, ends, memory, .. } = *bounded;
+        let BoundedPipeline { ref plan, lightest, at, stages, ends, ref around, memory, .. } = *bounded;
         let engines = self.tables.engines(plan.layout.pp);
         let light = Plan { recompute: lightest, ..plan.clone() };
-        let pipeline = Pipeline::new(self.costs, &light, layers.at(at), stages);
+        let pipeline = Pipeline::new(self.costs, &light, layers.at(at), stages).exchanging(self.costs, around.exchange);
         let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
         let timed = TimedPipeline { pipeline, gathered };
         let hopeless = |time: Seconds| found.best.is_hopeless(&plan.layout, Price { time, memory });
@@ -81,6 +81,10 @@ impl Explorer<'_> {
         }
         let timed = timed.or_else(|| self.timed_pipeline(bounded, layers, found))?;
         let TimedPipeline { pipeline, gathered: bare_gathered } = timed;
+        let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
+        let of_split = |floor: &SplitFloor| floor.exchange(&self.pipelines, plan);
+        let exchange = floors.iter().filter(|_| is_ranked).map(of_split).reduce(LeastExchange::lesser);
+        let pipeline = pipeline.exchanging(self.costs, exchange.unwrap_or_default());
         let gathered = bare_gathered.map(|least| least + at_ends.gathered);
         let slow_gathered = gathered.is_none_or(hopeless);
         let replicated = pipeline.least_time(Seconds::ZERO) + at_ends.replicated;
@@ -88,7 +92,6 @@ impl Explorer<'_> {
         if slow && slow_gathered {
             return None;
         }
-        let (is_ranked, one_split) = (found.best.objective().is_some(), floors.len() == 1);
         let is_menu_early = is_ranked && one_split && entry.below > MENU_COST;
         let edges = || floors[0].gathered_edges(&self.pipelines, plan).unwrap_or_default();
         let gathered_ends = at_ends.gathered.max(if is_menu_early && !slow_gathered { edges() } else { Seconds::ZERO });

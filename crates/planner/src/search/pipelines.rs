@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use itertools::Itertools as _;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use super::bounded::{BoundedLayout, BoundedPipeline, LeastEnds, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
-use super::menus::{Menu, PlanMenu};
+use super::menus::{Menu, PlanMenu, ReplicatedEnds};
 use super::on_host::Fit;
 use super::recomputed::Recomputed;
 use super::tables::{PipelineEntry, Recomputes, SearchShape, Tables};
@@ -19,8 +20,8 @@ use crate::space::{Rejection, Space, least_states, legal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    AroundFlow, Loaded, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound, layer_bound,
-    least_time_of_flow,
+    AroundFlow, LeastExchange, Loaded, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound,
+    layer_bound, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -61,8 +62,13 @@ impl SplitFloor<'_> {
         if pipelines.is_tight || self.known_menu().is_some() {
             self.edges(pipelines, plan).unwrap_or_default()
         } else {
-            pipelines.tables.least_ends(plan, &self.plan_menu)
+            pipelines.tables.least_ends(plan, &self.plan_menu).time
         }
+    }
+
+    /// Lower bound of the exchange between replicas under ZeRO 0 to 2, over all shardings.
+    pub fn exchange(&self, pipelines: &Pipelines, plan: &Plan) -> LeastExchange {
+        pipelines.tables.least_ends(plan, &self.plan_menu).exchange
     }
 
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that may fit; `None` if none does.
@@ -99,12 +105,11 @@ impl SplitFloor<'_> {
 }
 
 /// Parts of the steps of a layout's plans that no pipeline changes.
-#[derive(Clone, Copy)]
 struct OutsidePipeline {
     /// Lower bounds of the time at the ends of a step.
     ends: LeastEnds,
-    /// Sends and stragglers around the flow.
-    around: AroundFlow,
+    /// Sends, stragglers and exchange around the flow.
+    around: Rc<AroundFlow>,
 }
 
 /// Pipelines of the shapes of one search.
@@ -168,8 +173,8 @@ impl<'e> Pipelines<'e> {
             let flow = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
             // Without an objective, most layouts are left out by their memory.
             let is_ranked = best.objective().is_some();
-            let ends = if is_ranked { self.tables.least_ends_of_layout(&plan) } else { Seconds::ZERO };
-            let time = if self.tables.engines(layout.pp).gathered { flow } else { flow + ends };
+            let ends = if is_ranked { self.tables.least_ends_of_layout(&plan) } else { ReplicatedEnds::default() };
+            let time = if self.tables.engines(layout.pp).gathered { flow } else { flow + ends.time };
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
             all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, ends, place });
         }
@@ -186,7 +191,7 @@ impl<'e> Pipelines<'e> {
         most: Option<Bytes>,
         counts: &mut Counts,
     ) -> (Vec<BoundedPipeline<'e>>, u64) {
-        let BoundedLayout { ref plan, shardings, bound, ends, place } = *layout;
+        let BoundedLayout { ref plan, shardings, bound, place, .. } = *layout;
         let too_large = most.is_some_and(|most| bound.memory > most);
         let table = self.tables.pipelines(plan);
         let legal = table.legal(self.costs.problem, plan);
@@ -198,9 +203,10 @@ impl<'e> Pipelines<'e> {
             return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
         let on_host = self.least_ends(plan);
-        let ends = LeastEnds { replicated: on_host.replicated.max(ends), ..on_host };
-        let outside = OutsidePipeline { ends, around: AroundFlow::new(self.costs, plan) };
-        let bounded = |(entry, place): (&'e PipelineEntry, u32)| self.bounded(layout, entry, place, outside, layers);
+        let ends = LeastEnds { replicated: on_host.replicated.max(layout.ends.time), ..on_host };
+        let around = AroundFlow::new(self.costs, plan).exchanging(layout.ends.exchange);
+        let outside = OutsidePipeline { ends, around: Rc::new(around) };
+        let bounded = |(entry, place): (&'e PipelineEntry, u32)| self.bounded(layout, entry, place, &outside, layers);
         (legal.map(bounded).collect(), 0)
     }
 
@@ -210,12 +216,12 @@ impl<'e> Pipelines<'e> {
         layout: &BoundedLayout,
         entry: &'e PipelineEntry,
         place: u32,
-        outside: OutsidePipeline,
+        outside: &OutsidePipeline,
         layers: &Recomputed,
     ) -> BoundedPipeline<'e> {
         let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
         let plan = Plan { schedule, split, ..layout.plan.clone() };
-        let OutsidePipeline { ends, around } = outside;
+        let (ends, around) = (outside.ends, Rc::clone(&outside.around));
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &entry.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };

@@ -7,7 +7,7 @@ use itertools::Itertools as _;
 use rayon::prelude::*;
 
 use super::cache::{CostCache, FeedForwardKey};
-use super::menus::{Menu, Menus, PlanMenu};
+use super::menus::{Menu, Menus, PlanMenu, ReplicatedEnds};
 use crate::space::{ExpertGrid, Rejection, Space, legal, on_grid};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{FeedForward, LayerParts, Mixing, Stages};
@@ -268,13 +268,13 @@ impl<'t> Tables<'t> {
         self.menus.menu(self.space, plan, menu)
     }
 
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout.
-    pub fn least_ends(&self, plan: &Plan, menu: &PlanMenu) -> Seconds {
+    /// Lower bounds of the time at both ends of a step under ZeRO 0 to 2, over all shardings of a plan's layout.
+    pub fn least_ends(&self, plan: &Plan, menu: &PlanMenu) -> ReplicatedEnds {
         self.menus.least_ends(self.space, plan, menu)
     }
 
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
-    pub fn least_ends_of_layout(&self, plan: &Plan) -> Seconds {
+    /// Lower bounds of the time at both ends of a step under ZeRO 0 to 2, over all pipelines and shardings of a plan's layout.
+    pub fn least_ends_of_layout(&self, plan: &Plan) -> ReplicatedEnds {
         self.menus.least_ends_of_layout(self.space, plan)
     }
 

@@ -3,6 +3,7 @@
 use smallvec::smallvec;
 
 use super::block::{EndPasses, Layers, ROUNDING};
+use super::exchange::{LeastExchange, ORDERS, Unhidden};
 use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
@@ -13,24 +14,24 @@ use crate::cost::pipeline::PairEffect;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
-use crate::plan::{Offload, Plan, RankOrder};
+use crate::plan::{Offload, Plan};
 use crate::schedule::Schedule;
 use crate::schedule::ops::PairedShares;
 use crate::schedule::paths::Pairing;
 use crate::units::{Bytes, Seconds};
 
-/// Rank orders, in the order of a pipeline's sends.
-pub(super) const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
-
-/// Lower bound of the part of a step that the sends between stages and stragglers take, for all pipelines of a layout under ZeRO 0 to 2.
+/// Lower bound of the part of a step that the sends between stages, stragglers and the exchange between replicas take, for all pipelines
+/// of a layout under ZeRO 0 to 2.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundFlow {
-    /// Least time of a send in any rank order where the last rank sends nothing to the first.
-    send: Seconds,
+    /// Time of a send in each rank order where the last rank sends nothing to the first.
+    send: [Seconds; 2],
     /// Likewise, where virtual stages loop over the ranks.
-    looped_send: Seconds,
+    looped_send: [Seconds; 2],
     /// Factor of stragglers, and of rounding.
     slower: f64,
+    /// Exchange between replicas, as far as it is known.
+    pub exchange: LeastExchange,
 }
 
 impl AroundFlow {
@@ -38,19 +39,20 @@ impl AroundFlow {
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
         let of_schedule = |schedule: Schedule| {
             let in_order = |order| costs.stage_send(&Plan { schedule, order, ..plan.clone() });
-            ORDERS.map(in_order).into_iter().fold(Seconds::new(f64::INFINITY), Seconds::min)
+            ORDERS.map(in_order)
         };
         Self {
             send: of_schedule(Schedule::OneFOneB),
             looped_send: of_schedule(Schedule::Interleaved { virtual_stages: 2 }),
             slower: (1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING,
+            exchange: LeastExchange::default(),
         }
     }
 
-    /// Lower bound of the step time of a plan whose micro-batches take at least `flow` through its pipeline.
-    pub fn least_step(&self, costs: &Costs, plan: &Plan, flow: Seconds) -> Seconds {
-        let send = if plan.pipeline().loops() { self.looped_send } else { self.send };
-        (flow + costs.exposed_sends_of(plan, send)) * self.slower
+    /// This with the exchange between replicas.
+    #[must_use]
+    pub const fn exchanging(self, exchange: LeastExchange) -> Self {
+        Self { exchange, ..self }
     }
 }
 
@@ -64,7 +66,11 @@ pub fn least_time_of_flow(
     stages: &Stages,
     around: &AroundFlow,
 ) -> Seconds {
-    around.least_step(costs, plan, least_flow_of_passes(costs, plan, layers, stages))
+    let flow = least_flow_of_passes(costs, plan, layers, stages);
+    let sends = if plan.pipeline().loops() { around.looped_send } else { around.send };
+    let sends = sends.map(|send| costs.exposed_sends_of(plan, send));
+    let unhidden = Unhidden::new(costs, plan, layers, stages, around.exchange);
+    unhidden.least_step(flow, sends, around.slower, unhidden.windows_of(flow))
 }
 
 /// Lower bound on the time that the micro-batches of a plan take through its pipeline, as [`least_time_of_flow`] has it before

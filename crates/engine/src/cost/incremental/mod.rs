@@ -16,6 +16,7 @@
 //! agree to 1e-12 (`tests/laws/staged.rs`).
 
 mod block;
+mod exchange;
 mod first_rank;
 mod least;
 mod pipeline;
@@ -25,6 +26,7 @@ mod stages;
 mod state_bytes;
 
 pub use block::{Block, FeedForward, LayerParts, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
+pub use exchange::LeastExchange;
 pub use first_rank::FirstRank;
 pub use least::{
     AroundFlow, Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
-use super::least::{ORDERS, least_flow};
+use super::exchange::{LeastExchange, ORDERS, Unhidden};
+use super::least::least_flow;
 use super::rank_memory::RankMemory;
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Stages};
@@ -42,6 +43,8 @@ pub struct Pipeline<'l> {
     stages: &'l Stages,
     /// Exposed sends in each rank order.
     sends: [Seconds; 2],
+    /// Exchange between replicas that its windows cannot hide, as far as it is known.
+    unhidden: Unhidden,
     /// Its layers under ZeRO 3, counted when asked for.
     gathered: OnceCell<GatheredLayers>,
 }
@@ -56,7 +59,15 @@ impl<'l> Pipeline<'l> {
     /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same.
     #[must_use]
     pub fn with_layers<'n>(&self, costs: &Costs, plan: &Plan, layers: &'n Layers, stages: &'n Stages) -> Pipeline<'n> {
-        Pipeline::with_sends(costs, plan, layers, stages, self.sends)
+        let same_split = self.stages.last_chunk() == stages.last_chunk();
+        let unhidden = if same_split { self.unhidden } else { Unhidden::default() };
+        Pipeline { unhidden, ..Pipeline::with_sends(costs, plan, layers, stages, self.sends) }
+    }
+
+    /// This pipeline with the exchange between replicas that its windows cannot hide, whatever its sharding, recomputation and offload.
+    #[must_use]
+    pub fn exchanging(self, costs: &Costs, exchange: LeastExchange) -> Self {
+        Self { unhidden: Unhidden::new(costs, &self.plan, self.layers, self.stages, exchange), ..self }
     }
 
     fn with_sends(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages, sends: [Seconds; 2]) -> Self {
@@ -73,7 +84,8 @@ impl<'l> Pipeline<'l> {
             // A bidirectional pipeline may be busy for less than its closed form says.
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
-        Self { plan, layers, flow, least_bubble, stages, sends, gathered: OnceCell::new() }
+        let (unhidden, gathered) = (Unhidden::default(), OnceCell::new());
+        Self { plan, layers, flow, least_bubble, stages, sends, unhidden, gathered }
     }
 
     /// Its layers under ZeRO 3.
@@ -127,9 +139,26 @@ impl<'l> Pipeline<'l> {
     /// Lower bound on the step time of this pipeline under ZeRO 0 to 2, over all shardings, where the micro-batches take at least
     /// `flow` through the pipeline: zero if nothing is known of it.
     pub fn least_time(&self, flow: Seconds) -> Seconds {
+        let flow = self.least_flow().max(flow);
+        self.unhidden.least_step(flow, self.sends, self.slower(), self.unhidden.windows_of(flow))
+    }
+
+    /// Lower bound of the flow.
+    fn least_flow(&self) -> Seconds {
         let busy = self.flow.busy.total();
-        let closed = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
-        (closed.max(flow) + self.least_sends()) * ((1.0 + self.flow.slow_down) * ROUNDING)
+        self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble)
+    }
+
+    /// Factor of stragglers, and of rounding.
+    fn slower(&self) -> f64 {
+        (1.0 + self.flow.slow_down) * ROUNDING
+    }
+
+    /// Lower bound of the step time as [`Self::least_time`] has it, of plans of this pipeline whose windows are no longer than those of
+    /// `other`.
+    pub fn least_time_within(&self, other: &Pipeline) -> Seconds {
+        let windows = (other.flow.windows.backward, other.flow.windows.forward);
+        self.unhidden.least_step(self.least_flow(), self.sends, self.slower(), Some(windows))
     }
 
     /// Exposed sends in the rank order where they take less.

@@ -109,19 +109,6 @@ impl Parameters {
         self.heaviest.dense
     }
 
-    /// Lower bound of the time of the exchange of dense parameters that no flow hides, under a plan's sharding of ZeRO 0 to 2.
-    pub fn least_dense_exchange(&self, costs: &Costs, plan: &Plan) -> Seconds {
-        let exchange = costs.exchange_beside(Exchange::default(), plan, &self.heaviest);
-        costs.least_exchange(plan, plan.zero, exchange) * ROUNDING
-    }
-
-    /// Lower bound of the time at the ends of a step that no flow hides, under a plan's sharding of ZeRO 0 to 2, but for the update
-    /// and the exchange of dense parameters.
-    pub fn least_ends(&self, costs: &Costs, plan: &Plan) -> Seconds {
-        let exchange = costs.exchange_of_experts(plan, &self.heaviest);
-        (costs.least_exchange(plan, plan.zero, exchange) + costs.tied_ends(plan)) * ROUNDING
-    }
-
     /// Model states of each class of ranks under a plan's sharding.
     fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
         let all = self.held.iter().map(|held| costs.states(held, plan));

@@ -1,0 +1,174 @@
+//! Exchange between replicas: lower bounds over many shardings, and over the windows that hide it.
+
+use super::block::{Layers, ROUNDING};
+use super::sharding::Parameters;
+use super::stages::{Class, Stages};
+use crate::cost::costs::Costs;
+use crate::cost::data::{Exchange, PARTS};
+use crate::cost::overlap::unhidden;
+use crate::plan::{Plan, RankOrder, ZeroStage};
+use crate::units::Seconds;
+
+/// Rank orders, in the order of a pipeline's sends.
+pub(super) const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
+
+impl Exchange {
+    /// Sum of both, part by part.
+    pub(in crate::cost) fn plus(self, other: Self) -> Self {
+        Self { reduce: self.reduce + other.reduce, gather: self.gather + other.gather }
+    }
+
+    /// Lesser of both, part by part.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        Self { reduce: self.reduce.min(other.reduce), gather: self.gather.min(other.gather) }
+    }
+}
+
+impl Costs<'_> {
+    /// Whether bounds may know the windows that hide the exchange between replicas, as [`windows_in_flow`] has them.
+    pub fn may_know_windows(&self) -> bool {
+        let overlap = &self.device.stack.overlap;
+        overlap.dp && overlap.dp_sharded && overlap.ep > 0.0 && self.problem.model().is_moe()
+    }
+}
+
+impl Parameters {
+    /// Exchange of dense parameters under a plan's sharding of ZeRO 0 to 2.
+    pub fn dense_exchange(&self, costs: &Costs, plan: &Plan) -> Exchange {
+        costs.exchange_beside(Exchange::default(), plan, &self.heaviest)
+    }
+
+    /// Exchange of all parameters under a plan's sharding of ZeRO 0 to 2, given that of the dense ones.
+    pub fn exchange(&self, costs: &Costs, plan: &Plan, dense: Exchange) -> Exchange {
+        dense.plus(costs.exchange_of_experts(plan, &self.heaviest))
+    }
+
+    /// Lower bound of the time of an exchange of dense parameters that no flow hides, under a plan's sharding of ZeRO 0 to 2.
+    pub fn least_dense_exchange(costs: &Costs, plan: &Plan, exchange: Exchange) -> Seconds {
+        costs.least_exchange(plan, plan.zero, exchange) * ROUNDING
+    }
+
+    /// Lower bound of the time at the ends of a step that no flow hides, under a plan's sharding of ZeRO 0 to 2, but for the update
+    /// and the exchange of dense parameters.
+    pub fn least_ends(&self, costs: &Costs, plan: &Plan) -> Seconds {
+        let exchange = costs.exchange_of_experts(plan, &self.heaviest);
+        (costs.least_exchange(plan, plan.zero, exchange) + costs.tied_ends(plan)) * ROUNDING
+    }
+}
+
+/// Lower bounds of the exchange between replicas over many shardings under ZeRO 0 to 2, as if nothing hid it, in each rank order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeastExchange([OfOrder; 2]);
+
+/// Lower bounds in one rank order; none where there is no such sharding.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfOrder {
+    /// Under ZeRO 0, which gathers nothing.
+    whole: Option<Exchange>,
+    /// Under ZeRO 1 and 2.
+    sharded: Option<Exchange>,
+}
+
+impl OfOrder {
+    fn lesser(self, other: Self) -> Self {
+        let least = |a: Option<Exchange>, b: Option<Exchange>| a.into_iter().chain(b).reduce(Exchange::lesser);
+        Self { whole: least(self.whole, other.whole), sharded: least(self.sharded, other.sharded) }
+    }
+
+    fn each(self) -> impl Iterator<Item = Exchange> {
+        self.whole.into_iter().chain(self.sharded)
+    }
+}
+
+impl LeastExchange {
+    /// Exchange of one sharding of a ZeRO stage below 3.
+    pub fn new(zero: ZeroStage, order: RankOrder, exchange: Exchange) -> Self {
+        let is_whole = zero == ZeroStage::Zero;
+        let own = OfOrder { whole: is_whole.then_some(exchange), sharded: (!is_whole).then_some(exchange) };
+        Self(ORDERS.map(|known| if known == order { own } else { OfOrder::default() }))
+    }
+
+    /// Lower bounds over the shardings of both.
+    #[must_use]
+    pub fn lesser(self, Self([first, second]): Self) -> Self {
+        Self([self.0[0].lesser(first), self.0[1].lesser(second)])
+    }
+
+    fn is_known(self) -> bool {
+        self.0.into_iter().any(|of_order| of_order.each().next().is_some())
+    }
+}
+
+/// Lower bound of the part of the exchange between replicas that windows are too short to hide, over all shardings under ZeRO 0 to 2,
+/// beyond what endless ones leave exposed:
+///
+/// ```text
+/// min over shardings of  h(reduce, W_B) − h(reduce, ∞) + h(gather, W_F) − h(gather, ∞)          h = `unhidden`
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unhidden {
+    exchange: LeastExchange,
+    /// Whether any exchange is known.
+    is_known: bool,
+    /// σ.
+    contention: f64,
+    /// Share of the flow that both windows last together, at the most.
+    windows: Option<f64>,
+}
+
+impl Unhidden {
+    /// Bound for a plan with these layers on a pipeline; zero where nothing is known.
+    pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages, exchange: LeastExchange) -> Self {
+        let is_known = exchange.is_known() && costs.may_know_windows();
+        if !is_known {
+            return Self::default();
+        }
+        let windows = windows_in_flow(costs, plan, layers, stages);
+        Self { exchange, is_known, contention: costs.device.gpu.contention.value, windows }
+    }
+
+    /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most, where they are
+    /// known: a longer flow hides no more than it lasts longer.
+    pub fn windows_of(&self, flow: Seconds) -> Option<(Seconds, Seconds)> {
+        self.windows.map(|share| (flow * (share * 2.0 / PARTS), flow * (share / PARTS)))
+    }
+
+    /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, but for what endless windows leave
+    /// exposed; `slower` = factor of stragglers, `windows` = of gradients and parameters, at the most, where they are known.
+    pub fn least_step(
+        &self,
+        flow: Seconds,
+        sends: [Seconds; 2],
+        slower: f64,
+        windows: Option<(Seconds, Seconds)>,
+    ) -> Seconds {
+        let Some((backward, forward)) = windows.filter(|_| self.is_known) else {
+            return (flow + sends[0].min(sends[1])) * slower;
+        };
+        let beyond = |time: Seconds, window: Seconds| unhidden(time, window, self.contention) - time * self.contention;
+        let of = |exchange: Exchange| beyond(exchange.reduce, backward) + beyond(exchange.gather, forward);
+        let of_order = |(sends, exchange): (Seconds, OfOrder)| {
+            let least = exchange.each().map(of).reduce(Seconds::min)?;
+            Some((flow + sends) * slower + least.or_zero() * ROUNDING)
+        };
+        sends.into_iter().zip(self.exchange.0).filter_map(of_order).reduce(Seconds::min).unwrap_or_default()
+    }
+}
+
+/// Share of a plan's flow that both windows of its exchange between replicas last together, at the most; `None` where it is not known.
+///
+/// ```text
+/// W_B = 2/3·w·x,  W_F = 1/3·w·x,  x = max over ranks of (F + B + E)  ≤  T/m          W_B + W_F  ≤  w/m·T
+/// ```
+///
+/// w = passes of windows, T = flow of the m micro-batches, in which each rank works m·(F + B + E). The windows are a third and two thirds
+/// of a rank's passes where expert traffic runs beside them; nothing is concluded where it does not so on every rank. As w ≤ m and what
+/// is hidden grows no faster than a window, a longer flow hides no more than it lasts longer: bounds of the least flow hold for all.
+fn windows_in_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Option<f64> {
+    let (works, micro_batches) = (&layers.works(plan.layout.pp).layers, costs.micro_batches(plan));
+    let is_beside =
+        |class: &Class| works.iter().zip(&class.layers).any(|(work, &n)| n > 0.0 && work.ep_beside > Seconds::ZERO);
+    let is_known = micro_batches >= 1.0 && !plan.schedule.is_bidirectional() && stages.classes.iter().all(is_beside);
+    is_known.then(|| costs.passes_of_windows(plan, micro_batches) / micro_batches)
+}
