@@ -26,7 +26,8 @@ impl Exchange {
 }
 
 impl Costs<'_> {
-    /// Whether bounds may know the windows that hide the exchange between replicas, as [`windows_in_flow`] has them.
+    /// Whether bounds may know the windows that hide the exchange between replicas, from the least time
+    /// of a flow: expert traffic runs beside compute there.
     pub fn may_know_windows(&self) -> bool {
         let overlap = &self.device.stack.overlap;
         overlap.dp && overlap.dp_sharded && overlap.ep > 0.0 && self.problem.model().is_moe()
