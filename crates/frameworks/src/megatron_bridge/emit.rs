@@ -171,6 +171,24 @@ fn sparse_layers(sizes: &Sizes) -> Option<Snippet<Python>> {
     sizes.indexer().map(|_| snippet!("transformer_layer_spec = {}", Snippet::fixed(SPARSE_LAYERS.0)))
 }
 
+/// Settings of the number formats: a recipe, and where the plan departs from it.
+fn formats(request: &Request, text: &mut Lines<Python>) {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    text.line(snippet!(
+        "    cfg.mixed_precision = get_mixed_precision_config({})",
+        precision(problem.workload().format, problem.workload().half, problem.stack().amax_reduction)
+    ));
+    let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
+    if problem.workload().format != Format::Bf16 {
+        text.line(snippet!("    cfg.mixed_precision.fp8_param_gather = {}", narrow));
+    }
+    let scales_now = problem.stack().amax_reduction == AmaxReduction::None;
+    if problem.workload().format == Format::Fp8 && scales_now && problem.model().layers() < plan.layout.pp {
+        // The recipe keeps the first and the last layer in bf16, for which Megatron asks for a layer a rank.
+        text.fixed("    cfg.mixed_precision.first_last_layers_bf16 = False");
+    }
+}
+
 /// The Python file.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
     let sizes = &Sizes::of(request.costs.problem.model())?;
@@ -221,14 +239,7 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         text.line(snippet!("    cfg.model.virtual_pipeline_model_parallel_size = {}", chunks));
     }
     text.fixed("\n    # formats, gradients and overlap");
-    text.line(snippet!(
-        "    cfg.mixed_precision = get_mixed_precision_config({})",
-        precision(problem.workload().format, problem.workload().half, problem.stack().amax_reduction)
-    ));
-    let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
-    if problem.workload().format != Format::Bf16 {
-        text.line(snippet!("    cfg.mixed_precision.fp8_param_gather = {}", narrow));
-    }
+    formats(request, &mut text);
     if problem.workload().format == Format::Mxfp8 && !has("reuse-grad-buf-for-mxfp8-param-ag") {
         // The recipe sets it, which suits weights in MXFP8 without FSDP.
         text.fixed("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
