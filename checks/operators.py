@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Operators that Megatron core runs for one layer with experts, compared with checks/operators.tsv.
 
-    bash checks/environment.sh && ~/.cache/meshwright/clients-*/bin/python checks/operators.py
+`checks/run.sh` runs it, in the environment of the frameworks.
 
 The engine multiplies the host time of a layer by these counts (crates/engine/src/cost/operators.rs). A layer of Megatron's own code runs
 on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operator. Views, and new tensors without a kernel, do not count.
-Norms, attention and each grouped GEMM of the experts are one operator each way, as their fused kernels are. What the dispatcher copies
-to the host it copies at once.
+Norms, attention and each grouped GEMM of the experts are one operator each way, as their fused kernels are.
 """
 
-import collections, contextlib, os, pathlib, sys, types
+import collections, os, pathlib, sys
 
 import torch, torch.distributed as dist, torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "training"))
+import on_cpu
 
 TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 WITHOUT_KERNEL = set(
@@ -148,31 +150,13 @@ def fuse():
 def prepare():
     """One rank on the CPU, under the names of CUDA."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ.get("MASTER_PORT", "29741")}
-    dist.init_process_group("gloo", rank=0, world_size=1)
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel import random
-    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
-
-    nothing = lambda *_, **__: None
-    cuda = {"current_device": lambda: torch.device("cpu"), "current_stream": lambda *_: torch.cpu.current_stream()}
-    cuda |= {"Stream": lambda *_, **__: torch.cpu.Stream(), "stream": torch.cpu.stream, "synchronize": nothing}
-    for name, value in (cuda | {"is_current_stream_capturing": lambda *_: False}).items():
-        setattr(torch.cuda, name, value)
-    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
-    random._CUDA_RNG_STATE_TRACKER = types.SimpleNamespace(
-        fork=lambda *_: contextlib.nullcontext(), is_initialized=lambda: True, get_states=dict, set_states=nothing
-    )
-    random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
-
-    def at_once(dispatcher, point, tokens_per_expert):
-        if point == dispatcher.cuda_dtoh_point:
-            for name in ("input_splits", "output_splits"):
-                if torch.is_tensor(getattr(dispatcher, name, None)):
-                    setattr(dispatcher, name, getattr(dispatcher, name).tolist())
-        return tokens_per_expert
 
     fuse()
-    MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = at_once
+    on_cpu.install()  # behind the imports: Dynamo lists the functions of `torch.cuda` once
+    dist.init_process_group("gloo", rank=0, world_size=1)
+    on_cpu.without_random_states(random)
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 
 

@@ -137,15 +137,7 @@ def stand_in():
     buffers._coalescing_manager = on_cpu.Coalesced
     buffers.dist_all_gather_func = on_cpu.coalescable(dist.all_gather_into_tensor)
     buffers.dist_reduce_scatter_func = on_cpu.coalescable(dist.reduce_scatter_tensor)
-    tracker = types.SimpleNamespace(
-        fork=lambda *_: contextlib.nullcontext(),
-        is_initialized=lambda: True,
-        get_states=dict,
-        set_states=lambda *_: None,
-        add=lambda *_: None,
-        reset=lambda: None,
-    )
-    random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = tracker, True
+    on_cpu.without_random_states(random)
     random.FP8GlobalStateManager = types.SimpleNamespace(is_fp8_enabled=lambda: False)
     random.fp8_autocast = lambda **_: contextlib.nullcontext()
     random.activation_recompute_forward = lambda **_: contextlib.nullcontext()

@@ -7,7 +7,7 @@
 
 use super::costs::Costs;
 use crate::kernel::PerPass;
-use crate::model::{Layer, Mixer, Moe, QkNorm, Router, RouterScore};
+use crate::model::{Layer, Mixer, Moe, QkNorm, Router};
 
 /// A layer with grouped queries and experts that softmax scores choose.
 const PLAIN: PerPass = PerPass::new(32.0, 37.0);
@@ -29,13 +29,12 @@ const fn sum(some: PerPass, others: PerPass) -> PerPass {
 
 /// Operators of a layer with the experts `moe`.
 fn operators(layer: &Layer, moe: &Moe, router: &Router) -> PerPass {
-    let sigmoid = router.score.map_or(moe.router_bias && !moe.bias, |score| score == RouterScore::Sigmoid);
     let has_norms = matches!(&layer.mixer, Mixer::Attention(attention) if attention.qk_norm != QkNorm::None);
     let parts = [
         (has_norms, QK_NORMS),
         (matches!(layer.mixer, Mixer::Mla(_)), LATENT),
         (moe.shared().is_some(), SHARED),
-        (sigmoid, SIGMOID),
+        (moe.has_sigmoid_scores(router), SIGMOID),
     ];
     parts.into_iter().filter_map(|(has, part)| has.then_some(part)).fold(PLAIN, sum)
 }

@@ -1,4 +1,5 @@
-//! Settings of a model that change neither its parameters nor its price, and that decide what it computes.
+//! Settings of a model that decide what it computes and change none of its parameters. Of these the price knows the router's scores alone,
+//! whose operators the host launches.
 
 use serde::Serialize;
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::details::{Router, RouterScore};
+
 /// The feed-forward part of a layer.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -96,6 +98,11 @@ impl Moe {
             group_limit: 0,
             dense_intermediate: 0,
         }
+    }
+
+    /// Whether the router scores these experts by a sigmoid: as the model's source says, or else where it has a bias and they have none.
+    pub fn has_sigmoid_scores(&self, router: &Router) -> bool {
+        router.score.map_or(self.router_bias && !self.bias, |score| score == RouterScore::Sigmoid)
     }
 
     /// MLP of one routed expert.

@@ -96,6 +96,7 @@ impl LeastExchange {
         Self([self.0[0].lesser(first), self.0[1].lesser(second)])
     }
 
+    /// Whether there is an exchange.
     fn is_known(self) -> bool {
         self.0.into_iter().any(|of_order| of_order.each().next().is_some())
     }
@@ -110,8 +111,6 @@ impl LeastExchange {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unhidden {
     exchange: LeastExchange,
-    /// Whether any exchange is known.
-    is_known: bool,
     /// σ.
     contention: f64,
     /// Share of the flow that both windows last together, at the most.
@@ -121,12 +120,11 @@ pub(super) struct Unhidden {
 impl Unhidden {
     /// Bound for a plan with these layers on a pipeline; zero where nothing is known.
     pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages, exchange: LeastExchange) -> Self {
-        let is_known = exchange.is_known() && costs.may_know_windows();
-        if !is_known {
+        if !exchange.is_known() || !costs.may_know_windows() {
             return Self::default();
         }
         let windows = windows_in_flow(costs, plan, layers, stages);
-        Self { exchange, is_known, contention: costs.device.gpu.contention.value, windows }
+        Self { exchange, contention: costs.device.gpu.contention.value, windows }
     }
 
     /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most, where they are
@@ -144,7 +142,7 @@ impl Unhidden {
         slower: f64,
         windows: Option<(Seconds, Seconds)>,
     ) -> Seconds {
-        let Some((backward, forward)) = windows.filter(|_| self.is_known) else {
+        let Some((backward, forward)) = windows.filter(|_| self.exchange.is_known()) else {
             return (flow + sends[0].min(sends[1])) * slower;
         };
         let beyond = |time: Seconds, window: Seconds| unhidden(time, window, self.contention) - time * self.contention;

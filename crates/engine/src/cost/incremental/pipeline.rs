@@ -56,7 +56,8 @@ impl<'l> Pipeline<'l> {
         Self::with_sends(costs, plan, layers, stages, sends)
     }
 
-    /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same.
+    /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same. So is the exchange where the
+    /// ranks hold the same layers; elsewhere it is left unknown.
     #[must_use]
     pub fn with_layers<'n>(&self, costs: &Costs, plan: &Plan, layers: &'n Layers, stages: &'n Stages) -> Pipeline<'n> {
         let same_split = self.stages.last_chunk() == stages.last_chunk();

@@ -9,7 +9,7 @@ use crate::megatron::sparse;
 use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{
-    Activation, Mamba, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore, Span,
+    Activation, Mamba, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, Span,
 };
 use meshwright_engine::plan::Layout;
 use meshwright_engine::problem::Problem;
@@ -236,8 +236,7 @@ fn real(value: f64) -> String {
 
 /// Score, normalisation, bias, scale and loss of the router; what its source does not say by the kind of its parameters.
 fn router(details: &Router, moe: &Moe, group: &mut FlagGroup) {
-    let sigmoid =
-        details.score == Some(RouterScore::Sigmoid) || details.score.is_none() && moe.router_bias && !moe.bias;
+    let sigmoid = moe.has_sigmoid_scores(details);
     group.on_if(moe.top_k == 1 || !sigmoid && details.normalized == Some(false), "moe-router-pre-softmax");
     if sigmoid {
         group.set("moe-router-score-function", "sigmoid");
