@@ -27,8 +27,8 @@ const BETTER: f64 = 1e-6;
 const DROP_EVERY: usize = 50;
 /// Rounds after which columns that no split under the cutoff has are dropped.
 const FIX_EVERY: usize = 100;
-/// Work of pricing a column, in multiplications.
-const COLUMN: usize = 24;
+/// Work of the bounds of all columns, in evaluations of the dual: shortest paths from both ends, and their sums.
+const EACH: usize = 3;
 
 /// Settings of an ascent.
 struct Schedule {
@@ -43,6 +43,7 @@ struct Schedule {
 }
 
 /// Branch-and-bound node: columns that each rank may still take.
+#[derive(Clone)]
 pub struct SearchNode {
     /// Columns of each rank, ascending.
     pub left: Vec<Vec<usize>>,
@@ -107,7 +108,7 @@ fn ascended(
     let (mut pace, mut stalled) = (FIRST_PACE, 0);
     let mut mean = Mean::new(node.left.len());
     for round in 0..schedule.rounds {
-        progress.work += COLUMN * packed.len() + 2 * dual.width() * at.paths.len();
+        progress.work += dual.work(&packed, &at);
         let minimiser = dual.minimise(&packed, &at, &progress.paths)?;
         mean.take(dual, &minimiser, schedule.newest);
         if minimiser.value > best + BETTER * cutoff {
@@ -154,6 +155,7 @@ fn ascended(
         }
         if round % FIX_EVERY == FIX_EVERY - 1 {
             let before = packed.len();
+            progress.work += EACH * dual.work(&packed, &at);
             drop_columns(dual, &packed, &mut node, cutoff, &progress.paths)?;
             if node.left.iter().map(Vec::len).sum::<usize>() < before {
                 packed = dual.packed(&node.left);
@@ -161,6 +163,7 @@ fn ascended(
         }
     }
     node.bound = node.bound.max(best);
+    progress.work += EACH * dual.work(&packed, &node.multipliers);
     let each = drop_columns(dual, &packed, &mut node, cutoff, &progress.paths)?;
     Some(Rest { node, shares: mean.shares, each })
 }

@@ -2,7 +2,7 @@
 
 use super::branch::{BranchAndBound, Budget};
 use super::columns::Columns;
-use super::coverage::covers_layers;
+use super::coverage::{Layers, Take};
 use super::shapes::StageShapes;
 use crate::refine::edges::StepLine;
 use crate::refine::program::StageProgram;
@@ -68,37 +68,27 @@ pub const MOST_WORK: usize = 2_000_000_000;
 /// Gap at which branch and bound stops: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 9e-3;
 
-/// Most states of the dynamic program over layer counts; beyond, the mean over ranks is the bound.
-const MOST_STATES: usize = 20_000;
-
 /// The least time of the busiest rank over all distributions of the layers over ranks, in any order: each rank takes a
 /// number of each kind; its states and what it keeps for its least in-flight chunk must fit.
 pub fn busiest(program: &StageProgram) -> f64 {
-    let kinds = program.layer_kinds();
-    let mut all = vec![0_usize; kinds];
-    for &kind in &program.items {
-        all[kind] += 1;
-    }
-    let time = program.least_layers();
-    let mut ends = vec![0.0; program.ranks];
-    for chunk in 0..program.chunks {
-        ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).busy;
-    }
-    let whole: f64 = all.iter().zip(&time).map(|(&n, t)| n as f64 * t).sum::<f64>() + ends.iter().sum::<f64>();
+    let Some(layers) = Layers::new(program) else { return 0.0 };
+    let (all, time) = (&layers.all, &layers.time);
+    let whole: f64 = all.iter().zip(time).map(|(&n, t)| n as f64 * t).sum::<f64>() + layers.ends.iter().sum::<f64>();
     let mean = whole / program.ranks as f64;
-    let mut low = ends.iter().copied().fold(mean, f64::max);
-    // The kind with the most layers is maximised, the others are the state.
-    let Some(main) = (0..kinds).max_by_key(|&kind| all[kind]) else { return low };
-    let others: Vec<usize> = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
-    let states: usize = others.iter().map(|&kind| all[kind] + 1).product();
-    if states > MOST_STATES || time[main] <= 0.0 {
+    let mut low = layers.ends.iter().copied().fold(mean, f64::max);
+    if !layers.are_countable() || time[layers.main] <= 0.0 {
         return low;
     }
-    let feasible = |ceiling: f64| fits_under(&all, &time, &ends, main, &others, ceiling * (1.0 + 1e-12));
+    let feasible = |ceiling: f64| {
+        let ceiling = ceiling * (1.0 + 1e-12);
+        layers.covered(ceiling, |rank| takes_within(&layers, ceiling - layers.ends[rank]))
+    };
     if feasible(low) {
         return low;
     }
-    let mut high = whole;
+    // One layer after another on the rank that is least loaded ends by then.
+    let longest = all.iter().zip(time).filter(|(n, _)| **n > 0).map(|(_, time)| *time).fold(0.0, f64::max);
+    let mut high = low + longest;
     for _ in 0..60 {
         if high - low <= 1e-9 * high {
             break;
@@ -113,33 +103,29 @@ pub fn busiest(program: &StageProgram) -> f64 {
     low
 }
 
-/// Whether ranks under a ceiling can take all layers.
-fn fits_under(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[usize], ceiling: f64) -> bool {
-    let takes = |rank: usize| {
-        let end = ends[rank];
-        // What this rank may take of the other kinds, and of the main kind with that.
-        let mut takes: Vec<Vec<usize>> = vec![vec![0; others.len()]];
-        for (at, &kind) in others.iter().enumerate() {
-            let mut more = Vec::new();
-            for counts in &takes {
-                for n in 0..=all[kind] {
-                    let mut counts = counts.clone();
-                    counts[at] = n;
-                    let used: f64 = counts.iter().zip(others).map(|(&n, &kind)| n as f64 * time[kind]).sum();
-                    if used + end > ceiling {
-                        break;
-                    }
-                    more.push(counts);
-                }
-            }
-            takes = more;
-        }
-        let with_mains = |counts: Vec<usize>| {
-            let used: f64 = counts.iter().zip(others).map(|(&n, &kind)| n as f64 * time[kind]).sum();
-            let mains = ((ceiling - end - used) / time[main]).floor() as usize;
-            (counts, mains)
-        };
-        takes.into_iter().map(with_mains).collect()
+/// What a rank may hold in a time, seconds: every number of layers of the other kinds, and of the main kind beside them.
+fn takes_within(layers: &Layers, within: f64) -> Vec<Take> {
+    let used = |counts: &[usize]| -> f64 {
+        counts.iter().zip(&layers.others).map(|(&n, &kind)| n as f64 * layers.time[kind]).sum()
     };
-    covers_layers(all, main, others, ends.len(), takes)
+    let mut takes: Vec<Vec<usize>> = vec![vec![0; layers.others.len()]];
+    for (at, &kind) in layers.others.iter().enumerate() {
+        let mut more = Vec::new();
+        for counts in &takes {
+            for n in 0..=layers.all[kind] {
+                let mut counts = counts.clone();
+                counts[at] = n;
+                if used(&counts) > within {
+                    break;
+                }
+                more.push(counts);
+            }
+        }
+        takes = more;
+    }
+    let with_mains = |counts: Vec<usize>| {
+        let mains = ((within - used(&counts)) / layers.time[layers.main]).floor() as usize;
+        (counts, mains)
+    };
+    takes.into_iter().map(with_mains).collect()
 }

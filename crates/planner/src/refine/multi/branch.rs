@@ -1,5 +1,9 @@
 //! Branch and bound over the columns of ranks.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::ascent::{Ascended, Rest, SearchNode, ascend};
@@ -7,7 +11,6 @@ use super::columns::Columns;
 use super::dual::{Dual, Multipliers, PathPool};
 use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
-use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::schedule::paths::Path;
 
 /// Number of nodes ascended together; it does not depend on the number of threads, so that answers are the same on all
@@ -24,6 +27,56 @@ pub struct Budget {
     pub left: usize,
 }
 
+/// Open node, in the order in which nodes are branched: the least bound, of equals the deepest, of those the last opened.
+struct OpenNode {
+    /// The node itself, or the node above it, shared by its parts.
+    of: Arc<SearchNode>,
+    /// Rank that keeps only a part of the columns above, and that part.
+    part: Option<(usize, Vec<usize>)>,
+    /// Lower bound on the longest dependency path of its splits.
+    bound: f64,
+    /// Number of nodes opened until this one.
+    number: usize,
+}
+
+impl OpenNode {
+    /// The node with columns of its own.
+    fn into_node(self) -> SearchNode {
+        let depth = self.depth();
+        let mut node = Arc::unwrap_or_clone(self.of);
+        if let Some((rank, part)) = self.part {
+            node.left[rank] = part;
+        }
+        SearchNode { bound: self.bound, depth, ..node }
+    }
+
+    /// Number of branchings above it.
+    fn depth(&self) -> usize {
+        self.of.depth + usize::from(self.part.is_some())
+    }
+}
+
+impl Ord for OpenNode {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_bound = other.bound.total_cmp(&self.bound);
+        by_bound.then(self.depth().cmp(&other.depth())).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for OpenNode {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for OpenNode {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for OpenNode {}
+
 /// Branch and bound for a lower bound on the longest dependency path of every split of some columns.
 ///
 /// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its
@@ -35,8 +88,10 @@ pub struct BranchAndBound<'a> {
     pool: PathPool,
     /// Length from which on a path needs no proof.
     cutoff: f64,
-    /// Nodes that are left to branch.
-    open: Vec<SearchNode>,
+    /// Nodes that are left to branch, the next one first.
+    open: BinaryHeap<OpenNode>,
+    /// Number of nodes that were opened so far.
+    opened: usize,
     /// Least bound of the nodes that are not branched any more.
     proved: f64,
     /// Longest path of the split that was met for which it is the shortest, as its columns have it: no bound exceeds it.
@@ -63,8 +118,11 @@ impl<'a> BranchAndBound<'a> {
         for path in paths {
             dual.join(&mut pool, path);
         }
-        let open = vec![SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }];
-        Self { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY, provable: f64::INFINITY }
+        let (proved, provable) = (f64::INFINITY, f64::INFINITY);
+        let mut tree =
+            Self { program, stages, dual, pool, cutoff, open: BinaryHeap::new(), opened: 0, proved, provable };
+        tree.open(&Arc::new(SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }), None, 0.0);
+        tree
     }
 
     /// The lower bound, at most the cutoff. Minimisers without a path over the cutoff are passed to `simulate`, which returns the new
@@ -83,16 +141,32 @@ impl<'a> BranchAndBound<'a> {
                 self.apply(ascended, before, simulate);
             }
         }
-        self.open.iter().map(|node| node.bound).fold(self.proved, f64::min).min(self.cutoff)
+        self.open.peek().map_or(self.proved, |first| first.bound.min(self.proved)).min(self.cutoff)
     }
 
-    /// Nodes with the least bounds under what can be proved, of equals the deepest first.
+    /// Bound from which on a node is not branched.
+    fn enough(&self) -> f64 {
+        self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR))
+    }
+
+    /// Opens a node, or keeps its bound alone where it needs no branching: what is enough only falls.
+    fn open(&mut self, of: &Arc<SearchNode>, part: Option<(usize, Vec<usize>)>, bound: f64) {
+        if bound >= self.enough() {
+            self.proved = self.proved.min(bound);
+            return;
+        }
+        self.opened += 1;
+        self.open.push(OpenNode { of: Arc::clone(of), part, bound, number: self.opened });
+    }
+
+    /// Nodes with the least bounds under what is enough, of equals the deepest first; the last returned is the first of them.
     fn next(&mut self) -> Vec<SearchNode> {
-        sort_by_numbers(&mut self.open, |node| [-node.bound, node.depth as f64]);
-        let first = self.open.len().saturating_sub(AT_ONCE);
-        let most = self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR));
-        let over = self.open[first..].iter().take_while(|node| node.bound >= most).count();
-        self.open.split_off(first + over)
+        let mut next = Vec::with_capacity(AT_ONCE);
+        while next.len() < AT_ONCE && self.open.peek().is_some_and(|first| first.bound < self.enough()) {
+            next.extend(self.open.pop().map(OpenNode::into_node));
+        }
+        next.reverse();
+        next
     }
 
     /// Applies the outcome of a node's ascent, which began with `before` paths in the pool, and branches the node if it survives.
@@ -111,19 +185,12 @@ impl<'a> BranchAndBound<'a> {
         let Some((rank, parts)) = self.parts(&node, &shares) else {
             return self.leaf(node, &shares, simulate);
         };
+        let node = Arc::new(node);
         let bound_with =
             |column: &usize| node.left[rank].binary_search(column).map_or(f64::INFINITY, |at| each[rank][at]);
         for part in parts {
             let bound = part.iter().map(bound_with).fold(f64::INFINITY, f64::min).max(node.bound);
-            let mut left = node.left.clone();
-            left[rank] = part;
-            self.open.push(SearchNode {
-                left,
-                multipliers: node.multipliers.clone(),
-                bound,
-                depth: node.depth + 1,
-                leaf: false,
-            });
+            self.open(&node, Some((rank, part)), bound);
         }
     }
 
@@ -157,21 +224,15 @@ impl<'a> BranchAndBound<'a> {
             return;
         }
         if !node.leaf {
-            self.open.push(SearchNode { depth: node.depth + 1, leaf: true, ..node });
+            let bound = node.bound;
+            self.open(&Arc::new(SearchNode { depth: node.depth + 1, leaf: true, ..node }), None, bound);
             return;
         }
         self.cutoff = simulate(cuts).min(self.cutoff);
         if let Some((rank, parts)) = halves(&self.dual, &node, shares) {
+            let node = Arc::new(node);
             for part in parts {
-                let mut left = node.left.clone();
-                left[rank] = part;
-                self.open.push(SearchNode {
-                    left,
-                    multipliers: node.multipliers.clone(),
-                    bound: node.bound,
-                    depth: node.depth + 1,
-                    leaf: true,
-                });
+                self.open(&node, Some((rank, part)), node.bound);
             }
             return;
         }
@@ -215,21 +276,21 @@ impl<'a> BranchAndBound<'a> {
     /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
     /// where every rank is in one part.
     fn parts(&self, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
-        let by_rank = |rank: usize, column: usize| vec![self.dual.sizes[rank][column].iter().sum::<u32>()];
-        let by_stage = |rank: usize, column: usize| self.dual.sizes[rank][column].clone();
+        let by_rank = |rank: usize, column: usize| self.dual.sizes[rank][column].iter().sum::<u32>();
+        let by_stage = |rank: usize, column: usize| &self.dual.sizes[rank][column];
         most_mixed(here, shares, by_rank).or_else(|| most_mixed(here, shares, by_stage))
     }
 }
 
 /// Rank whose mean is the most fractional by a key, and its columns in parts of equal keys.
-fn most_mixed(
+fn most_mixed<K: PartialEq>(
     here: &SearchNode,
     shares: &[Vec<(usize, f64)>],
-    key: impl Fn(usize, usize) -> Vec<u32>,
+    key: impl Fn(usize, usize) -> K,
 ) -> Option<(usize, Vec<Vec<usize>>)> {
     let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
     for (rank, left) in here.left.iter().enumerate() {
-        let mut parts: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
+        let mut parts: Vec<(K, Vec<usize>)> = Vec::new();
         for &column in left {
             let key = key(rank, column);
             match parts.iter_mut().find(|part| part.0 == key) {

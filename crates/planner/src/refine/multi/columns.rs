@@ -1,6 +1,6 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
-use super::coverage::covers_layers;
+use super::coverage::Layers;
 use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
@@ -10,8 +10,6 @@ use crate::refine::program::StageProgram;
 const MOST: usize = 30_000;
 /// Most stages of a rank: with more, there are too many columns to list.
 const MOST_OF_RANK: usize = 4;
-/// Most states of the dynamic program over layer counts.
-const MOST_STATES: usize = 20_000;
 
 /// Columns of all ranks under a ceiling on the time of a rank.
 pub struct Columns {
@@ -142,42 +140,21 @@ impl Columns {
         let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
         times.sort_by(f64::total_cmp);
         times.dedup();
-        let kinds = program.layer_kinds();
-        let mut all = vec![0_usize; kinds];
-        for &kind in &program.items {
-            all[kind] += 1;
-        }
-        let Some(main) = (0..kinds).max_by_key(|&kind| all[kind]) else { return 0.0 };
-        let others: Vec<usize> = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
-        if others.iter().map(|&kind| all[kind] + 1).product::<usize>() > MOST_STATES {
-            return 0.0;
-        }
+        let Some(layers) = Layers::new(program).filter(Layers::are_countable) else { return 0.0 };
         let fits = |ceiling: f64| {
             let takes = |rank: usize| {
                 let of_rank = &self.ranks[rank];
                 let sets = (0..of_rank.time.len()).filter(|&set| of_rank.time[set] <= ceiling);
-                let mut takes: Vec<(Vec<usize>, usize)> = sets
-                    .map(|set| {
-                        let sum = |kind: usize| {
-                            let counts = of_rank.shapes(set).iter().map(|&shape| stages.shapes()[shape].counts[kind]);
-                            counts.sum::<u32>() as usize
-                        };
-                        (others.iter().map(|&kind| sum(kind)).collect(), sum(main))
-                    })
-                    .collect();
-                takes.sort_by(|a, b| b.cmp(a));
-                let mut kept: Vec<(Vec<usize>, usize)> = Vec::new();
-                for take in takes {
-                    let covers = |known: &(Vec<usize>, usize)| {
-                        known.1 >= take.1 && known.0.iter().zip(&take.0).all(|(a, b)| a >= b)
+                let take = |set: usize| {
+                    let sum = |kind: usize| {
+                        let counts = of_rank.shapes(set).iter().map(|&shape| stages.shapes()[shape].counts[kind]);
+                        counts.sum::<u32>() as usize
                     };
-                    if !kept.iter().any(covers) {
-                        kept.push(take);
-                    }
-                }
-                kept
+                    (layers.others.iter().map(|&kind| sum(kind)).collect(), sum(layers.main))
+                };
+                sets.map(take).collect()
             };
-            covers_layers(&all, main, &others, program.ranks, takes)
+            layers.covered(ceiling, takes)
         };
         let at = times.partition_point(|&time| !fits(time));
         times.get(at).copied().unwrap_or(f64::INFINITY)

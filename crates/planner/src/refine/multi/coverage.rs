@@ -1,45 +1,122 @@
 //! Coverage of the layers of every kind by what each rank can hold.
 
-/// Whether ranks can hold all layers: `all` = layers of each kind, `takes(rank)` = numbers of layers of the `others` kinds that a rank
-/// may hold, each with the most layers of the `main` kind beside them.
-///
-/// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind.
-pub fn covers_layers(
-    all: &[usize],
-    main: usize,
-    others: &[usize],
-    ranks: usize,
-    takes: impl Fn(usize) -> Vec<(Vec<usize>, usize)>,
-) -> bool {
-    let sizes: Vec<usize> = others.iter().map(|&kind| all[kind] + 1).collect();
-    let states: usize = sizes.iter().product();
-    let mut most: Vec<Option<usize>> = vec![None; states];
-    most[0] = Some(0);
-    for rank in 0..ranks {
-        let takes = takes(rank);
-        let mut next: Vec<Option<usize>> = vec![None; states];
-        for (state, &had) in most.iter().enumerate() {
-            let Some(had) = had else { continue };
-            let mut rest = state;
-            let used: Vec<usize> = sizes
-                .iter()
-                .map(|size| {
-                    let digit = rest % size;
-                    rest /= size;
-                    digit
-                })
-                .collect();
-            for (counts, mains) in &takes {
-                let (mut index, mut scale) = (0, 1);
-                for ((used, n), size) in used.iter().zip(counts).zip(&sizes) {
-                    let sum = (used + n).min(size - 1);
-                    index += sum * scale;
-                    scale *= size;
-                }
-                next[index] = next[index].max(Some(had + mains));
-            }
+use crate::refine::program::StageProgram;
+
+/// Most states of the dynamic program over layer counts.
+const MOST_STATES: usize = 20_000;
+
+/// Layers that a rank may hold: numbers of layers of the other kinds, and the most layers of the main kind beside them.
+pub type Take = (Vec<usize>, usize);
+
+/// Layers of a program that its ranks share out, and the least that they take.
+pub struct Layers {
+    /// Layers of each kind.
+    pub all: Vec<usize>,
+    /// Kind with the most layers.
+    pub main: usize,
+    /// Other kinds that have layers.
+    pub others: Vec<usize>,
+    /// Time that one layer of each kind occupies its rank at least, seconds.
+    pub time: Vec<f64>,
+    /// Time that each rank is occupied without a layer at least, seconds.
+    pub ends: Vec<f64>,
+}
+
+impl Layers {
+    /// Layers of a program; none where it has no kind of layer.
+    pub fn new(program: &StageProgram) -> Option<Self> {
+        let kinds = program.layer_kinds();
+        let mut all = vec![0_usize; kinds];
+        for &kind in &program.items {
+            all[kind] += 1;
         }
-        most = next;
+        let mut ends = vec![0.0; program.ranks];
+        for chunk in 0..program.chunks {
+            ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).busy;
+        }
+        let main = (0..kinds).max_by_key(|&kind| all[kind])?;
+        let others = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
+        Some(Self { all, main, others, time: program.least_layers(), ends })
     }
-    most[states - 1].is_some_and(|most| most >= all[main])
+
+    /// Number of layers of the other kinds that may be placed, as the digits of a state, and one: `None` where there are too many
+    /// states.
+    fn digits(&self) -> Option<Vec<usize>> {
+        let sizes: Vec<usize> = self.others.iter().map(|&kind| self.all[kind] + 1).collect();
+        (sizes.iter().product::<usize>() <= MOST_STATES).then_some(sizes)
+    }
+
+    /// Whether [`Layers::covered`] can tell: there are few enough states.
+    pub fn are_countable(&self) -> bool {
+        self.digits().is_some()
+    }
+
+    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `takes(rank)` is what a rank may hold
+    /// within the ceiling.
+    ///
+    /// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind. Layers
+    /// whose least time exceeds what the ranks behind have left end a state.
+    pub fn covered(&self, ceiling: f64, takes: impl Fn(usize) -> Vec<Take>) -> bool {
+        let Some(sizes) = self.digits() else { return true };
+        let states: usize = sizes.iter().product();
+        let mut most: Vec<Option<usize>> = vec![None; states];
+        most[0] = Some(0);
+        for rank in 0..self.ends.len() {
+            let takes = undominated(takes(rank));
+            let room: f64 = self.ends[rank..].iter().map(|end| ceiling - end).sum::<f64>() + SLACK * ceiling;
+            let mut next: Vec<Option<usize>> = vec![None; states];
+            for (state, &had) in most.iter().enumerate() {
+                let Some(had) = had else { continue };
+                let placed = digits_of(state, &sizes);
+                if self.rest(&placed, had) > room {
+                    continue;
+                }
+                for (counts, mains) in &takes {
+                    let (mut index, mut scale) = (0, 1);
+                    for ((placed, n), size) in placed.iter().zip(counts).zip(&sizes) {
+                        let sum = (placed + n).min(size - 1);
+                        index += sum * scale;
+                        scale *= size;
+                    }
+                    next[index] = next[index].max(Some(had + mains));
+                }
+            }
+            most = next;
+        }
+        most[states - 1].is_some_and(|most| most >= self.all[self.main])
+    }
+
+    /// Least time of the layers that are not placed yet.
+    fn rest(&self, placed: &[usize], mains: usize) -> f64 {
+        let others: f64 =
+            self.others.iter().zip(placed).map(|(&kind, n)| (self.all[kind] - n) as f64 * self.time[kind]).sum();
+        others + self.all[self.main].saturating_sub(mains) as f64 * self.time[self.main]
+    }
+}
+
+/// Share of the ceiling by which sums of times may differ by rounding.
+const SLACK: f64 = 1e-6;
+
+/// The digits of a state in a mixed radix, the least significant first.
+fn digits_of(state: usize, sizes: &[usize]) -> Vec<usize> {
+    let mut rest = state;
+    let digit = |size: &usize| {
+        let digit = rest % size;
+        rest /= size;
+        digit
+    };
+    sizes.iter().map(digit).collect()
+}
+
+/// Takes of which no other holds as many layers of every kind: whatever others cover, these do.
+fn undominated(mut takes: Vec<Take>) -> Vec<Take> {
+    takes.sort_by(|a, b| b.cmp(a));
+    let mut kept: Vec<Take> = Vec::new();
+    for take in takes {
+        let covers = |known: &Take| known.1 >= take.1 && known.0.iter().zip(&take.0).all(|(a, b)| a >= b);
+        if !kept.iter().any(covers) {
+            kept.push(take);
+        }
+    }
+    kept
 }

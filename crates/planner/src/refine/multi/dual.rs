@@ -93,6 +93,8 @@ pub struct Multipliers {
 
 /// Share by which a critical path must exceed the known paths to become a row.
 pub const VIOLATED: f64 = 1e-4;
+/// Work of pricing a column, in multiplications.
+const COLUMN: usize = 24;
 /// Most paths in a pool.
 const MOST_PATHS: usize = 4000;
 
@@ -148,6 +150,11 @@ impl<'a> Dual<'a> {
     /// Number of times that a path counts.
     pub fn width(&self) -> usize {
         self.from[self.columns.ranks.len()]
+    }
+
+    /// Work of one evaluation, in multiplications: the paths, the reduced costs, the shortest path over ranks and layers so far.
+    pub fn work(&self, left: &PackedColumns, at: &Multipliers) -> usize {
+        2 * self.width() * at.paths.len() + COLUMN * left.len() + left.layer_counts() * self.items
     }
 
     /// Weighted mean of the paths.

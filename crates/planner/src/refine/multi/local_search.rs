@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::annealing;
-use super::memory::{FittingMixes, fastest, loads};
+use super::memory::{FittingMixes, fastest, fastest_beside, loads};
 use super::rechoice::rechoose;
 use crate::refine::cuts::{legal, neighbours};
 use crate::refine::options::{Options, Technique};
@@ -136,13 +136,19 @@ impl<'a> LocalSearch<'a> {
     /// First neighbour whose pipeline is shorter than `limit`, with its pipeline's time.
     fn better_neighbour(&mut self, here: &StagedSplit, limit: f64) -> Option<(f64, StagedSplit)> {
         let limit = limit * (1.0 - FASTER);
+        let own = fastest(self.program, &here.cuts);
+        let mut last_long = 0;
         for cuts in neighbours(self.program, &here.cuts) {
             if self.work >= MOST_WORK {
                 self.cut_short = true;
                 return None;
             }
             self.work += self.program.chunks * self.paths.len();
-            if self.longest_path(&fastest(self.program, &cuts)) >= limit {
+            let near = fastest_beside(self.program, &cuts, &here.cuts, &own);
+            // The path that was too long for one neighbour is for most of the others.
+            let mut from_last = (last_long..self.paths.len()).chain(0..last_long);
+            if let Some(long) = from_last.find(|&path| length(&self.paths[path], &near) >= limit) {
+                last_long = long;
                 continue;
             }
             let Some(loads) = loads(self.program, &cuts, &mut self.mixes) else { continue };

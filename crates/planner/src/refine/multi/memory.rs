@@ -46,6 +46,24 @@ pub fn fastest(program: &StageProgram, cuts: &[usize]) -> Vec<StageLoad> {
     (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
 }
 
+/// [`fastest`] of a split beside another, whose stages are `known`: those with the same items are copied.
+pub fn fastest_beside(
+    program: &StageProgram,
+    cuts: &[usize],
+    known_cuts: &[usize],
+    known: &[StageLoad],
+) -> Vec<StageLoad> {
+    let load = |chunk: usize| {
+        let items = chunk..=chunk + 1;
+        if cuts[items.clone()] == known_cuts[items] {
+            known[chunk]
+        } else {
+            program.fastest(chunk, cuts[chunk], cuts[chunk + 1])
+        }
+    };
+    (0..program.chunks).map(load).collect()
+}
+
 /// Stages of a rank up to which its mixes are chosen exactly; with more, greedily.
 const MOST_EXACT: usize = 3;
 

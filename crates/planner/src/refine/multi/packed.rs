@@ -100,6 +100,11 @@ impl PackedColumns {
         self.first[self.ranks.len()]
     }
 
+    /// Numbers of layers that the columns of a rank have, of all ranks together.
+    pub fn layer_counts(&self) -> usize {
+        self.ranks.iter().map(|rank| rank.groups.len()).sum()
+    }
+
     /// Reduced costs of all columns; `factors` = those of the addends of a rank.
     pub fn costs(&self, factors: impl Fn(usize) -> Vec<f64>) -> Vec<f64> {
         let mut costs = vec![0.0; self.len()];
