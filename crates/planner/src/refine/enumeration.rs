@@ -26,9 +26,9 @@ pub fn splits(program: &StageProgram) -> f64 {
     ways[n]
 }
 
-/// Evaluates every split and raises the bound of a solution: to the least exact step where recomputation was not chosen stage by stage
+/// Evaluates every split that may be faster than the `known` step time and raises the bound of a solution: to the least exact step where recomputation was not chosen stage by stage
 /// or each rank holds one stage, and to the longest dependency path elsewhere.
-pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f64, answer: &mut Solution) {
+pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f64, known: f64, answer: &mut Solution) {
     let family = dependency_paths(program);
     let edges = Edges::least(program);
     let line = edges.line(program, program.sends);
@@ -40,7 +40,7 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
     let mut cuts = vec![0; program.chunks + 1];
     cuts[program.chunks] = program.len();
     every_cut(program, 1, &mut cuts, &mut |cuts| {
-        let time = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        let time = answer.least(known);
         let at_least = floor(&fastest(program, cuts));
         if at_least >= time {
             return;
@@ -55,8 +55,7 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
             answer.best = Some((own, split));
         }
     });
-    let best = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-    answer.bound = answer.bound.max(proved.min(best));
+    answer.bound = answer.bound.max(proved.min(answer.least(known)));
 }
 
 /// Visits all legal cuts of a program's items, from stage `chunk` on. Prefixes that leave too few items for the stages behind them are

@@ -85,6 +85,11 @@ impl PathTable {
         }
     }
 
+    /// Number of pairs of a path and a stage.
+    pub fn len(&self) -> usize {
+        self.passes.iter().map(Vec::len).sum()
+    }
+
     /// Length of each path, in seconds.
     pub fn lengths(&self, loads: &[StageLoad]) -> Vec<f64> {
         let mut lengths = vec![0.0; self.passes.first().map_or(0, Vec::len)];

@@ -27,32 +27,46 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
 /// Solution of one program under an incumbent of step time `known`; the budget of a plan is divided by `programs`.
 pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
     let stager = program.stager;
-    if let Some(known) = known {
+    let known = known.unwrap_or(f64::INFINITY);
+    if known.is_finite() {
         let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
         if Edges::least(program).lift(program, least) >= known {
             return Solution { best: None, bound: known, evaluated: 0, cut_short: false };
         }
     }
     let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
-    solve(program, options, programs, enumeration::MOST_ENUMERATED, step)
+    solve(program, options, Effort { known, programs, most_enumerated: enumeration::MOST_ENUMERATED }, step)
 }
 
-/// Solution of one program, where `step` is the step time of a split; all splits are enumerated if there are at most `most`.
+/// What a program is worth: what it must beat, and what it shares.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Step time that is known without the program, seconds: no slower split is wanted. Infinite where nothing is known.
+    pub known: f64,
+    /// Programs that share the work limit of a plan.
+    pub programs: usize,
+    /// Most splits that are enumerated.
+    pub most_enumerated: f64,
+}
+
+/// Solution of one program, where `step` is the step time of a split.
 pub(super) fn solve(
     program: &StageProgram,
     options: &Options,
-    programs: usize,
-    most: f64,
+    effort: Effort,
     mut step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let single = program.chunks == program.ranks && (program.stager.is_simulated() || program.ranks == 1);
     let mut answer = if single && options.uses(Technique::ShortestPaths) {
-        single::solve(program, paths::dependency_paths(program), options, &mut step)
+        single::solve(program, paths::dependency_paths(program), options, effort.known, &mut step)
     } else {
-        multi::solve(program, options, programs, &mut step)
+        multi::solve(program, options, effort, &mut step)
     };
-    if options.enumerate && options.uses(Technique::Enumeration) && enumeration::splits(program) <= most {
-        enumeration::enumerate(program, &mut step, &mut answer);
+    if options.enumerate
+        && options.uses(Technique::Enumeration)
+        && enumeration::splits(program) <= effort.most_enumerated
+    {
+        enumeration::enumerate(program, &mut step, effort.known, &mut answer);
     }
     if let Some((time, _)) = answer.best {
         answer.bound = answer.bound.min(time);

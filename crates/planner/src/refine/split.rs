@@ -21,6 +21,13 @@ pub(super) struct Solution {
     pub cut_short: bool,
 }
 
+impl Solution {
+    /// Step time of the incumbent, or a `known` one if that is less; seconds.
+    pub fn least(&self, known: f64) -> f64 {
+        self.best.as_ref().map_or(known, |(time, _)| time.min(known))
+    }
+}
+
 /// Times in seconds and bytes of one stage for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageLoad {

@@ -21,6 +21,7 @@ use super::cuts::starts;
 use super::edges::Edges;
 use super::options::{Options, Technique};
 use super::program::StageProgram;
+use super::solve::Effort;
 use super::split::{Solution, StagedSplit};
 use bound::BoundTarget;
 use branch::Budget;
@@ -34,12 +35,11 @@ const LONGER: usize = 9;
 /// Split and lower bound of a program whose ranks hold several stages.
 ///
 /// Local search descends from a few starts and anneals from the best; branch and bound proves a lower bound and passes on the splits
-/// it meets; where the gap stays loose, annealing runs longer. `programs` share the work that one plan is worth, and `step` is
-/// the step time of a split.
+/// it meets; where the gap stays loose, annealing runs longer. `step` is the step time of a split.
 pub fn solve(
     program: &StageProgram,
     options: &Options,
-    programs: usize,
+    Effort { known, programs, .. }: Effort,
     step: &mut dyn FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let mut search = LocalSearch::new(program, options, step);
@@ -58,13 +58,13 @@ pub fn solve(
     let mut bound = 0.0;
     if options.uses(Technique::BranchAndBound) {
         let mut budget = Budget { left: bound::MOST_WORK / programs };
-        let target = BoundTarget { incumbent: search.incumbent(), line, tolerance: options.tolerance };
+        let target = BoundTarget { incumbent: search.incumbent().min(known), line, tolerance: options.tolerance };
         let paths = mem::take(&mut search.paths);
         search.paths.clone_from(&paths);
-        bound = bound::lower_bound(program, paths, &target, &mut budget, &mut |cuts| search.offer(cuts));
+        bound = bound::lower_bound(program, paths, &target, &mut budget, &mut |cuts| search.offer(cuts).min(known));
         search.cut_short |= budget.left == 0;
     }
-    if bound < search.incumbent() * (1.0 - LOOSE_GAP) {
+    if bound < search.incumbent().min(known) * (1.0 - LOOSE_GAP) {
         search.anneal(LONGER, programs);
     }
     search.choose_recomputation();

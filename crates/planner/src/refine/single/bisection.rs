@@ -18,7 +18,7 @@ const FINEST: f64 = 2e-4;
 const ENOUGH: f64 = 0.005;
 /// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
-/// Work of all intervals, in arcs of shortest paths: the same on every machine. Gaps of docs/refine.md are those without a limit; a
+/// Work of all intervals, in arcs of shortest paths and visits of dependency paths to stages: the same on every machine. Gaps of docs/refine.md are those without a limit; a
 /// model of 64 layers on 32 stages, which took minutes, ends (`benches/runs/2026-11-26-2-cores.txt`).
 const MOST_WORK: usize = 500_000_000;
 
@@ -47,11 +47,12 @@ struct Under {
 /// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent, and
 /// then branched on the cut that differs most among the splits that it met.
 ///
-/// `step` gives a split's step time.
+/// `step` gives a split's step time; splits are wanted that are faster than the `known` one.
 pub fn solve(
     program: &StageProgram,
     paths: Vec<Path>,
     options: &Options,
+    known: f64,
     step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let &Options { tolerance, most_evaluations, .. } = options;
@@ -89,6 +90,7 @@ pub fn solve(
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
         most_evaluations,
+        known,
         best: None,
         evaluated: 0,
         cut_short: false,
@@ -177,6 +179,8 @@ struct Search<'a, F> {
     line: StepLine,
     step: F,
     most_evaluations: usize,
+    /// Step time that is known without this program.
+    known: f64,
     best: Option<(f64, StagedSplit)>,
     evaluated: usize,
     cut_short: bool,
@@ -185,9 +189,9 @@ struct Search<'a, F> {
 }
 
 impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
-    /// Step time of the incumbent.
+    /// Step time of the incumbent, or the known one if that is less.
     fn least(&self) -> f64 {
-        self.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time)
+        self.best.as_ref().map_or(self.known, |(time, _)| time.min(self.known))
     }
 
     /// Simulates cuts whose paths are shorter than the incumbent's step. Whether they become the incumbent.
@@ -313,7 +317,7 @@ impl Relaxation<'_> {
             let price = |stage: usize, load: &StageLoad| {
                 if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
             };
-            *work += arcs.len();
+            *work += arcs.len() + visits.len();
             let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
             if sum <= most {
                 pace *= 0.7;
