@@ -224,12 +224,15 @@ pub(super) struct EndPasses {
     pub embedding: PassTimes,
     /// Forward and backward of the loss together.
     pub loss: Seconds,
+    /// Forward of the loss and the gradients of its inputs.
+    pub loss_on_the_way: Seconds,
 }
 
 impl EndPasses {
     fn new(ends: &Ends) -> Self {
         let (embedding, loss) = (stage::embedding(ends), stage::loss(ends));
-        Self { embedding: embedding.passes(), loss: loss.forward() + loss.backward() }
+        let both = loss.forward() + loss.backward();
+        Self { embedding: embedding.passes(), loss: both, loss_on_the_way: both - loss.wgrad }
     }
 }
 
@@ -244,6 +247,9 @@ pub(super) struct Works {
     pub head: f64,
     /// Passes under ZeRO 0 to 2, all their work together.
     pub passes: Vec<PassTimes>,
+    /// Forward and gradients of the inputs under ZeRO 0 to 2: what the next layer and the one before wait for where weight gradients are
+    /// passes of their own.
+    pub on_the_way: Vec<Seconds>,
 }
 
 impl Works {
@@ -252,11 +258,15 @@ impl Works {
         let layers: Vec<Work> = choices.iter().map(work).collect();
         let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
         let passes = layers.iter().map(Work::passes).collect();
-        Self { layers, gathered: OnceCell::new(), head, passes }
+        let on_the_way = layers.iter().map(|work| work.forward() + work.backward() - work.wgrad).collect();
+        Self { layers, gathered: OnceCell::new(), head, passes, on_the_way }
     }
 
     /// Takes the lesser of each pass and that of another; its work is the passes alone.
     fn shorten_passes(&mut self, other: &Self) {
+        for (own, its) in self.on_the_way.iter_mut().zip(&other.on_the_way) {
+            *own = own.min(*its);
+        }
         let passes = self.passes.iter_mut().zip(&other.passes);
         for ((own, its), (work, its_work)) in passes.zip(self.layers.iter_mut().zip(&other.layers)) {
             *own = PassTimes { forward: own.forward.min(its.forward), backward: own.backward.min(its.backward) };

@@ -82,7 +82,7 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     let passes = &layers.works(plan.layout.pp).passes;
     let back = way_back(plan.schedule);
     let depth = f64::from(costs.problem.model().mtp_depth);
-    let (micro_batches, EndPasses { embedding, loss }) = (costs.micro_batches(plan), layers.ends);
+    let (micro_batches, EndPasses { embedding, loss, .. }) = (costs.micro_batches(plan), layers.ends);
     let of_class = |class: &Class| {
         let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
         for (kind, &PassTimes { forward, backward }) in passes.iter().enumerate() {
@@ -100,7 +100,34 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
         }
         own * micro_batches + if back.is_some() { before } else { Seconds::ZERO }
     };
-    stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max) * ROUNDING
+    let first = if back.is_some() { round_trips(costs, plan, layers, stages) } else { Seconds::ZERO };
+    stages.classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
+}
+
+/// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what the others take on the
+/// last chunk in between:
+///
+/// ```text
+/// Σ over chunks c of (F_c + B_c)  +  (m − 1)·(F_last + B_last)          B without weight gradients where they are passes of their own
+/// ```
+///
+/// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after another, and its last
+/// backward has still to go back through all others.
+fn round_trips(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
+    let (works, ends) = (layers.works(plan.layout.pp), layers.ends);
+    let splits = plan.schedule.splits_backward();
+    let of_layer = |kind: usize| if splits { works.on_the_way[kind] } else { works.passes[kind].sum() };
+    let loss = if splits { ends.loss_on_the_way } else { ends.loss };
+    let embedding = if splits { ends.embedding.forward } else { ends.embedding.sum() };
+    let mut all = embedding + loss;
+    for class in &stages.classes {
+        for (kind, &count) in class.layers.iter().enumerate() {
+            all += of_layer(kind) * (count * class.count);
+        }
+    }
+    let shortest = (0..works.passes.len()).map(of_layer).reduce(Seconds::min).unwrap_or_default();
+    let last = loss + shortest * f64::from(stages.last_chunk());
+    all + last * (costs.micro_batches(plan) - 1.0).max(0.0)
 }
 
 /// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the states of
