@@ -17,6 +17,7 @@ pub enum Schedule {
     /// Naive: one micro-batch at a time through all stages.
     Naive,
     /// `GPipe`: all forwards, then all backwards.
+    #[serde(rename = "gpipe", alias = "g-pipe")]
     GPipe,
     /// 1F1B: one forward, one backward (PipeDream-flush).
     #[default]
@@ -34,8 +35,10 @@ pub enum Schedule {
     /// Zero-bubble V: two chunks per rank in a V shape; memory as for 1F1B.
     ZbV,
     /// `DeepSeek`'s bidirectional pipeline, with two copies of the weights.
+    #[serde(rename = "dualpipe", alias = "dual-pipe")]
     DualPipe,
     /// V-shaped half of `DualPipe`: two chunks per rank, one copy.
+    #[serde(rename = "dualpipe-v", alias = "dual-pipe-v")]
     DualPipeV,
     /// Breadth-first schedule over looped chunks.
     LoopedBfs {
@@ -226,5 +229,26 @@ impl std::fmt::Display for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(self.name())?;
         if self.takes_chunks() { write!(f, " x{}", self.virtual_stages()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::Error;
+
+    /// Answers in JSON have the names of `--fix` and of plans; those written with the former spelling are still read.
+    #[test]
+    fn documents_name_schedules_as_plans_do() {
+        let read = |name: &str| Schedule::deserialize(IntoDeserializer::<Error>::into_deserializer(name));
+        for schedule in Schedule::every(1).into_iter().filter(|schedule| !schedule.takes_chunks()) {
+            assert_eq!(read(schedule.name()), Ok(schedule));
+        }
+        for (former, schedule) in
+            [("g-pipe", Schedule::GPipe), ("dual-pipe", Schedule::DualPipe), ("dual-pipe-v", Schedule::DualPipeV)]
+        {
+            assert_eq!(read(former), Ok(schedule));
+        }
     }
 }
