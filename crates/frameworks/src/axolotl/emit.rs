@@ -7,7 +7,7 @@ use crate::accelerate::emit::mesh_of;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of};
+use crate::emit::launcher::{MarkedFile, TorchrunScript, UNSET};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -92,19 +92,16 @@ fn data(request: &Request, text: &mut Lines<Yaml>) {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text = launch_script(
-        &LIMITS,
-        request,
-        &[],
-        [
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &[
             "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
             "name goes to axolotl, such as --learning-rate=1e-5.",
         ],
-    );
-    no_marks(&mut text, CONFIG, "axolotl.yaml: set these: base model, data, folders, and the rank of adapters");
-    environment(&mut text, request);
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" -m axolotl.cli.train {} \"$@\"", CONFIG));
-    text.into_file("axolotl.sh")
+        wanted: &[],
+        marked: Some(MarkedFile { name: CONFIG, of: "base model, data, folders, and the rank of adapters" }),
+        exports: "",
+        program: snippet!("-m axolotl.cli.train {} \"$@\"", CONFIG),
+    };
+    script.file(request, "axolotl.sh")
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::limits::LIMITS;
-use crate::emit::launcher::{distributed, environment, launch_script, nodes_of, own_code_duties, with_duties};
+use crate::emit::launcher::{environment, launch_script, own_code_duties, torchrun, with_duties};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::snippet;
 use crate::rules::bytes_are;
@@ -129,11 +129,6 @@ fn script(request: &Request) -> EmittedFile {
     let whose = "The JSON sets batch, sharding and formats. train.py, the model's own code, must:";
     let mut text = launch_script(&LIMITS, request, &[], with_duties(whose, &duties));
     environment(&mut text, request);
-    let (nodes, per_node) = nodes_of(request);
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!(
-        "\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" train.py --deepspeed --deepspeed_config {} \"$@\"",
-        CONFIG
-    ));
+    torchrun(&mut text, request, snippet!("train.py --deepspeed --deepspeed_config {} \"$@\"", CONFIG));
     text.into_file("deepspeed.sh")
 }

@@ -2,7 +2,7 @@
 
 use super::header::lines;
 use super::language::Shell;
-use super::request::Request;
+use super::request::{EmittedFile, Request};
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
 use meshwright_engine::gpu::Format;
@@ -34,18 +34,20 @@ pub(crate) const FIRST: &str =
 /// Port on the first node.
 pub(crate) const PORT: &str = "\"${MASTER_PORT:-29500}\"";
 
-/// Options of `torchrun` on every node.
-pub(crate) fn distributed(nodes: u32, per_node: u32) -> Vec<Snippet<Shell>> {
-    let counts = [snippet!("--nnodes {}", nodes), snippet!("--nproc-per-node {}", per_node)];
+/// Options of `torchrun` on every node, as the array `DISTRIBUTED_ARGS`.
+pub(crate) fn torchrun_options(text: &mut Lines<Shell>, request: &Request) {
+    let (nodes, per_node) = nodes_of(request);
+    let mut options = vec![snippet!("--nnodes {}", nodes), snippet!("--nproc-per-node {}", per_node)];
     if nodes == 1 {
-        return counts.into_iter().chain([Snippet::fixed("--standalone")]).collect();
+        options.push(Snippet::fixed("--standalone"));
+    } else {
+        options.extend([
+            snippet!("--node-rank {}", Snippet::fixed(NODE)),
+            snippet!("--master-addr {}", Snippet::fixed(FIRST)),
+            snippet!("--master-port {}", Snippet::fixed(PORT)),
+        ]);
     }
-    let meeting = [
-        snippet!("--node-rank {}", Snippet::fixed(NODE)),
-        snippet!("--master-addr {}", Snippet::fixed(FIRST)),
-        snippet!("--master-port {}", Snippet::fixed(PORT)),
-    ];
-    counts.into_iter().chain(meeting).collect()
+    text.array("DISTRIBUTED_ARGS", options);
 }
 
 /// Beginning of a launch script: the header of its plan with `notes`, these comments, and the rule that the first error ends it.
@@ -60,6 +62,45 @@ pub(crate) fn launch_script<S: AsRef<str>>(
     text.comments(comments);
     text.fixed("set -euo pipefail\n");
     text
+}
+
+/// Launch script of a framework whose program `torchrun` starts on every node, as its parts in the order of the file.
+pub(crate) struct TorchrunScript<'a> {
+    /// Limits of the framework, which name it.
+    pub framework: &'a Limits,
+    /// Comments below those of the plan: how the script is started, and what takes the arguments behind its name.
+    pub comments: &'a [&'static str],
+    /// Variables that the user sets.
+    pub wanted: &'a [Wanted],
+    /// File in which the user replaces each mark; none where the script takes all in variables.
+    pub marked: Option<MarkedFile>,
+    /// Lines that export what the framework needs beside what every run does; empty for none.
+    pub exports: &'static str,
+    /// The program and its arguments, behind the options of `torchrun`.
+    pub program: Snippet<Shell>,
+}
+
+impl TorchrunScript<'_> {
+    /// The script for a plan, under a name.
+    pub fn file(self, request: &Request, name: &str) -> EmittedFile {
+        let mut text = launch_script(self.framework, request, &[], self.comments);
+        wanted(&mut text, self.wanted);
+        if let Some(marked) = self.marked {
+            no_marks(&mut text, marked);
+        }
+        environment(&mut text, request);
+        if !self.exports.is_empty() {
+            text.fixed(self.exports);
+        }
+        torchrun(&mut text, request, self.program);
+        text.into_file(name)
+    }
+}
+
+/// `torchrun` of a program on every node.
+pub(crate) fn torchrun(text: &mut Lines<Shell>, request: &Request, program: Snippet<Shell>) {
+    torchrun_options(text, request);
+    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {}", program));
 }
 
 /// Duties of `train.py`, which the model's own code has whatever the framework.
@@ -95,10 +136,20 @@ pub(crate) fn wanted(text: &mut Lines<Shell>, variables: &[Wanted]) {
 /// Mark of what a run needs and the user sets, in files that take no variables.
 pub(crate) const UNSET: &str = "TO_BE_SET";
 
-/// Check that no mark is left in a file outside of comments, with a sentence where one is.
-pub(crate) fn no_marks(text: &mut Lines<Shell>, file: &'static str, sentence: &'static str) {
-    text.line(snippet!("if grep -n '^[^#]*{}' {} >&2; then", Snippet::fixed(UNSET), file));
-    text.line(snippet!("    echo {} >&2", sentence));
+/// File in which the user replaces each mark [`UNSET`].
+#[derive(Clone, Copy)]
+pub(crate) struct MarkedFile {
+    /// Name of the file.
+    pub name: &'static str,
+    /// Settings that the marks stand for, in words.
+    pub of: &'static str,
+}
+
+/// Check that no mark is left in a file outside of comments, with a sentence that lists what they stand for where one is.
+pub(crate) fn no_marks(text: &mut Lines<Shell>, marked: MarkedFile) {
+    text.line(snippet!("if grep -n '^[^#]*{}' {} >&2; then", Snippet::fixed(UNSET), marked.name));
+    let sentence = format!("{}: set these: {}", marked.name, marked.of);
+    text.line(snippet!("    echo {} >&2", sentence.as_str()));
     text.fixed("    exit 1\nfi\n");
 }
 

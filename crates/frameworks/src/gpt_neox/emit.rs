@@ -7,7 +7,7 @@ use super::limits::{LIMITS, PARALLEL};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Python, Yaml};
-use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of, wanted};
+use crate::emit::launcher::{MarkedFile, TorchrunScript, UNSET};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -198,21 +198,16 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text = launch_script(
-        &LIMITS,
-        request,
-        &[],
-        [
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &[
             "Run it once a node; under Slurm: sbatch launch.sbatch. Data and tokenizer are set in its YAML, or in others whose names follow",
             "its own.",
         ],
-    );
-    wanted(&mut text, &[("GPT_NEOX", "a checkout of GPT-NeoX")]);
-    no_marks(&mut text, CONFIG, "gpt_neox.yml: set these: data, tokenizer, and for training steps and a folder");
-    environment(&mut text, request);
-    text.fixed("export PYTHONPATH=\"$GPT_NEOX${PYTHONPATH:+:$PYTHONPATH}\" CUDA_DEVICE_MAX_CONNECTIONS=1\n");
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {} {} \"$@\"", PROGRAM, CONFIG));
-    text.into_file("gpt_neox.sh")
+        wanted: &[("GPT_NEOX", "a checkout of GPT-NeoX")],
+        marked: Some(MarkedFile { name: CONFIG, of: "data, tokenizer, and for training steps and a folder" }),
+        exports: "export PYTHONPATH=\"$GPT_NEOX${PYTHONPATH:+:$PYTHONPATH}\" CUDA_DEVICE_MAX_CONNECTIONS=1\n",
+        program: snippet!("{} {} \"$@\"", PROGRAM, CONFIG),
+    };
+    script.file(request, "gpt_neox.sh")
 }

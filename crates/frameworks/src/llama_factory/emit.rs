@@ -7,7 +7,7 @@ use crate::accelerate::emit as accelerate;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of};
+use crate::emit::launcher::{MarkedFile, UNSET, environment, launch_script, no_marks, torchrun_options};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -72,7 +72,6 @@ fn config(request: &Request) -> EmittedFile {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
     let mut text = launch_script(
         &LIMITS,
         request,
@@ -82,16 +81,12 @@ fn script(request: &Request) -> EmittedFile {
             "name goes to LLaMA-Factory, such as learning_rate=1e-5.",
         ],
     );
-    no_marks(
-        &mut text,
-        CONFIG,
-        "llama_factory.yaml: set these: model, data, template, folder, and the rank of adapters",
-    );
+    no_marks(&mut text, MarkedFile { name: CONFIG, of: "model, data, template, folder, and the rank of adapters" });
     environment(&mut text, request);
     let launcher = if is_sharded(request) {
         accelerate::launcher(request)
     } else {
-        text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+        torchrun_options(&mut text, request);
         text.fixed("");
         Snippet::fixed("torchrun \"${DISTRIBUTED_ARGS[@]}\"")
     };

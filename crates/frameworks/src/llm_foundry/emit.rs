@@ -7,7 +7,9 @@ use super::limits::{CAP, LIMITS};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{FIRST, NODE, PORT, UNSET, environment, launch_script, no_marks, nodes_of, wanted};
+use crate::emit::launcher::{
+    FIRST, MarkedFile, NODE, PORT, UNSET, environment, launch_script, no_marks, nodes_of, wanted,
+};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -245,11 +247,7 @@ fn script(request: &Request) -> EmittedFile {
         ],
     );
     wanted(&mut text, &[("LLM_FOUNDRY", "a checkout of llm-foundry")]);
-    no_marks(
-        &mut text,
-        CONFIG,
-        "llm_foundry.yaml: set these: tokenizer, data, and for training a duration and a folder",
-    );
+    no_marks(&mut text, MarkedFile { name: CONFIG, of: "tokenizer, data, and for training a duration and a folder" });
     environment(&mut text, request);
     let mut options = vec![snippet!("--nproc {}", per_node), snippet!("--world_size {}", nodes * per_node)];
     if nodes > 1 {

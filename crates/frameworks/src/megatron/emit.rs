@@ -11,7 +11,7 @@ use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
 use crate::emit::language::Shell;
-use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{Wanted, environment, launch_script, torchrun_options, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::sizes::Sizes;
@@ -134,7 +134,6 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<E
     arguments.notes.push(format!("every flag is one of Megatron core {releases}; --release writes those of another"));
     arguments.notes.extend(note_on_core(request, releases));
     let plan = &request.evaluation.plan;
-    let (nodes, per_node) = nodes_of(request);
     let mut text = launch_script(
         &LIMITS,
         request,
@@ -146,7 +145,7 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<E
     if let Some(connections) = connections(request) {
         text.line(snippet!("export CUDA_DEVICE_MAX_CONNECTIONS={}\n", connections));
     }
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    torchrun_options(&mut text, request);
     let mut arrays = vec!["DISTRIBUTED_ARGS"];
     for (name, what, group) in &arguments.groups {
         if !group.settings.is_empty() {

@@ -8,7 +8,7 @@ use crate::details::has_latent_defaults;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{TorchrunScript, Wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -193,98 +193,136 @@ fn formats(request: &Request, text: &mut Lines<Python>) {
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
     let sizes = &Sizes::of(request.costs.problem.model())?;
     let arguments = ArgumentGroups::new(request, sizes, None);
-    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let flags: Vec<&FlagSetting> = arguments.groups.iter().flat_map(|(.., group)| &group.settings).collect();
-    let has = |flag: &str| flags.iter().any(|setting| setting.flag == flag);
-    let mut text = Lines::<Python>::new();
-    text.comments(lines(&LIMITS, request, &arguments.notes));
-    text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
-    let adapts = problem.workload().adaptation.is_lora();
-    text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
-    let of_adapters = adapts.then_some("from megatron.bridge.peft.lora import LoRA");
-    let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| has(flag)).map(|(_, import)| *import);
-    let of_layers = sizes.indexer().map(|_| SPARSE_LAYERS.1);
-    of_adapters.into_iter().chain(of_activations).chain(of_layers).for_each(|import| text.fixed(import));
-    if let Some(connections) = connections(request) {
-        let connections = connections.to_string();
-        text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
-    }
-    text.fixed("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
-    let latent = matches!(sizes.mixer, SharedMixer::Mla(_));
-    let provider = if latent { "MLAModelProvider" } else { "GPTModelProvider" };
-    let model = problem.model();
-    text.line(snippet!(
-        "    cfg.model = {}(num_layers={}, hidden_size={}, num_attention_heads={})",
-        Snippet::fixed(provider),
-        model.layers(),
-        model.hidden,
-        sizes.heads()
-    ));
-    for (_, what, group) in &arguments.groups {
-        let lines: Vec<Snippet<Python>> =
-            group.settings.iter().flat_map(|setting| attributes(setting, latent)).collect();
-        if !lines.is_empty() {
-            text.line(snippet!("\n    # {}", Snippet::fixed(what)));
+    Ok(vec![Program { request, sizes, arguments: &arguments }.file(), script(request)])
+}
+
+/// The program: a function that changes a recipe to the plan, section by section, and its call.
+struct Program<'a> {
+    request: &'a Request<'a>,
+    sizes: &'a Sizes,
+    arguments: &'a ArgumentGroups,
+}
+
+impl Program<'_> {
+    fn file(&self) -> EmittedFile {
+        let mut text = Lines::<Python>::new();
+        text.comments(lines(&LIMITS, self.request, &self.arguments.notes));
+        text.comments([rank_order(self.request.evaluation.plan.order), "megatron_bridge.sh runs it."]);
+        self.imports(&mut text);
+        text.fixed("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
+        self.model(&mut text);
+        text.fixed("\n    # formats, gradients and overlap");
+        self.formats_and_overlap(&mut text);
+        if self.adapts() {
+            text.fixed(ADAPTERS);
         }
-        for line in lines {
-            text.line(snippet!("    cfg.{}", line));
+        text.fixed("\n    # data, tokenizer, checkpoints and length of the run");
+        self.run(&mut text);
+        entry(self.adapts(), &mut text);
+        text.into_file(FILE)
+    }
+
+    fn adapts(&self) -> bool {
+        self.request.costs.problem.workload().adaptation.is_lora()
+    }
+
+    /// Whether the plan sets a flag of Megatron-LM.
+    fn has(&self, flag: &str) -> bool {
+        self.arguments.groups.iter().flat_map(|(.., group)| &group.settings).any(|setting| setting.flag == flag)
+    }
+
+    fn imports(&self, text: &mut Lines<Python>) {
+        text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
+        let of_adapters = self.adapts().then_some("from megatron.bridge.peft.lora import LoRA");
+        let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| self.has(flag)).map(|(_, import)| *import);
+        let of_layers = self.sizes.indexer().map(|_| SPARSE_LAYERS.1);
+        of_adapters.into_iter().chain(of_activations).chain(of_layers).for_each(|import| text.fixed(import));
+        if let Some(connections) = connections(self.request) {
+            let connections = connections.to_string();
+            text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
         }
     }
-    for line in latent_yarn(model).into_iter().chain(sparse_layers(sizes)) {
-        text.line(snippet!("    cfg.model.{}", line));
-    }
-    let chunks = plan.schedule.virtual_stages();
-    if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
-        // The layout says it too; overlap of experts is checked before it is read.
-        text.line(snippet!("    cfg.model.virtual_pipeline_model_parallel_size = {}", chunks));
-    }
-    text.fixed("\n    # formats, gradients and overlap");
-    formats(request, &mut text);
-    if problem.workload().format == Format::Mxfp8 && !has("reuse-grad-buf-for-mxfp8-param-ag") {
-        // The recipe sets it, which suits weights in MXFP8 without FSDP.
-        text.fixed("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
-    }
-    for at in ["mixed_precision", "ddp"] {
-        let wide = has("accumulate-allreduce-grads-in-fp32");
-        text.line(snippet!("    cfg.{}.grad_reduce_in_fp32 = {}", Snippet::fixed(at), wide));
-    }
-    for at in ["ddp", "optimizer"] {
-        let shards = has("use-distributed-optimizer");
-        text.line(snippet!("    cfg.{}.use_distributed_optimizer = {}", Snippet::fixed(at), shards));
-    }
-    text.line(snippet!("    cfg.ddp.overlap_grad_reduce = {}", has("overlap-grad-reduce")));
-    text.line(snippet!("    cfg.ddp.overlap_param_gather = {}", has("overlap-param-gather")));
-    text.line(snippet!(
-        "    cfg.comm_overlap = CommOverlapConfig(\n        tp_comm_overlap={},\n        overlap_grad_reduce={},\n        \
-         overlap_param_gather={},\n        overlap_moe_expert_parallel_comm={},\n        delay_wgrad_compute={},\n    )",
-        has("tp-comm-overlap"),
-        has("overlap-grad-reduce"),
-        has("overlap-param-gather"),
-        has("overlap-moe-expert-parallel-comm"),
-        has("delay-wgrad-compute"),
-    ));
-    if adapts {
-        text.fixed(ADAPTERS);
-    }
-    text.fixed("\n    # data, tokenizer, checkpoints and length of the run");
-    match request.steps {
-        Some(steps) => {
-            text.fixed("    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"");
-            text.fixed("    cfg.checkpoint.save = None\n    cfg.checkpoint.load = None");
-            text.line(snippet!("    cfg.train.train_iters = {}", steps));
+
+    /// The model's provider, and each flag as an attribute.
+    fn model(&self, text: &mut Lines<Python>) {
+        let (model, plan) = (self.request.costs.problem.model(), &self.request.evaluation.plan);
+        let latent = matches!(self.sizes.mixer, SharedMixer::Mla(_));
+        let provider = if latent { "MLAModelProvider" } else { "GPTModelProvider" };
+        text.line(snippet!(
+            "    cfg.model = {}(num_layers={}, hidden_size={}, num_attention_heads={})",
+            Snippet::fixed(provider),
+            model.layers(),
+            model.hidden,
+            self.sizes.heads()
+        ));
+        for (_, what, group) in &self.arguments.groups {
+            let lines: Vec<Snippet<Python>> =
+                group.settings.iter().flat_map(|setting| attributes(setting, latent)).collect();
+            if !lines.is_empty() {
+                text.line(snippet!("\n    # {}", Snippet::fixed(what)));
+            }
+            for line in lines {
+                text.line(snippet!("    cfg.{}", line));
+            }
         }
-        None => text.fixed(TRAINING),
+        for line in latent_yarn(model).into_iter().chain(sparse_layers(self.sizes)) {
+            text.line(snippet!("    cfg.model.{}", line));
+        }
+        let chunks = plan.schedule.virtual_stages();
+        if self.has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
+            // The layout says it too; overlap of experts is checked before it is read.
+            text.line(snippet!("    cfg.model.virtual_pipeline_model_parallel_size = {}", chunks));
+        }
     }
-    text.line(snippet!(
-        "    cfg.tokenizer.use_tokenizer_vocab_size = False\n    cfg.tokenizer.vocab_size = {}",
-        model.vocab
-    ));
-    text.line(snippet!(
-        "    cfg.scheduler.lr_warmup_iters = {}  # to be edited, as the learning rate\n    return cfg\n\n",
-        request.warm_up()
-    ));
-    entry(adapts, &mut text);
-    Ok(vec![text.into_file(FILE), script(request)])
+
+    fn formats_and_overlap(&self, text: &mut Lines<Python>) {
+        formats(self.request, text);
+        let has = |flag: &str| self.has(flag);
+        let format = self.request.costs.problem.workload().format;
+        if format == Format::Mxfp8 && !has("reuse-grad-buf-for-mxfp8-param-ag") {
+            // The recipe sets it, which suits weights in MXFP8 without FSDP.
+            text.fixed("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
+        }
+        for at in ["mixed_precision", "ddp"] {
+            let wide = has("accumulate-allreduce-grads-in-fp32");
+            text.line(snippet!("    cfg.{}.grad_reduce_in_fp32 = {}", Snippet::fixed(at), wide));
+        }
+        for at in ["ddp", "optimizer"] {
+            let shards = has("use-distributed-optimizer");
+            text.line(snippet!("    cfg.{}.use_distributed_optimizer = {}", Snippet::fixed(at), shards));
+        }
+        text.line(snippet!("    cfg.ddp.overlap_grad_reduce = {}", has("overlap-grad-reduce")));
+        text.line(snippet!("    cfg.ddp.overlap_param_gather = {}", has("overlap-param-gather")));
+        text.line(snippet!(
+            "    cfg.comm_overlap = CommOverlapConfig(\n        tp_comm_overlap={},\n        overlap_grad_reduce={},\n        \
+             overlap_param_gather={},\n        overlap_moe_expert_parallel_comm={},\n        delay_wgrad_compute={},\n    )",
+            has("tp-comm-overlap"),
+            has("overlap-grad-reduce"),
+            has("overlap-param-gather"),
+            has("overlap-moe-expert-parallel-comm"),
+            has("delay-wgrad-compute"),
+        ));
+    }
+
+    /// Tokenizer, checkpoints and steps: those of a timing run, or what the user sets.
+    fn run(&self, text: &mut Lines<Python>) {
+        match self.request.steps {
+            Some(steps) => {
+                text.fixed("    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"");
+                text.fixed("    cfg.checkpoint.save = None\n    cfg.checkpoint.load = None");
+                text.line(snippet!("    cfg.train.train_iters = {}", steps));
+            }
+            None => text.fixed(TRAINING),
+        }
+        text.line(snippet!(
+            "    cfg.tokenizer.use_tokenizer_vocab_size = False\n    cfg.tokenizer.vocab_size = {}",
+            self.request.costs.problem.model().vocab
+        ));
+        text.line(snippet!(
+            "    cfg.scheduler.lr_warmup_iters = {}  # to be edited, as the learning rate\n    return cfg\n\n",
+            self.request.warm_up()
+        ));
+    }
 }
 
 /// Lines that train the container.
@@ -326,17 +364,18 @@ const TRAINING: &str = "    cfg.dataset.blend = [os.environ.get(\"DATA\")], None
 
 /// The launch script.
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text =
-        launch_script(&LIMITS, request, &[], ["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
-    let of_run = if request.steps.is_some() { &[][..] } else { VARIABLES };
+    let of_run = if request.steps.is_some() { &[] } else { VARIABLES };
     let adapts = request.costs.problem.workload().adaptation.is_lora();
     let variables: Vec<Wanted> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();
-    wanted(&mut text, &variables);
-    environment(&mut text, request);
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {} \"$@\"", Snippet::fixed(FILE)));
-    text.into_file("megatron_bridge.sh")
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"],
+        wanted: &variables,
+        marked: None,
+        exports: "",
+        program: snippet!("{} \"$@\"", Snippet::fixed(FILE)),
+    };
+    script.file(request, "megatron_bridge.sh")
 }
 
 /// Name of a recipe of formats.

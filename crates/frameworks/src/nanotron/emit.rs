@@ -6,7 +6,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{UNSET, distributed, environment, launch_script, no_marks, nodes_of, wanted};
+use crate::emit::launcher::{MarkedFile, TorchrunScript, UNSET};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -153,20 +153,16 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text = launch_script(
-        &LIMITS,
-        request,
-        &[],
-        ["Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML."],
-    );
-    wanted(&mut text, &[("NANOTRON", "a checkout of nanotron")]);
-    if request.steps.is_none() {
-        no_marks(&mut text, CONFIG, "nanotron.yaml: set these: folders of data and checkpoints, tokenizer");
-    }
-    environment(&mut text, request);
-    text.fixed("export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" \"$NANOTRON\"/run_train.py --config-file {}", CONFIG));
-    text.into_file("nanotron.sh")
+    let marked = MarkedFile { name: CONFIG, of: "folders of data and checkpoints, tokenizer" };
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &[
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML.",
+        ],
+        wanted: &[("NANOTRON", "a checkout of nanotron")],
+        marked: request.steps.is_none().then_some(marked),
+        exports: "export CUDA_DEVICE_MAX_CONNECTIONS=1\n",
+        program: snippet!("\"$NANOTRON\"/run_train.py --config-file {}", CONFIG),
+    };
+    script.file(request, "nanotron.sh")
 }

@@ -10,7 +10,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{TorchrunScript, Wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -204,19 +204,16 @@ const VARIABLES: &[Wanted] = &[
 ];
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text = launch_script(
-        &LIMITS,
-        request,
-        &[],
-        [
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &[
             "Run it in this folder, once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to the configuration, such as",
             "--train_module.optim.lr=0.0001.",
         ],
-    );
-    wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
-    environment(&mut text, request);
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {} \"$@\"", PROGRAM));
-    text.into_file("olmo_core.sh")
+        wanted: if request.steps.is_some() { &[] } else { VARIABLES },
+        marked: None,
+        exports: "",
+        program: snippet!("{} \"$@\"", PROGRAM),
+    };
+    script.file(request, "olmo_core.sh")
 }

@@ -6,7 +6,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{Wanted, distributed, environment, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{TorchrunScript, Wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -378,16 +378,13 @@ const TRAINING: &str = "    config.dataloader = HuggingFaceTextDataLoader.Config
     config.checkpoint.folder = os.environ.get(\"SAVE\")";
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
-    let mut text =
-        launch_script(&LIMITS, request, &[], ["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
-    wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
-    environment(&mut text, request);
-    text.fixed("export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
-    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!(
-        "\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" -m torchtitan.train --module {} --config train \"$@\"",
-        MODULE
-    ));
-    text.into_file("torchtitan.sh")
+    let script = TorchrunScript {
+        framework: &LIMITS,
+        comments: &["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"],
+        wanted: if request.steps.is_some() { &[] } else { VARIABLES },
+        marked: None,
+        exports: "export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n",
+        program: snippet!("-m torchtitan.train --module {} --config train \"$@\"", MODULE),
+    };
+    script.file(request, "torchtitan.sh")
 }
