@@ -90,11 +90,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
             report.changes = better::changes(problem, imported, plan, evaluation);
             report.findings.extend(report.changes.iter().map(|change| change.finding(imported, evaluation)));
             report.best = better::best(problem, imported, evaluation);
-            report.findings.extend(
-                report.best.as_ref().map(|best| {
-                    better::finding(best, evaluation, evaluation.footprint.device() <= problem.hbm_budget())
-                }),
-            );
+            report.findings.extend(report.best.as_ref().map(|best| better::finding(problem, best, evaluation)));
         }
     }
     sort(&mut report.findings);

@@ -57,12 +57,13 @@ impl FittedStalls {
             let of: Vec<_> = runs().filter(|((plan, _), _)| Stalls::class(&plan.traits) == class).collect();
             law.rate[class] =
                 rate(&of.iter().map(|((plan, _), run)| (f64::from(plan.gpus), run.share)).collect::<Vec<_>>());
-            let lost = || of.iter().filter_map(|(_, run)| run.run.map(|stalled| (run.share, stalled.error)));
+            let lost = || of.iter().filter_map(|(_, run)| run.run.map(|stalled| (run.share, stalled)));
             let stalled: f64 = lost().map(|(share, _)| share).sum();
-            let shift = lost().map(|(share, error)| share * error.0).sum::<f64>() / (stalled + 1e-9);
+            let shift = lost().map(|(share, run)| share * run.error).sum::<f64>() / (stalled + 1e-9);
             law.seconds[class] *= shift.exp();
-            square +=
-                lost().map(|(share, error)| share * (error.1 - 2.0 * shift * error.0 + shift * shift)).sum::<f64>();
+            square += lost()
+                .map(|(share, run)| share * (run.squared_error - 2.0 * shift * run.error + shift * shift))
+                .sum::<f64>();
             weight += stalled;
         }
         law.spread = (square / weight).sqrt().max(LEAST);

@@ -165,34 +165,53 @@ fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
     Some(found)
 }
 
+/// Two plans of one choice that both ran.
+struct PlanPair<'r> {
+    /// Source of the runs.
+    source: &'r str,
+    /// Predicted time of the slower plan over that of the faster, less 1.
+    gap: f64,
+    /// Whether they were measured in the predicted order.
+    in_order: bool,
+}
+
+/// Every pair of plans of one choice, source by source.
+fn plan_pairs<'r>(ran: &'r [PredictedRun]) -> Vec<PlanPair<'r>> {
+    let mut choices: BTreeMap<(&'r str, String), Vec<PredictedPair>> = BTreeMap::new();
+    for sample in ran {
+        if let Some(times) = time_pair(sample) {
+            choices.entry((sample.set(), choice::name(sample))).or_default().push(times);
+        }
+    }
+    let pair = |source, a: &PredictedPair, b: &PredictedPair| {
+        let (fast, slow) = if a.predicted <= b.predicted { (a, b) } else { (b, a) };
+        PlanPair { source, gap: slow.predicted / fast.predicted - 1.0, in_order: fast.measured <= slow.measured }
+    };
+    let mut pairs = Vec::new();
+    for ((source, _), plans) in &choices {
+        for (at, a) in plans.iter().enumerate() {
+            pairs.extend(plans[at + 1..].iter().map(|b| pair(*source, a, b)));
+        }
+    }
+    pairs
+}
+
 /// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order; pairs weigh by source.
 fn apart(ran: &[PredictedRun]) -> Apart {
-    let mut groups: BTreeMap<(&str, String), Vec<(f64, f64)>> = BTreeMap::new();
-    for sample in ran {
-        if let Some(pair) = time_pair(sample) {
-            groups.entry((sample.set(), choice::name(sample))).or_default().push((pair.predicted, pair.measured));
-        }
-    }
-    let mut pairs: Vec<(f64, bool, &str)> = Vec::new();
+    let mut pairs = plan_pairs(ran);
     let mut of_source: BTreeMap<&str, f64> = BTreeMap::new();
-    for ((source, _), plans) in &groups {
-        for (at, a) in plans.iter().enumerate() {
-            for b in &plans[at + 1..] {
-                let (fast, slow) = if a.0 <= b.0 { (a, b) } else { (b, a) };
-                pairs.push((slow.0 / fast.0 - 1.0, fast.1 <= slow.1, source));
-                *of_source.entry(source).or_default() += 1.0;
-            }
-        }
+    for pair in &pairs {
+        *of_source.entry(pair.source).or_default() += 1.0;
     }
-    pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+    pairs.sort_by(|a, b| b.gap.total_cmp(&a.gap));
     let (mut right, mut all) = (0.0, 0.0);
-    let mut gap = pairs.first().map_or(0.1, |(gap, _, _)| *gap);
-    for (predicted, in_order, source) in &pairs {
-        let weight = of_source[source].powf(OF_SOURCE - 1.0);
-        right += weight * f64::from(u8::from(*in_order));
+    let mut gap = pairs.first().map_or(0.1, |pair| pair.gap);
+    for pair in &pairs {
+        let weight = of_source[pair.source].powf(OF_SOURCE - 1.0);
+        right += weight * f64::from(u8::from(pair.in_order));
         all += weight;
         if right / all >= IN_ORDER {
-            gap = *predicted;
+            gap = pair.gap;
         }
     }
     Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }

@@ -94,8 +94,8 @@ impl Belief {
                 ((measured - mean) / variance, 1.0 / variance)
             }
             Some(stalls) => {
-                let (without, left) = stalls.observe(point, measured, mean, own.max(0.0).sqrt(), deviation);
-                ((without - mean) / own, (own - left) / own.powi(2))
+                let without = stalls.observe(point, measured, mean, own.max(0.0).sqrt(), deviation);
+                ((without.mean - mean) / own, (own - without.variance) / own.powi(2))
             }
         };
         if !surprise.is_finite() || !gain.is_finite() {

@@ -27,7 +27,7 @@ mod traits;
 
 pub use belief::{Belief, BeliefPoint, covariance};
 pub use memory::{MemoryBelief, MemoryEvidence, NINETY};
-pub use normal::{normal_density, normal_share_below};
+pub use normal::{MeanVariance, normal_density, normal_share_below};
 pub use outlook::{Outlook, Prospect, Tried};
 pub use stalls::{CLASSES, StalledRun, Stalls, StallsOfPlan};
 pub use table::{DiscrepancyTable, StackCoefficients, TraitSpread, built_in};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::normal::{nodes, normal_density, normal_share_below};
+use super::normal::{MeanVariance, QuadratureNode, nodes, normal_density, normal_share_below};
 use super::traits::Traits;
 
 /// Classes of plans by their stages: one, two, where a stage has one neighbour, and more, where it has two.
@@ -29,10 +29,12 @@ pub struct Stalls {
 pub struct StalledRun {
     /// Density of the logarithmic time.
     pub density: f64,
-    /// Mean and variance of the logarithmic time without stalls.
-    pub without: (f64, f64),
-    /// First and second moment of ln(seconds lost/their median).
-    pub error: (f64, f64),
+    /// Logarithmic time without stalls.
+    pub without: MeanVariance,
+    /// Mean of e = ln(seconds lost/their median).
+    pub error: f64,
+    /// Mean of e².
+    pub squared_error: f64,
 }
 
 impl Stalls {
@@ -69,8 +71,8 @@ impl StallsOfPlan {
     pub fn stalled(&self, time: f64, mean: f64, deviation: f64) -> Option<StalledRun> {
         let total = libm::exp(time);
         let (mut density, mut first, mut second) = (0.0, 0.0, 0.0);
-        let mut moments = (0.0, 0.0);
-        for (without, weight) in nodes(mean, deviation).filter(|(without, _)| *without < time) {
+        let (mut errors, mut squares) = (0.0, 0.0);
+        for QuadratureNode { value: without, weight } in nodes(mean, deviation).filter(|node| node.value < time) {
             let lost = total - libm::exp(without);
             let error = libm::log(lost) - self.lost;
             // d ln s / d ln t = t/(t − exp(x))
@@ -78,14 +80,16 @@ impl StallsOfPlan {
             density += share;
             first += share * without;
             second += share * without * without;
-            moments = (moments.0 + share * error, moments.1 + share * error * error);
+            errors += share * error;
+            squares += share * error * error;
         }
         (density > f64::MIN_POSITIVE).then(|| {
             let mean = first / density;
             StalledRun {
                 density,
-                without: (mean, (second / density - mean * mean).max(0.0)),
-                error: (moments.0 / density, moments.1 / density),
+                without: MeanVariance { mean, variance: (second / density - mean * mean).max(0.0) },
+                error: errors / density,
+                squared_error: squares / density,
             }
         })
     }
@@ -96,8 +100,8 @@ impl StallsOfPlan {
         let share =
             |without: f64| normal_share_below((libm::log(total - libm::exp(without)) - self.lost) / self.spread);
         nodes(mean, deviation)
-            .filter(|(without, _)| *without < time)
-            .map(|(without, weight)| weight * share(without))
+            .filter(|without| without.value < time)
+            .map(|without| without.weight * share(without.value))
             .sum()
     }
 }
@@ -106,10 +110,10 @@ impl StallsOfPlan {
 /// cluster has been measured.
 const RATE_SPREAD: f64 = std::f64::consts::LN_2;
 
-/// Probability of each plan that it stalls, over relative rates with their weights.
-fn chances(rates: &[(f64, f64)], points: &[StallsOfPlan]) -> Vec<f64> {
+/// Probability of each plan that it stalls, over relative rates.
+fn chances(rates: &[QuadratureNode], points: &[StallsOfPlan]) -> Vec<f64> {
     let chance = |of: &StallsOfPlan| -> f64 {
-        rates.iter().map(|(rate, weight)| -weight * libm::expm1(-rate * of.expected)).sum()
+        rates.iter().map(|rate| -rate.weight * libm::expm1(-rate.value * of.expected)).sum()
     };
     points.iter().map(chance).collect()
 }
@@ -118,7 +122,7 @@ fn chances(rates: &[(f64, f64)], points: &[StallsOfPlan]) -> Vec<f64> {
 #[derive(Clone, Debug)]
 pub(super) struct StallBelief {
     /// Relative rates with their weights.
-    rates: Vec<(f64, f64)>,
+    rates: Vec<QuadratureNode>,
     /// Stalls of each point.
     points: Vec<StallsOfPlan>,
     /// Probability of each point that it stalls.
@@ -131,7 +135,8 @@ impl StallBelief {
     /// Belief before any trial.
     pub fn prior<'a>(law: &Stalls, points: impl Iterator<Item = &'a Traits>) -> Self {
         let points: Vec<StallsOfPlan> = points.map(|of| law.of_plan(of)).collect();
-        let rates: Vec<(f64, f64)> = nodes(0.0, RATE_SPREAD).map(|(rate, weight)| (libm::exp(rate), weight)).collect();
+        let rates: Vec<QuadratureNode> =
+            nodes(0.0, RATE_SPREAD).map(|node| QuadratureNode { value: libm::exp(node.value), ..node }).collect();
         Self { chances: chances(&rates, &points), measured: vec![None; points.len()], rates, points }
     }
 
@@ -145,9 +150,8 @@ impl StallBelief {
         }
     }
 
-    /// Conditions the rates on the measured logarithmic time of a point whose time without stalls is normal, and returns the mean and
-    /// the variance of the latter.
-    pub fn observe(&mut self, point: usize, time: f64, mean: f64, deviation: f64, noise: f64) -> (f64, f64) {
+    /// Conditions the rates on the measured logarithmic time of a point whose time without stalls is normal, and returns the latter.
+    pub fn observe(&mut self, point: usize, time: f64, mean: f64, deviation: f64, noise: f64) -> MeanVariance {
         let of = self.points[point];
         self.measured[point] = Some(time);
         let spread = libm::hypot(deviation, noise);
@@ -156,21 +160,21 @@ impl StallBelief {
         let stalled = of.stalled(time, mean, deviation);
         let with = stalled.map_or(0.0, |run| chance * run.density);
         let kept = (noise / spread).powi(2);
-        let direct = (time + kept * (mean - time), kept * deviation.powi(2));
+        let direct = MeanVariance { mean: time + kept * (mean - time), variance: kept * deviation.powi(2) };
         if without + with <= 0.0 {
             return direct;
         }
         let share = with / (without + with);
-        for (rate, weight) in &mut self.rates {
-            let quiet = libm::exp(-*rate * of.expected);
+        for rate in &mut self.rates {
+            let quiet = libm::exp(-rate.value * of.expected);
             let stalls = if chance > 0.0 { share * (1.0 - quiet) / chance } else { 0.0 };
-            *weight *= stalls + (1.0 - share) * quiet / (1.0 - chance);
+            rate.weight *= stalls + (1.0 - share) * quiet / (1.0 - chance);
         }
         self.chances = chances(&self.rates, &self.points);
         let hidden = stalled.map_or(direct, |run| run.without);
-        let mean = share * hidden.0 + (1.0 - share) * direct.0;
-        let spread = |of: (f64, f64)| of.1 + (of.0 - mean).powi(2);
-        (mean, share * spread(hidden) + (1.0 - share) * spread(direct))
+        let mean = share * hidden.mean + (1.0 - share) * direct.mean;
+        let spread = |of: MeanVariance| of.variance + (of.mean - mean).powi(2);
+        MeanVariance { mean, variance: share * spread(hidden) + (1.0 - share) * spread(direct) }
     }
 
     /// Logarithmic time of a draw: that without stalls, a uniform and a normal number.
@@ -222,7 +226,7 @@ mod tests {
         let (of, mean) = (law().of_plan(&traits(4, 9.0)), libm::log(4.0));
         // 8 micro-batches of 1 s on top of 4 s
         let run = of.stalled(libm::log(12.0), mean, 0.2).unwrap();
-        assert!((run.without.0 - mean).abs() < 0.05 && (run.without.1.sqrt() - 0.2).abs() < 0.05, "{run:?}");
+        assert!((run.without.mean - mean).abs() < 0.05 && (run.without.variance.sqrt() - 0.2).abs() < 0.05, "{run:?}");
         assert!(of.stalled(libm::log(1.0), mean, 0.2).is_none(), "a stall only adds time");
         // Density and share below belong together.
         let (low, high) = (libm::log(11.9), libm::log(12.1));
@@ -237,11 +241,11 @@ mod tests {
         assert!(prior.chances[0] > prior.chances[2]);
         let mut quiet = prior.clone();
         let direct = quiet.observe(0, mean, mean, 0.1, 0.0);
-        assert!((direct.0 - mean).abs() < 0.01 && direct.1 < 1e-3, "{direct:?}");
+        assert!((direct.mean - mean).abs() < 0.01 && direct.variance < 1e-3, "{direct:?}");
         assert!(quiet.chances[1] < prior.chances[1] - 0.02 && quiet.chances[2] < prior.chances[2]);
         let mut stalled = prior.clone();
         let hidden = stalled.observe(0, libm::log(12.0), mean, 0.1, 0.0);
-        assert!(hidden.1.sqrt() > 0.08, "{hidden:?}");
+        assert!(hidden.variance.sqrt() > 0.08, "{hidden:?}");
         assert!(stalled.chances[1] > prior.chances[1] + 0.02);
         assert!((stalled.drawn(0, mean, 0.0, 0.0) - libm::log(12.0)).abs() < 1e-12, "what was measured is known");
     }

@@ -72,10 +72,12 @@ impl DeviceLayers {
         }
     }
 
-    /// Forward, backward and weight-gradient time of a stage without its layers: maxima, embedding and loss.
-    pub fn time_of_ends(&self, first: bool, last: bool) -> [f64; 3] {
+    /// Forward, backward and weight-gradient time of stage `chunk` of `chunks` without its layers: maxima, the embedding of the first
+    /// and the loss of the last.
+    pub fn time_without_layers(&self, chunk: usize, chunks: usize) -> [f64; 3] {
+        let (is_first, is_last) = (chunk == 0, chunk + 1 == chunks);
         let mut sum = [0.0; 3];
-        for (here, time) in [(true, &self.every), (first, &self.embedding), (last, &self.loss)] {
+        for (here, time) in [(true, &self.every), (is_first, &self.embedding), (is_last, &self.loss)] {
             if here {
                 sum[0] += time.forward.get();
                 sum[1] += time.backward.get();

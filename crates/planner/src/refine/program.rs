@@ -215,8 +215,8 @@ impl<'a> StageProgram<'a> {
 
     fn times_on(&self, device: &DeviceLayers, chunk: usize, a: usize, b: usize) -> [f64; 4] {
         let (from, to) = (device.fastest[a], device.fastest[b]);
-        let ends = device.time_of_ends(chunk == 0, chunk + 1 == self.chunks);
-        [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2], to[3] - from[3]]
+        let rest = device.time_without_layers(chunk, self.chunks);
+        [to[0] - from[0] + rest[0], to[1] - from[1] + rest[1], to[2] - from[2] + rest[2], to[3] - from[3]]
     }
 
     /// Times of stage `chunk` with items `a..b`, each on the device where it is the longest.

@@ -11,6 +11,25 @@ use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
+/// Lower bound by which shapes are explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BoundOrder {
+    /// Bound of the step time.
+    Time,
+    /// Bound of the memory, where the search minimises it.
+    Memory,
+}
+
+impl BoundOrder {
+    /// The number that orders a bound: seconds or bytes.
+    pub const fn key(self, bound: Price) -> f64 {
+        match self {
+            Self::Time => bound.time.get(),
+            Self::Memory => bound.memory.get(),
+        }
+    }
+}
+
 /// Lower bound of all plans of a shape, and the pipelines that are left to explore.
 pub(super) struct ShapeBound {
     pub bound: Seconds,

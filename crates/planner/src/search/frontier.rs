@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use rayon::prelude::*;
 
-use super::bounded::{BoundKey, ShapeBound};
+use super::bounded::{BoundKey, BoundOrder, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::options::{Goal, Objective};
@@ -59,8 +59,8 @@ struct UnopenedShape {
 pub(super) struct Frontier {
     /// Every shape, by ascending key.
     by_layers: Vec<UnopenedShape>,
-    /// Whether shapes come by their memory.
-    by_memory: bool,
+    /// Bound by which shapes are explored.
+    order: BoundOrder,
     /// Number of shapes, by ascending layer bound, whose pipelines are bounded.
     bounded: usize,
     ready: BinaryHeap<Ready>,
@@ -70,7 +70,8 @@ pub(super) struct Frontier {
 
 impl Frontier {
     pub fn new(pipelines: &Pipelines, shapes: &Shapes, goal: Goal) -> Self {
-        let (costs, by_memory) = (pipelines.costs, goal == Goal::Best(Objective::Memory));
+        let costs = pipelines.costs;
+        let order = if goal == Goal::Best(Objective::Memory) { BoundOrder::Memory } else { BoundOrder::Time };
         let gpus = costs.problem.cluster().gpus;
         let may_gather = pipelines.tables.engines(2).gathered;
         let fewest = if pipelines.space.allows_idle() { 1 } else { gpus };
@@ -84,28 +85,23 @@ impl Frontier {
             .collect();
         sort_by_numbers(&mut by_layers, |shape| [shape.bound.time.get()]);
         by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.rank = rank);
-        if by_memory || pipelines.has_ends() {
+        if order == BoundOrder::Memory || pipelines.has_ends() {
             let mut known = BTreeMap::new();
             for shape in &mut by_layers {
                 let plan = shapes.at(shape.index).plan;
                 let Price { time, memory } =
-                    *known.entry(pipelines.degrees(&plan)).or_insert_with(|| pipelines.beside_layers(&plan, by_memory));
+                    *known.entry(pipelines.degrees(&plan)).or_insert_with(|| pipelines.beside_layers(&plan, order));
                 shape.bound = Price { time: shape.bound.time + time, memory };
             }
-            let key = |bound: Price| if by_memory { bound.memory.get() } else { bound.time.get() };
-            sort_by_numbers(&mut by_layers, |shape| [key(shape.bound)]);
+            sort_by_numbers(&mut by_layers, |shape| [order.key(shape.bound)]);
         }
-        Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
-    }
-
-    const fn key(&self, bound: Price) -> f64 {
-        if self.by_memory { bound.memory.get() } else { bound.time.get() }
+        Self { by_layers, order, bounded: 0, ready: BinaryHeap::new(), excluded: 0 }
     }
 
     /// Bounds the pipelines of the next shapes, until the best of those is known not to be worse than any other shape.
     pub fn bound_pipelines(&mut self, pipelines: &Pipelines, shapes: &Shapes, found: &mut SearchState) {
         while let Some(&UnopenedShape { bound: least, .. }) = self.by_layers.get(self.bounded) {
-            let has_better = self.ready.peek().is_some_and(|best| best.key < self.key(least));
+            let has_better = self.ready.peek().is_some_and(|best| best.key < self.order.key(least));
             if has_better || found.best.is_hopeless_for_all(least) {
                 return;
             }
@@ -118,7 +114,7 @@ impl Frontier {
                 let bound = pipelines.bound(&shapes.at(index), least.time, has_example, best, &mut counts);
                 let ready = bound.map(|ShapeBound { bound: time, memory, most, next, first, left }| {
                     let bound = Price { time, memory: memory.max(least.memory) };
-                    Ready { bound, key: self.key(bound), rank, index, most, next, first, left }
+                    Ready { bound, key: self.order.key(bound), rank, index, most, next, first, left }
                 });
                 (counts, ready)
             };
@@ -164,7 +160,7 @@ impl Frontier {
     /// Lower bound of all shapes that are left; `None` if there are none.
     pub fn bound(&self) -> Option<Price> {
         let others = || self.by_layers[self.bounded..].iter().map(|shape| shape.bound);
-        if self.by_memory {
+        if self.order == BoundOrder::Memory {
             let least = |a: Price, b: Price| Price { time: a.time.min(b.time), memory: a.memory.min(b.memory) };
             return self.ready.iter().map(|ready| ready.bound).chain(others()).reduce(least);
         }

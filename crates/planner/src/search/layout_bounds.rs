@@ -7,7 +7,7 @@
 //!
 //! Where model states fill the memory, this is a large part of every step, and most pipelines are as fast as the answer but for it.
 
-use super::bounded::LeastEnds;
+use super::bounded::{BoundOrder, LeastEnds};
 use super::on_host::shares_on_host;
 use super::pipelines::Pipelines;
 use meshwright_engine::cost::incremental::{
@@ -27,13 +27,11 @@ impl Pipelines<'_> {
         (shape.layout, shape.dispatcher, if self.space.allows_idle() { shape.micro_batch } else { 0 })
     }
 
-    /// Lower bounds of a shape's plans, over all layouts and shardings: of their memory if it is `by_memory`, else of the time at the
-    /// ends of a step.
-    pub fn beside_layers(&self, shape: &Plan, by_memory: bool) -> Price {
-        if by_memory {
-            Price { time: Seconds::ZERO, memory: self.least_memory(shape) }
-        } else {
-            Price { time: self.least_ends_of(shape), memory: Bytes::ZERO }
+    /// Lower bound of a shape's plans, over all layouts and shardings: of their memory, or of the time at the ends of a step.
+    pub fn beside_layers(&self, shape: &Plan, order: BoundOrder) -> Price {
+        match order {
+            BoundOrder::Memory => Price { time: Seconds::ZERO, memory: self.least_memory(shape) },
+            BoundOrder::Time => Price { time: self.least_ends_of(shape), memory: Bytes::ZERO },
         }
     }
 

@@ -4,7 +4,8 @@
 //! mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its critical path is the row to add next, and
 //! its shares say where to branch.
 
-use super::dual::{AscentProgress, Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
+use super::dual::{AscentProgress, Dual, Minimiser, PathPool, PathView, VIOLATED};
+use super::multipliers::{Multipliers, PathMultiplier};
 use super::packed::PackedColumns;
 
 /// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
@@ -63,11 +64,28 @@ pub struct Ascended {
     pub rest: Option<Rest>,
     /// Columns that hold the model's layers of each kind and whose paths are all shorter than the cutoff, if any were met, with the
     /// longest of those.
-    pub short: Option<(Vec<usize>, f64)>,
+    pub short: Option<ShortColumns>,
     /// Critical paths that were met.
     pub fresh: PathPool,
     /// Multiplications, and operations simulated.
     pub work: usize,
+}
+
+/// Columns whose dependency paths are all shorter than a cutoff.
+pub struct ShortColumns {
+    /// Column of each rank.
+    pub chosen: Vec<usize>,
+    /// Length of the longest of their paths, in seconds.
+    pub longest: f64,
+}
+
+/// Share of a column in the running mean of the minimisers.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnShare {
+    /// Index of the column.
+    pub column: usize,
+    /// Its share.
+    pub share: f64,
 }
 
 /// Node that survives its ascent.
@@ -75,7 +93,7 @@ pub struct Rest {
     /// The node, without columns that no split under the cutoff has.
     pub node: SearchNode,
     /// Running mean of the minimisers, as shares of each rank's columns.
-    pub shares: Vec<Vec<(usize, f64)>>,
+    pub shares: Vec<Vec<ColumnShare>>,
     /// Lower bound of the splits with a column, by rank and column left.
     pub each: Vec<Vec<f64>>,
 }
@@ -95,7 +113,7 @@ fn ascended(
     mut node: SearchNode,
     cutoff: f64,
     progress: &mut AscentProgress,
-    short: &mut Option<(Vec<usize>, f64)>,
+    short: &mut Option<ShortColumns>,
 ) -> Option<Rest> {
     let mut packed = dual.packed(&node.left);
     let schedule = match (node.depth, packed.len()) {
@@ -126,9 +144,10 @@ fn ascended(
         if progress.paths.lengths(&dual.times(&minimiser), &at).iter().all(|&length| length < cutoff) {
             let loads = dual.loads(&dual.times(&minimiser));
             match dual.violated_path(&loads, &at, cutoff, progress) {
-                Some(path) => node.multipliers.paths.push((path, 0.0)),
+                Some(path) => node.multipliers.paths.push(PathMultiplier { path, weight: 0.0 }),
                 None if dual.missing(&minimiser).iter().all(|&missing| missing == 0.0) => {
-                    *short = Some((minimiser.chosen, dual.longest_path(&loads, &progress.paths)));
+                    let longest = dual.longest_path(&loads, &progress.paths);
+                    *short = Some(ShortColumns { chosen: minimiser.chosen, longest });
                     break;
                 }
                 None => {} // The multipliers of the kinds raise the bound further.
@@ -136,7 +155,7 @@ fn ascended(
         } else if round % schedule.critical_path_every == 0 || (stalled == 0 && round % 2 == 0) {
             let loads = dual.loads(&mean.times);
             if let Some(path) = dual.violated_path(&loads, &at, best * (1.0 + VIOLATED), progress) {
-                node.multipliers.paths.push((path, 0.0));
+                node.multipliers.paths.push(PathMultiplier { path, weight: 0.0 });
             }
         }
         if stalled >= schedule.patience {
@@ -146,7 +165,7 @@ fn ascended(
             }
         }
         let lengths = progress.paths.lengths(&mean.times, &node.multipliers);
-        let Some(next) = dual.stepped(&node.multipliers, &lengths, &mean.missing, pace * (cutoff - best)) else {
+        let Some(next) = node.multipliers.stepped(dual.unit, &lengths, &mean.missing, pace * (cutoff - best)) else {
             break;
         };
         at = next;
@@ -193,7 +212,7 @@ struct Mean {
     /// Layers of each kind that are missing.
     missing: Vec<f64>,
     /// Shares of each rank's columns.
-    shares: Vec<Vec<(usize, f64)>>,
+    shares: Vec<Vec<ColumnShare>>,
 }
 
 impl Mean {
@@ -210,21 +229,21 @@ impl Mean {
         self.times.iter_mut().zip(times).for_each(|(mean, own)| *mean += newest * (own - *mean));
         self.missing.iter_mut().zip(missing).for_each(|(mean, own)| *mean += newest * (own - *mean));
         for (shares, &chosen) in self.shares.iter_mut().zip(&minimiser.chosen) {
-            for (_, share) in shares.iter_mut() {
-                *share *= 1.0 - newest;
+            for of in shares.iter_mut() {
+                of.share *= 1.0 - newest;
             }
-            match shares.iter_mut().find(|(column, _)| *column == chosen) {
-                Some((_, share)) => *share += newest,
-                None => shares.push((chosen, newest)),
+            match shares.iter_mut().find(|of| of.column == chosen) {
+                Some(of) => of.share += newest,
+                None => shares.push(ColumnShare { column: chosen, share: newest }),
             }
-            shares.retain(|(_, share)| *share > 1e-4);
+            shares.retain(|of| of.share > 1e-4);
         }
     }
 }
 
 /// Drops paths that have no weight in either of two multipliers, which list the same paths.
 fn drop_unweighted(one: &mut Multipliers, other: &mut Multipliers) {
-    let keep: Vec<bool> = one.paths.iter().zip(&other.paths).map(|(a, b)| a.1 > 0.0 || b.1 > 0.0).collect();
+    let keep: Vec<bool> = one.paths.iter().zip(&other.paths).map(|(a, b)| a.weight > 0.0 || b.weight > 0.0).collect();
     for multipliers in [one, other] {
         let mut kept = keep.iter();
         multipliers.paths.retain(|_| kept.next().is_some_and(|&kept| kept));

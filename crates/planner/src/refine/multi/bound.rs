@@ -2,7 +2,7 @@
 
 use super::branch::{BranchAndBound, Budget};
 use super::columns::Columns;
-use super::coverage::{Layers, Take};
+use super::coverage::{Layers, RankCapacity};
 use super::shapes::StageShapes;
 use crate::refine::edges::StepLine;
 use crate::refine::program::StageProgram;
@@ -81,7 +81,7 @@ pub fn busiest(program: &StageProgram) -> f64 {
     }
     let feasible = |ceiling: f64| {
         let ceiling = ceiling * (1.0 + 1e-12);
-        layers.covered(ceiling, |rank| takes_within(&layers, ceiling - layers.ends[rank]))
+        layers.covered(ceiling, |rank| capacities_within(&layers, ceiling - layers.ends[rank]))
     };
     if feasible(low) {
         return low;
@@ -103,15 +103,15 @@ pub fn busiest(program: &StageProgram) -> f64 {
     low
 }
 
-/// What a rank may hold in a time, seconds: every number of layers of the other kinds, and of the main kind beside them.
-fn takes_within(layers: &Layers, within: f64) -> Vec<Take> {
+/// Capacities of a rank for a time in seconds: every number of layers of the other kinds, with the most of the main kind beside them.
+fn capacities_within(layers: &Layers, within: f64) -> Vec<RankCapacity> {
     let used = |counts: &[usize]| -> f64 {
         counts.iter().zip(&layers.others).map(|(&n, &kind)| n as f64 * layers.time[kind]).sum()
     };
-    let mut takes: Vec<Vec<usize>> = vec![vec![0; layers.others.len()]];
+    let mut all: Vec<Vec<usize>> = vec![vec![0; layers.others.len()]];
     for (at, &kind) in layers.others.iter().enumerate() {
         let mut more = Vec::new();
-        for counts in &takes {
+        for counts in &all {
             for n in 0..=layers.all[kind] {
                 let mut counts = counts.clone();
                 counts[at] = n;
@@ -121,11 +121,11 @@ fn takes_within(layers: &Layers, within: f64) -> Vec<Take> {
                 more.push(counts);
             }
         }
-        takes = more;
+        all = more;
     }
-    let with_mains = |counts: Vec<usize>| {
-        let mains = ((within - used(&counts)) / layers.time[layers.main]).floor() as usize;
-        (counts, mains)
+    let capacity = |others: Vec<usize>| {
+        let main = ((within - used(&others)) / layers.time[layers.main]).floor() as usize;
+        RankCapacity { others, main }
     };
-    takes.into_iter().map(with_mains).collect()
+    all.into_iter().map(capacity).collect()
 }

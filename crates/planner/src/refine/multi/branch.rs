@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::ascent::{Ascended, Rest, SearchNode, ascend};
+use super::ascent::{Ascended, ColumnShare, Rest, SearchNode, ShortColumns, ascend};
 use super::columns::Columns;
-use super::dual::{Dual, Multipliers, PathPool};
+use super::dual::{Dual, PathPool};
+use super::multipliers::{Multipliers, PathMultiplier};
 use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
@@ -110,7 +111,7 @@ impl<'a> BranchAndBound<'a> {
         let left: Vec<Vec<usize>> = columns.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
         let even = 1.0 / paths.len() as f64;
         let multipliers = Multipliers {
-            paths: (0..paths.len()).map(|path| (path, even)).collect(),
+            paths: (0..paths.len()).map(|path| PathMultiplier { path, weight: even }).collect(),
             kinds: vec![0.0; program.layer_kinds()],
         };
         let dual = Dual::new(program, columns, stages, cutoff);
@@ -172,17 +173,17 @@ impl<'a> BranchAndBound<'a> {
     /// Applies the outcome of a node's ascent, which began with `before` paths in the pool, and branches the node if it survives.
     fn apply(&mut self, ascended: Ascended, before: usize, simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let places = self.join(ascended.fresh, before);
-        if let Some((chosen, longest)) = ascended.short
+        if let Some(ShortColumns { chosen, longest }) = ascended.short
             && let Some(cuts) = self.cuts(&chosen)
         {
             self.provable = self.provable.min(longest);
             self.cutoff = simulate(cuts).min(self.cutoff);
         }
         let Some(Rest { mut node, shares, each }) = ascended.rest else { return };
-        for (path, _) in &mut node.multipliers.paths {
+        for PathMultiplier { path, .. } in &mut node.multipliers.paths {
             *path = if *path < before { *path } else { places[*path - before] };
         }
-        let Some((rank, parts)) = self.parts(&node, &shares) else {
+        let Some(Branching { rank, parts }) = self.branching(&node, &shares) else {
             return self.leaf(node, &shares, simulate);
         };
         let node = Arc::new(node);
@@ -196,12 +197,7 @@ impl<'a> BranchAndBound<'a> {
 
     /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the kinds; what is
     /// recomputed is left to choose.
-    fn leaf(
-        &mut self,
-        mut node: SearchNode,
-        shares: &[Vec<(usize, f64)>],
-        simulate: &mut dyn FnMut(Vec<usize>) -> f64,
-    ) {
+    fn leaf(&mut self, mut node: SearchNode, shares: &[Vec<ColumnShare>], simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in node.left.iter().enumerate() {
             let of_rank = &self.dual.columns.ranks[rank];
@@ -229,7 +225,7 @@ impl<'a> BranchAndBound<'a> {
             return;
         }
         self.cutoff = simulate(cuts).min(self.cutoff);
-        if let Some((rank, parts)) = halves(&self.dual, &node, shares) {
+        if let Some(Branching { rank, parts }) = halves(&self.dual, &node, shares) {
             let node = Arc::new(node);
             for part in parts {
                 self.open(&node, Some((rank, part)), node.bound);
@@ -275,20 +271,26 @@ impl<'a> BranchAndBound<'a> {
 
     /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
     /// where every rank is in one part.
-    fn parts(&self, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
+    fn branching(&self, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
         let by_rank = |rank: usize, column: usize| self.dual.sizes[rank][column].iter().sum::<u32>();
         let by_stage = |rank: usize, column: usize| &self.dual.sizes[rank][column];
         most_mixed(here, shares, by_rank).or_else(|| most_mixed(here, shares, by_stage))
     }
 }
 
+/// Rank to branch on, with its columns in parts, one for each new node.
+struct Branching {
+    rank: usize,
+    parts: Vec<Vec<usize>>,
+}
+
 /// Rank whose mean is the most fractional by a key, and its columns in parts of equal keys.
 fn most_mixed<K: PartialEq>(
     here: &SearchNode,
-    shares: &[Vec<(usize, f64)>],
+    shares: &[Vec<ColumnShare>],
     key: impl Fn(usize, usize) -> K,
-) -> Option<(usize, Vec<Vec<usize>>)> {
-    let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
+) -> Option<Branching> {
+    let (mut least, mut found) = (f64::INFINITY, None);
     for (rank, left) in here.left.iter().enumerate() {
         let mut parts: Vec<(K, Vec<usize>)> = Vec::new();
         for &column in left {
@@ -302,34 +304,35 @@ fn most_mixed<K: PartialEq>(
             continue;
         }
         let share = |part: &[usize]| -> f64 {
-            shares[rank].iter().filter(|(column, _)| part.contains(column)).map(|(_, share)| share).sum()
+            shares[rank].iter().filter(|of| part.contains(&of.column)).map(|of| of.share).sum()
         };
         let most = parts.iter().map(|part| share(&part.1)).fold(0.0, f64::max);
-        if found.as_ref().is_none_or(|(known, ..)| most < *known) {
-            found = Some((most, rank, parts.into_iter().map(|part| part.1).collect()));
+        if most < least {
+            least = most;
+            found = Some(Branching { rank, parts: parts.into_iter().map(|part| part.1).collect() });
         }
     }
-    found.map(|(_, rank, parts)| (rank, parts))
+    found
 }
 
 /// Columns of the rank whose mean is the most fractional, in two parts about it; none where no rank has several and complete columns.
-fn halves(dual: &Dual, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
-    let mut found: Option<(f64, usize, usize)> = None;
+fn halves(dual: &Dual, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
+    let (mut least, mut found) = (f64::INFINITY, None);
     for (rank, left) in here.left.iter().enumerate() {
         if left.len() < 2 || !dual.columns.ranks[rank].listed {
             continue;
         }
         let (mut most, mut sum, mut all) = (0.0_f64, 0.0, 0.0);
-        for (column, share) in &shares[rank] {
+        for ColumnShare { column, share } in &shares[rank] {
             most = most.max(*share);
             sum += share * left.binary_search(column).unwrap_or_default() as f64;
             all += share;
         }
-        if found.is_none_or(|(known, ..)| most < known) {
-            found = Some((most, rank, ((sum / all) as usize + 1).clamp(1, left.len() - 1)));
+        if most < least {
+            let (first, second) = left.split_at(((sum / all) as usize + 1).clamp(1, left.len() - 1));
+            least = most;
+            found = Some(Branching { rank, parts: vec![first.to_vec(), second.to_vec()] });
         }
     }
-    let (_, rank, middle) = found?;
-    let (first, second) = here.left[rank].split_at(middle);
-    Some((rank, vec![first.to_vec(), second.to_vec()]))
+    found
 }

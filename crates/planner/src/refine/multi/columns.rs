@@ -1,6 +1,6 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
-use super::coverage::Layers;
+use super::coverage::{Layers, RankCapacity};
 use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
@@ -142,19 +142,22 @@ impl Columns {
         times.dedup();
         let Some(layers) = Layers::new(program).filter(Layers::are_countable) else { return 0.0 };
         let fits = |ceiling: f64| {
-            let takes = |rank: usize| {
+            let capacities = |rank: usize| {
                 let of_rank = &self.ranks[rank];
                 let sets = (0..of_rank.time.len()).filter(|&set| of_rank.time[set] <= ceiling);
-                let take = |set: usize| {
+                let capacity = |set: usize| {
                     let sum = |kind: usize| {
                         let counts = of_rank.shapes(set).iter().map(|&shape| stages.shapes()[shape].counts[kind]);
                         counts.sum::<u32>() as usize
                     };
-                    (layers.others.iter().map(|&kind| sum(kind)).collect(), sum(layers.main))
+                    RankCapacity {
+                        others: layers.others.iter().map(|&kind| sum(kind)).collect(),
+                        main: sum(layers.main),
+                    }
                 };
-                sets.map(take).collect()
+                sets.map(capacity).collect()
             };
-            layers.covered(ceiling, takes)
+            layers.covered(ceiling, capacities)
         };
         let at = times.partition_point(|&time| !fits(time));
         times.get(at).copied().unwrap_or(f64::INFINITY)

@@ -5,8 +5,14 @@ use crate::refine::program::StageProgram;
 /// Most states of the dynamic program over layer counts.
 const MOST_STATES: usize = 20_000;
 
-/// Layers that a rank may hold: numbers of layers of the other kinds, and the most layers of the main kind beside them.
-pub type Take = (Vec<usize>, usize);
+/// Layers that a rank may hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RankCapacity {
+    /// Number of layers of each of the other kinds.
+    pub others: Vec<usize>,
+    /// The most layers of the main kind beside them.
+    pub main: usize,
+}
 
 /// Layers of a program that its ranks share out, and the least that they take.
 pub struct Layers {
@@ -51,18 +57,18 @@ impl Layers {
         self.digits().is_some()
     }
 
-    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `takes(rank)` is what a rank may hold
-    /// within the ceiling.
+    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` is what a rank may
+    /// hold within the ceiling.
     ///
     /// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind. Layers
     /// whose least time exceeds what the ranks behind have left end a state.
-    pub fn covered(&self, ceiling: f64, takes: impl Fn(usize) -> Vec<Take>) -> bool {
+    pub fn covered(&self, ceiling: f64, capacities: impl Fn(usize) -> Vec<RankCapacity>) -> bool {
         let Some(sizes) = self.digits() else { return true };
         let states: usize = sizes.iter().product();
         let mut most: Vec<Option<usize>> = vec![None; states];
         most[0] = Some(0);
         for rank in 0..self.ends.len() {
-            let takes = undominated(takes(rank));
+            let capacities = undominated(capacities(rank));
             let room: f64 = self.ends[rank..].iter().map(|end| ceiling - end).sum::<f64>() + SLACK * ceiling;
             let mut next: Vec<Option<usize>> = vec![None; states];
             for (state, &had) in most.iter().enumerate() {
@@ -71,14 +77,14 @@ impl Layers {
                 if self.rest(&placed, had) > room {
                     continue;
                 }
-                for (counts, mains) in &takes {
+                for capacity in &capacities {
                     let (mut index, mut scale) = (0, 1);
-                    for ((placed, n), size) in placed.iter().zip(counts).zip(&sizes) {
+                    for ((placed, n), size) in placed.iter().zip(&capacity.others).zip(&sizes) {
                         let sum = (placed + n).min(size - 1);
                         index += sum * scale;
                         scale *= size;
                     }
-                    next[index] = next[index].max(Some(had + mains));
+                    next[index] = next[index].max(Some(had + capacity.main));
                 }
             }
             most = next;
@@ -108,14 +114,16 @@ fn digits_of(state: usize, sizes: &[usize]) -> Vec<usize> {
     sizes.iter().map(digit).collect()
 }
 
-/// Takes of which no other holds as many layers of every kind: whatever others cover, these do.
-fn undominated(mut takes: Vec<Take>) -> Vec<Take> {
-    takes.sort_by(|a, b| b.cmp(a));
-    let mut kept: Vec<Take> = Vec::new();
-    for take in takes {
-        let covers = |known: &Take| known.1 >= take.1 && known.0.iter().zip(&take.0).all(|(a, b)| a >= b);
+/// Capacities of which no other holds as many layers of every kind: whatever others cover, these do.
+fn undominated(mut all: Vec<RankCapacity>) -> Vec<RankCapacity> {
+    all.sort_by(|a, b| b.cmp(a));
+    let mut kept: Vec<RankCapacity> = Vec::new();
+    for next in all {
+        let covers = |known: &RankCapacity| {
+            known.main >= next.main && known.others.iter().zip(&next.others).all(|(a, b)| a >= b)
+        };
         if !kept.iter().any(covers) {
-            kept.push(take);
+            kept.push(next);
         }
     }
     kept

@@ -3,9 +3,10 @@
 //! Nothing here holds the program itself, so that nodes are raised on several threads.
 
 use crate::refine::multi::columns::{Columns, RankColumns};
+use crate::refine::multi::multipliers::Multipliers;
 use crate::refine::multi::packed::{NEVER, PackedColumns, PackedRank};
 use crate::refine::multi::shapes::StageShapes;
-use crate::refine::paths::{length, project, stage_times};
+use crate::refine::paths::{length, stage_times};
 use crate::refine::program::StageProgram;
 use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::{Pairing, Path};
@@ -30,7 +31,7 @@ pub struct Dual<'a> {
     /// Layers of each kind in all.
     totals: Vec<f64>,
     /// Scale of a layer relative to a second in a subgradient: about the seconds that a rank works for one layer in a step.
-    unit: f64,
+    pub unit: f64,
     /// Index of each rank's first entry among the times that paths count.
     from: Vec<usize>,
     /// Times of a stage that paths count: forward and backward, or weight gradients and expert traffic too.
@@ -66,7 +67,7 @@ impl<'p> PathView<'p> {
     }
     /// Lengths of the weighted paths over these times.
     pub fn lengths(&self, times: &[f64], at: &Multipliers) -> Vec<f64> {
-        at.paths.iter().map(|&(path, _)| dot(self.counted(path), times)).collect()
+        at.paths.iter().map(|of| dot(self.counted(of.path), times)).collect()
     }
     fn counted(&self, path: usize) -> &[f64] {
         let before = self.base.paths.len();
@@ -80,15 +81,6 @@ pub struct AscentProgress<'p> {
     pub paths: PathView<'p>,
     /// Multiplications, and operations simulated.
     pub work: usize,
-}
-
-/// Lagrange multipliers. Any are valid as long as the weights of paths are not negative and sum to 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Multipliers {
-    /// Weight of each path, by its index in the pool.
-    pub paths: Vec<(usize, f64)>,
-    /// Seconds for a layer of each kind.
-    pub kinds: Vec<f64>,
 }
 
 /// Share by which a critical path must exceed the known paths to become a row.
@@ -160,8 +152,8 @@ impl<'a> Dual<'a> {
     /// Weighted mean of the paths.
     fn blend(&self, multipliers: &Multipliers, paths: &PathView) -> Vec<f64> {
         let mut blend = vec![0.0; self.width()];
-        for &(path, weight) in multipliers.paths.iter().filter(|(_, weight)| *weight > 0.0) {
-            blend.iter_mut().zip(paths.counted(path)).for_each(|(sum, counted)| *sum += weight * counted);
+        for of in multipliers.paths.iter().filter(|of| of.weight > 0.0) {
+            blend.iter_mut().zip(paths.counted(of.path)).for_each(|(sum, counted)| *sum += of.weight * counted);
         }
         blend
     }
@@ -298,33 +290,6 @@ impl<'a> Dual<'a> {
         loads
     }
 
-    /// Multipliers moved along a subgradient, the lengths of paths and the missing layers, by `rise` in the direction's own measure;
-    /// `None` where the subgradient is zero.
-    ///
-    /// ```text
-    /// w ← project(w + s·(length − Σ w·length)),   π ← π + s·u²·missing,   s = rise / (|Δw|² + |u·missing|²)
-    /// ```
-    pub fn stepped(&self, from: &Multipliers, lengths: &[f64], missing: &[f64], rise: f64) -> Option<Multipliers> {
-        let mean: f64 = lengths.iter().zip(&from.paths).map(|(length, (_, weight))| length * weight).sum();
-        let slope = |(length, &(_, weight)): (&f64, &(usize, f64))| {
-            let slope = length - mean;
-            if weight <= 0.0 && slope < 0.0 { 0.0 } else { slope }
-        };
-        let slopes: Vec<f64> = lengths.iter().zip(&from.paths).map(slope).collect();
-        let norm: f64 = slopes.iter().map(|slope| slope * slope).sum::<f64>()
-            + missing.iter().map(|missing| (missing * self.unit).powi(2)).sum::<f64>();
-        if norm <= 0.0 {
-            return None;
-        }
-        let step = rise / norm;
-        let mut weights: Vec<f64> =
-            from.paths.iter().zip(&slopes).map(|((_, weight), slope)| weight + step * slope).collect();
-        project(&mut weights);
-        let paths = from.paths.iter().zip(weights).map(|(&(path, _), weight)| (path, weight)).collect();
-        let kinds = from.kinds.iter().zip(missing).map(|(kind, missing)| kind + step * missing * self.unit * self.unit);
-        Some(Multipliers { paths, kinds: kinds.collect() })
-    }
-
     /// Times of stages in the order in which paths count them.
     fn counted_times(&self, loads: &[StageLoad]) -> Vec<f64> {
         let parts: [fn(&StageLoad) -> f64; 4] = [|l| l.forward, |l| l.backward, |l| l.wgrad, |l| l.traffic];
@@ -363,7 +328,7 @@ impl<'a> Dual<'a> {
         if let Some((path, own)) = longest
             && own >= limit
         {
-            if !at.paths.iter().any(|&(weighted, _)| weighted == path) {
+            if !at.paths.iter().any(|of| of.path == path) {
                 return Some(path);
             }
             limit = own * (1.0 + VIOLATED);

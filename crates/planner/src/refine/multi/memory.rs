@@ -67,6 +67,16 @@ pub fn fastest_beside(
 /// Stages of a rank up to which its mixes are chosen exactly; with more, greedily.
 const MOST_EXACT: usize = 3;
 
+/// Step of [`greedy`]: one stage takes a mix that recomputes more.
+struct MoreRecomputation {
+    /// Bytes saved for a second.
+    rate: f64,
+    stage: usize,
+    mix: usize,
+    /// Bytes by which the rank then exceeds its memory.
+    excess: f64,
+}
+
 /// Greedy mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time.
 fn greedy(
     program: &StageProgram,
@@ -87,7 +97,7 @@ fn greedy(
     };
     let mut excess = over(&at);
     while excess > 0.0 {
-        let mut step: Option<(f64, usize, usize, f64)> = None;
+        let mut best: Option<MoreRecomputation> = None;
         for i in 0..own.len() {
             let points = &frontiers[i].points;
             let here = points[at[i]];
@@ -102,14 +112,14 @@ fn greedy(
                 let left = over(&next);
                 let saved = excess - left.max(0.0);
                 let rate = saved / (points[to].extra - here.extra).max(f64::MIN_POSITIVE);
-                if saved > 0.0 && step.is_none_or(|(best, ..)| rate > best) {
-                    step = Some((rate, i, to, left));
+                if saved > 0.0 && best.as_ref().is_none_or(|best| rate > best.rate) {
+                    best = Some(MoreRecomputation { rate, stage: i, mix: to, excess: left });
                 }
             }
         }
-        let (_, i, to, left) = step?;
-        at[i] = to;
-        excess = left;
+        let step = best?;
+        at[step.stage] = step.mix;
+        excess = step.excess;
     }
     Some(at)
 }

@@ -9,6 +9,7 @@ mod coverage;
 mod dual;
 mod local_search;
 pub mod memory;
+mod multipliers;
 mod packed;
 mod rechoice;
 mod recomputation;

@@ -21,8 +21,17 @@ const MOST_LISTED: usize = 24;
 pub struct MixStairs {
     /// Largest working set of a recomputed layer, in bytes.
     working_set: f64,
-    /// Extra time in seconds and kept bytes of one micro-batch, the fastest first.
-    steps: Vec<(f64, f64)>,
+    /// Its mixes, the fastest first.
+    steps: Vec<MixStep>,
+}
+
+/// Mix of recomputation of some layers, for one micro-batch.
+#[derive(Clone, Copy, Debug)]
+struct MixStep {
+    /// Time beyond that of the fastest mix, in seconds.
+    extra: f64,
+    /// Kept activations in bytes.
+    kept: f64,
 }
 
 /// Recomputations of ranks by the shapes of their stages, with the mixes of each shape computed once.
@@ -112,7 +121,7 @@ impl<'a> Levels<'a> {
     }
 
     /// Each working set with the steps that it allows each stage; those that leave a stage without any are left out.
-    fn iter(&self) -> impl Iterator<Item = (f64, Vec<&'a [(f64, f64)]>)> {
+    fn iter(&self) -> impl Iterator<Item = (f64, Vec<&'a [MixStep]>)> {
         let steps = |level: f64, list: &&'a [MixStairs]| {
             list.iter().rev().find(|stairs| stairs.working_set <= level).map(|stairs| stairs.steps.as_slice())
         };
@@ -154,22 +163,16 @@ fn least_sum(levels: &Levels, moments: &[Vec<f64>], room: f64) -> f64 {
 
 /// Adds to `all` the extra times of pairs of steps, one of each list, that fit at every moment: for each step of the first list the
 /// fastest of the second.
-fn fitting_pairs(
-    first: &[(f64, f64)],
-    second: &[(f64, f64)],
-    moments: &[Vec<f64>],
-    room: f64,
-    all: &mut Vec<(f64, f64)>,
-) {
+fn fitting_pairs(first: &[MixStep], second: &[MixStep], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
     // As the first is slower and smaller, the second may be faster and larger.
     let mut at = second.len();
     for step in first {
-        let fits = |other: &(f64, f64)| moments.iter().all(|w| step.1 * w[0] + other.1 * w[1] <= room);
+        let fits = |other: &MixStep| moments.iter().all(|w| step.kept * w[0] + other.kept * w[1] <= room);
         while at > 0 && fits(&second[at - 1]) {
             at -= 1;
         }
         if let Some(other) = second.get(at) {
-            all.push((step.0, other.0));
+            all.push((step.extra, other.extra));
         }
     }
 }
@@ -210,10 +213,10 @@ fn mix_stairs(program: &StageProgram, chunk: usize, items: Range<usize>) -> Vec<
     levels
         .into_iter()
         .map(|working_set| {
-            let mut steps: Vec<(f64, f64)> = Vec::new();
+            let mut steps: Vec<MixStep> = Vec::new();
             for point in frontier.points.iter().filter(|point| point.working_set <= working_set) {
-                if steps.last().is_none_or(|known| point.kept < known.1) {
-                    steps.push((point.extra, point.kept));
+                if steps.last().is_none_or(|known| point.kept < known.kept) {
+                    steps.push(MixStep { extra: point.extra, kept: point.kept });
                 }
             }
             MixStairs { working_set, steps }
@@ -223,24 +226,24 @@ fn mix_stairs(program: &StageProgram, chunk: usize, items: Range<usize>) -> Vec<
 
 /// Least sum of extra times, one step of each list, whose weighted bytes are within `room`; of several lists the linear relaxation.
 /// `None` where nothing fits.
-fn least_extra(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+fn least_extra(lists: &[&[MixStep]], weights: &[f64], room: f64) -> Option<f64> {
     match lists {
-        [only] => only.iter().find(|step| step.1 * weights[0] <= room).map(|step| step.0),
+        [only] => only.iter().find(|step| step.kept * weights[0] <= room).map(|step| step.extra),
         lists => relaxed(lists, weights, room),
     }
 }
 
 /// Linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
-fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+fn relaxed(lists: &[&[MixStep]], weights: &[f64], room: f64) -> Option<f64> {
     let mut over = -room;
     let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved
     for (list, weight) in lists.iter().zip(weights) {
-        let hull = lower_hull(list.iter().copied());
+        let hull = lower_hull(list.iter().map(|step| (step.extra, step.kept)));
         over += hull.first()?.1 * weight;
         edges.extend(hull.windows(2).map(|pair| (pair[1].0 - pair[0].0, (pair[0].1 - pair[1].1) * weight)));
     }
     edges.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
-    let mut extra = lists.iter().map(|list| list[0].0).sum::<f64>();
+    let mut extra = lists.iter().map(|list| list[0].extra).sum::<f64>();
     for (time, bytes) in edges {
         if over <= 0.0 {
             break;
@@ -257,11 +260,15 @@ fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn steps<const N: usize>(of: [(f64, f64); N]) -> [MixStep; N] {
+        of.map(|(extra, kept)| MixStep { extra, kept })
+    }
+
     /// Of pairs that fit, the hull holds the least of every sum with weights that are not negative.
     #[test]
     fn the_hull_of_shared_steps_holds_every_least() {
-        let first = [(0.0, 10.0), (1.0, 6.0), (2.5, 5.0), (4.0, 1.0)];
-        let second = [(0.0, 8.0), (0.5, 7.0), (2.0, 5.0), (3.0, 2.0)];
+        let first = steps([(0.0, 10.0), (1.0, 6.0), (2.5, 5.0), (4.0, 1.0)]);
+        let second = steps([(0.0, 8.0), (0.5, 7.0), (2.0, 5.0), (3.0, 2.0)]);
         let moments = [vec![2.0, 1.0], vec![1.0, 3.0]];
         for tenths in 40..400 {
             let room = f64::from(tenths) / 10.0;
@@ -273,7 +280,8 @@ mod tests {
                 let weight = f64::from(part) / 10.0;
                 let price = |a: f64, b: f64| weight * a + (1.0 - weight) * b;
                 let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
-                let least = pairs.filter(|(a, b)| fits(a.1, b.1)).map(|(a, b)| price(a.0, b.0)).reduce(f64::min);
+                let least =
+                    pairs.filter(|(a, b)| fits(a.kept, b.kept)).map(|(a, b)| price(a.extra, b.extra)).reduce(f64::min);
                 let of_hull = hull.iter().map(|&(a, b)| price(a, b)).reduce(f64::min);
                 assert_eq!(least.map(|l| (l * 1e9).round()), of_hull.map(|l| (l * 1e9).round()), "{room} {weight}");
             }
@@ -282,10 +290,11 @@ mod tests {
 
     #[test]
     fn what_is_relaxed_is_no_more_than_the_least() {
-        let first = [(0.0, 10.0), (1.0, 6.0), (4.0, 1.0)];
-        let second = [(0.0, 8.0), (2.0, 5.0), (3.0, 2.0)];
+        let first = steps([(0.0, 10.0), (1.0, 6.0), (4.0, 1.0)]);
+        let second = steps([(0.0, 8.0), (2.0, 5.0), (3.0, 2.0)]);
         let all = |room: f64| {
-            let sums = first.iter().flat_map(|a| second.iter().map(move |b| (a.0 + b.0, 2.0 * a.1 + b.1)));
+            let sums =
+                first.iter().flat_map(|a| second.iter().map(move |b| (a.extra + b.extra, 2.0 * a.kept + b.kept)));
             sums.filter(|sum| sum.1 <= room).map(|sum| sum.0).reduce(f64::min)
         };
         for tenths in 0..300 {
