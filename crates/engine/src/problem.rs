@@ -1,14 +1,18 @@
 //! Planning problem: model, cluster, workload and stack, validated together.
 
+mod sparse;
+
 use serde::Serialize;
 
 use crate::cluster::Cluster;
-use crate::gpu::{Format, Gpu};
 use crate::model::flops::AttentionConvention;
-use crate::model::{Mixer, Model, ModelError};
-use crate::stack::{CoreRelease, Stack};
+use crate::model::{Model, ModelError};
+use crate::stack::Stack;
 use crate::units::{Bytes, Flops, thousands};
 use crate::workload::{Adaptation, Workload};
+use sparse::SparseRefusal;
+
+pub use sparse::IndexScores;
 
 /// Share of the memory that a plan may fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -83,29 +87,6 @@ pub enum ProblemError {
     },
 }
 
-/// First Megatron core with fused kernels of sparse attention: 0.19.
-const FIRST_SPARSE: CoreRelease = CoreRelease::new(19);
-/// Rank of keys and values that those kernels take. Source: [megatron-lm] `_FLASH_MLA_REQUIRED_VALUE_DIM`.
-const SPARSE_RANK: u32 = 512;
-/// Bytes of the index scores of a micro-batch: fp32, of all keys, summed over heads.
-#[derive(Clone, Copy, Debug)]
-pub struct IndexScores;
-
-impl IndexScores {
-    /// Most that one fused kernel computes; above them, rows are scored one head at a time in fp32.
-    ///
-    /// Source: [megatron-lm] `dsa_cudnn_kernels.py`, `_INDEXER_SCORE_CHUNK_MAX_BYTES`.
-    pub const MOST: Bytes = Bytes::new(1_073_741_824.0);
-
-    /// Scores of a micro-batch: 4·b·s² bytes.
-    pub fn of(micro_batch: u32, seq_len: u32) -> Bytes {
-        Bytes::new(4.0 * f64::from(micro_batch) * f64::from(seq_len) * f64::from(seq_len))
-    }
-}
-
-/// Option for a stack with those kernels.
-const SPARSE_STACK: &str = "--stack nemo-26";
-
 /// Model FLOPs of training adapters relative to full training: the forward pass and the input gradients, two passes of three.
 const ADAPTER_PASSES: f64 = 2.0 / 3.0;
 
@@ -169,7 +150,9 @@ impl Problem {
                 known: cluster.gpu.gemm.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             });
         }
-        sparse_attention(&model, &cluster.gpu, &stack, workload.seq_len)?;
+        if let Some(SparseRefusal { why, hint }) = sparse::refusal(&model, &cluster.gpu, &stack, workload.seq_len) {
+            return Err(ProblemError::SparseAttention { model: model.name, why, hint });
+        }
         Ok(Self { model, cluster, workload, stack, hbm_profile, memory_ceiling: 1.0 })
     }
 
@@ -227,52 +210,4 @@ impl Problem {
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)
     }
-}
-
-/// Checks that a stack and a device run the sparse attention of a model, if it has any.
-///
-/// Source: [megatron-lm] `dsa.py` and `dsa_cudnn_kernels.py`: 0.16 to 0.18 write the fp32 scores of all keys and heads to memory, as 0.19
-/// does without `--dsa-kernel-backend`; its kernels need Hopper or Blackwell, and values of 512, and their backward waits for the host
-/// (`torch.nonzero`).
-fn sparse_attention(model: &Model, gpu: &Gpu, stack: &Stack, seq_len: u32) -> Result<(), ProblemError> {
-    let latent = model.kinds.iter().find_map(|layer| match &layer.mixer {
-        Mixer::Mla(mla) if mla.indexer.is_some() => Some(mla),
-        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
-    });
-    let Some(mla) = latent else { return Ok(()) };
-    let refuse = |why: String, hint| Err(ProblemError::SparseAttention { model: model.name.clone(), why, hint });
-    let blocks = [Format::Fp8Block, Format::Mxfp8].iter().any(|format| gpu.gemm.contains_key(format));
-    if gpu.vendor != "NVIDIA" || !blocks {
-        let why = format!("the kernels for that run on Hopper and Blackwell, not on {}", gpu.name);
-        return refuse(why, "a cluster of H100, H200, B200, GB200 or the like");
-    }
-    if !stack.sparse_attention {
-        return refuse(format!("{} has no fused kernels for that", stack.name), SPARSE_STACK);
-    }
-    if let Some(core) = stack.megatron_core.filter(|core| *core < FIRST_SPARSE) {
-        let why = format!(
-            "Megatron core {core} writes the scores of all keys to memory, in fp32: no rate of that is known; {FIRST_SPARSE} has fused kernels"
-        );
-        return refuse(why, SPARSE_STACK);
-    }
-    if stack.cuda_graphs {
-        let why = "CUDA graphs cannot hold its backward, which asks the GPU which rows have keys".to_owned();
-        return refuse(why, "--set stack.cuda_graphs=false");
-    }
-    let scores = IndexScores::of(1, seq_len);
-    if scores > IndexScores::MOST {
-        let why = format!(
-            "the index scores of a sequence of {} tokens take {scores}: above {} no fused kernel computes them, unless sequences are packed",
-            thousands(u64::from(seq_len)),
-            IndexScores::MOST
-        );
-        return refuse(why, "--seq-len 16384 or less");
-    }
-    if mla.kv_rank != SPARSE_RANK {
-        return refuse(
-            format!("the kernels for that take a kv_rank of {SPARSE_RANK}, not {}", mla.kv_rank),
-            "kv_rank = 512",
-        );
-    }
-    Ok(())
 }
