@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "training"))
 import on_cpu
+import random_states
 
 TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 WITHOUT_KERNEL = set(
@@ -156,7 +157,7 @@ def prepare():
     fuse()
     on_cpu.install()  # behind the imports: Dynamo lists the functions of `torch.cuda` once
     dist.init_process_group("gloo", rank=0, world_size=1)
-    on_cpu.without_random_states(random)
+    random_states.without_random_states(random)
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 
 

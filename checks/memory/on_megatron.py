@@ -1,6 +1,8 @@
 """Megatron-Core: GPTModel under its DistributedDataParallel and distributed optimizer."""
 
 import contextlib
+import pathlib
+import sys
 import types
 
 import torch
@@ -9,6 +11,9 @@ import torch.nn.functional as F
 
 from cuda_kernels import FusedRmsNorm
 from job import Job
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "training"))
+from random_states import without_random_states
 
 
 def megatron(size, plan, world):
@@ -61,10 +66,7 @@ def megatron(size, plan, world):
     megatron_optimizer.Adam, megatron_optimizer.USING_PYTORCH_OPTIMIZER = FusedAdam, False
     # What reads values.
     update.get_grad_norm_fp32, update.clip_grad_by_total_norm_fp32 = lambda *_, **__: 1.0, nothing
-    random._CUDA_RNG_STATE_TRACKER = types.SimpleNamespace(
-        fork=contextlib.nullcontext, is_initialized=lambda: True, get_states=dict, set_states=nothing
-    )
-    random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+    without_random_states(random)
     random._get_cuda_rng_state = random._set_cuda_rng_state = nothing
 
     class Flash(MegatronModule):

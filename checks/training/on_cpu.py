@@ -191,19 +191,6 @@ def exchanges():
     dist.all_to_all_single, dist.all_to_all = all_to_all_single, all_to_all
 
 
-def without_random_states(random):
-    """Megatron's module of random states keeps none: those of a GPU are not there."""
-    random._CUDA_RNG_STATE_TRACKER = types.SimpleNamespace(
-        fork=lambda *_: contextlib.nullcontext(),
-        is_initialized=lambda: True,
-        get_states=dict,
-        set_states=lambda *_: None,
-        add=lambda *_: None,
-        reset=lambda: None,
-    )
-    random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
-
-
 def sums_of_gradients():
     """FSDP divides gradients itself, as it does where a backend has no mean: gloo has none."""
     import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives

@@ -15,6 +15,7 @@ import types
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 import fmt_common as common
 import on_cpu
+import random_states
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -137,7 +138,7 @@ def stand_in():
     buffers._coalescing_manager = on_cpu.Coalesced
     buffers.dist_all_gather_func = on_cpu.coalescable(dist.all_gather_into_tensor)
     buffers.dist_reduce_scatter_func = on_cpu.coalescable(dist.reduce_scatter_tensor)
-    on_cpu.without_random_states(random)
+    random_states.without_random_states(random)
     random.FP8GlobalStateManager = types.SimpleNamespace(is_fp8_enabled=lambda: False)
     random.fp8_autocast = lambda **_: contextlib.nullcontext()
     random.activation_recompute_forward = lambda **_: contextlib.nullcontext()
