@@ -35,7 +35,7 @@
 //! for (term, time) in best.step.terms() {
 //!     println!("{term:16} {time}");
 //! }
-//! assert!(best.footprint.device() <= problem.hbm_budget());
+//! assert!(problem.fits(best.footprint.device()));
 //! # Ok(())
 //! # }
 //! ```

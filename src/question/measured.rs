@@ -78,8 +78,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
 
 /// FLOPs of one GPU in one step.
 fn flops_per_gpu(problem: &Problem) -> f64 {
-    let workload = problem.workload();
-    let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len) / f64::from(problem.cluster().gpus);
+    let tokens = problem.workload().tokens_per_step() / f64::from(problem.cluster().gpus);
     problem.flops_per_token(AttentionConvention::Causal).get() * tokens
 }
 

@@ -46,7 +46,7 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
     );
     let mut sheet = Sheet::new(title, &columns);
     for footprint in footprints {
-        let headroom = problem.hbm_budget().as_gib() - footprint.device().as_gib();
+        let headroom = problem.headroom(footprint.device()).as_gib();
         let tenants = footprint.tenants().into_iter().map(|(_, bytes)| format!("{:.2}", bytes.as_gib()));
         sheet.rows.push(
             [footprint.rank.to_string()]

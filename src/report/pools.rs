@@ -81,8 +81,7 @@ impl Figures {
     /// ```
     fn new(pooled: &Pooled, step: Seconds, pools: impl Iterator<Item = usize> + Clone) -> Self {
         let problem = &pooled.joined()[0];
-        let workload = problem.workload();
-        let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
+        let tokens = problem.workload().tokens_per_step();
         let pool_at = |pool: usize| &pooled.cluster().pools[pool];
         let gpus: f64 = pools.clone().map(|pool| f64::from(pool_at(pool).cluster.gpus)).sum();
         let flops = problem.flops_per_token(AttentionConvention::Causal);

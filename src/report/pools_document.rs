@@ -76,7 +76,7 @@ struct PoolPart {
 
 impl PoolPart {
     fn new(pooled: &Pooled, mixture: &Mixture, pool: usize) -> Self {
-        let held = mixture.footprints[pool].device().as_gib();
+        let peak = mixture.footprints[pool].device();
         let (replicas, micro_batches, stages, layers) = match &mixture.distribution {
             Distribution::Replicas { shares } => {
                 (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None)
@@ -93,8 +93,8 @@ impl PoolPart {
             micro_batches,
             stages,
             layers,
-            peak_mem_gib: held,
-            headroom_gib: pooled.joined()[pool].hbm_budget().as_gib() - held,
+            peak_mem_gib: peak.as_gib(),
+            headroom_gib: pooled.joined()[pool].headroom(peak).as_gib(),
         }
     }
 }

@@ -210,4 +210,14 @@ impl Problem {
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)
     }
+
+    /// Memory that a rank which peaks at `peak` leaves of the budget; negative where it does not fit.
+    pub fn headroom(&self, peak: Bytes) -> Bytes {
+        self.hbm_budget() - peak
+    }
+
+    /// Whether a rank which peaks at `peak` is within the budget.
+    pub fn fits(&self, peak: Bytes) -> bool {
+        peak <= self.hbm_budget()
+    }
 }

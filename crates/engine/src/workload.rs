@@ -157,6 +157,11 @@ impl Workload {
         ])
     }
 
+    /// Tokens of one optimizer step, B·s.
+    pub fn tokens_per_step(&self) -> f64 {
+        f64::from(self.global_batch) * f64::from(self.seq_len)
+    }
+
     /// Number format as `--precision` writes it.
     pub fn precision(&self) -> String {
         precision(self.format, self.half)

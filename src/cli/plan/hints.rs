@@ -81,8 +81,7 @@ fn graphs(problem: &Problem, best: &Evaluation) -> Option<String> {
 
 /// Tokens per second of all GPUs.
 fn throughput(problem: &Problem, evaluation: &Evaluation) -> f64 {
-    let workload = problem.workload();
-    f64::from(workload.global_batch) * f64::from(workload.seq_len) / evaluation.step.total().get()
+    problem.workload().tokens_per_step() / evaluation.step.total().get()
 }
 
 /// The problem on the largest power of two of whole scale-up domains, with the named batch or the usual one; none if the GPUs

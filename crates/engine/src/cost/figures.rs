@@ -32,9 +32,9 @@ impl Figures {
     ///
     /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token ([`Problem::flops_per_token`]).
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
-        let (workload, cluster) = (problem.workload(), problem.cluster());
+        let cluster = problem.cluster();
         let step = evaluation.step.total();
-        let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len) / f64::from(cluster.gpus);
+        let tokens = problem.workload().tokens_per_step() / f64::from(cluster.gpus);
         let flops = problem.flops_per_token(AttentionConvention::Causal);
         let rate = flops * tokens / step;
         let peak = evaluation.footprint.device();
@@ -44,7 +44,7 @@ impl Figures {
             rate,
             mfu: cluster.gpu.peak_of(Format::Bf16).map_or(0.0, |most| rate / most),
             peak,
-            headroom_gib: problem.hbm_budget().as_gib() - peak.as_gib(),
+            headroom_gib: problem.headroom(peak).as_gib(),
         }
     }
 }

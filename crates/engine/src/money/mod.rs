@@ -241,9 +241,7 @@ pub struct Bill {
 /// t = tokens/(B·s) · T / η          specification §7.4
 /// ```
 pub fn time_to_train(problem: &Problem, step: Seconds, goodput: &Goodput, tokens: Tokens) -> Seconds {
-    let workload = problem.workload();
-    let per_step = f64::from(workload.global_batch) * f64::from(workload.seq_len);
-    step * (tokens.get() / per_step / goodput.effective)
+    step * (tokens.get() / problem.workload().tokens_per_step() / goodput.effective)
 }
 
 /// Days of one month of storage.

@@ -35,7 +35,7 @@ pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {
         set("train_batch_size", workload.global_batch.into());
     }
     set("train_micro_batch_size_per_gpu", plan.micro_batch.into());
-    set("gradient_accumulation_steps", (workload.global_batch / (plan.micro_batch * dp)).into());
+    set("gradient_accumulation_steps", request.accumulation().into());
     set("gradient_clipping", json!(1.0));
     let half = workload.half.name();
     set(half, json!({ "enabled": true }));

@@ -76,7 +76,7 @@ const SWITCHES: &[(&str, &str)] = &[
 pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluation) -> Vec<Suggestion> {
     let roomy = with_room(problem);
     let costs = Costs::new(&roomy);
-    let fits_now = fits(problem, now);
+    let fits_now = problem.fits(now.footprint.device());
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
         .filter(|other| other.plan != *plan && imported.family.runs(other.plan.schedule))
@@ -304,17 +304,13 @@ pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<
     let options = SearchOptions { top: 1, restrictions };
     let advice = advise(&with_room(problem), &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     let best = advice.plan()?;
-    (!fits(problem, now) || best.step.total() < now.step.total() * (1.0 - LEAST)).then(|| best.clone())
-}
-
-/// Whether a plan fits the memory that the problem lets one fill.
-fn fits(problem: &Problem, evaluation: &Evaluation) -> bool {
-    evaluation.footprint.device() <= problem.hbm_budget()
+    (!problem.fits(now.footprint.device()) || best.step.total() < now.step.total() * (1.0 - LEAST))
+        .then(|| best.clone())
 }
 
 /// Finding that names the recommended plan and the time that it saves, or that it fits where the file's own does not.
 pub fn finding(problem: &Problem, best: &Evaluation, now: &Evaluation) -> Finding {
-    if !fits(problem, now) {
+    if !problem.fits(now.footprint.device()) {
         let message = format!("the recommended plan fits and takes {}: {}", best.step.total(), best.plan);
         return Finding::warning("faster-plan", message)
             .expected("the file's own does not fit: take this or one near it");

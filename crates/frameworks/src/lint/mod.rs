@@ -198,7 +198,7 @@ const WORTH_SAYING: f64 = 0.05;
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
     let fullest = &evaluation.footprint;
     let chance = Confidence::new(problem, evaluation).oom_probability;
-    if fullest.device() > problem.hbm_budget() {
+    if !problem.fits(fullest.device()) {
         return;
     }
     let message = format!(

@@ -57,8 +57,11 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.fixed("# batch: sequences of a device and pass, which tensor and context parallelism make a fraction");
     let share = f64::from(plan.micro_batch) / f64::from(plan.layout.tp * plan.layout.cp);
     text.line(snippet!("per_device_batch_size: {}", share));
-    let passes = workload.global_batch / (plan.micro_batch * plan.layout.dp);
-    text.line(snippet!("gradient_accumulation_steps: {}\nmax_target_length: {}", passes, workload.seq_len));
+    text.line(snippet!(
+        "gradient_accumulation_steps: {}\nmax_target_length: {}",
+        request.accumulation(),
+        workload.seq_len
+    ));
     text.fixed("# formats and memory");
     text.fixed("dtype: bfloat16\nweight_dtype: float32\ngrad_dtype: float32\nopt_type: adamw");
     let on_device =

@@ -99,7 +99,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.line(snippet!("  recompute_layer: {}", plan.recompute == Recompute::Full));
     text.fixed("tokens:");
     text.line(snippet!("  sequence_length: {}\n  micro_batch_size: {}", workload.seq_len, plan.micro_batch));
-    text.line(snippet!("  batch_accumulation_per_replica: {}", workload.global_batch / (plan.micro_batch * dp)));
+    text.line(snippet!("  batch_accumulation_per_replica: {}", request.accumulation()));
     text.line(snippet!("  train_steps: {}\n  val_check_interval: -1", request.steps.unwrap_or(100)));
     text.fixed("optimizer:");
     text.line(snippet!("  zero_stage: {}", u8::from(plan.zero)));

@@ -140,8 +140,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     if !step.is_finite() || step <= 0.0 {
         return refused(row, &Refusal::Unsupported(format!("the model predicts {step} s, which is not a time")));
     }
-    let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
-    let rate = tokens / step / f64::from(cluster.gpus);
+    let rate = workload.tokens_per_step() / step / f64::from(cluster.gpus);
     let flops = |convention| problem.flops_per_token(convention).get() * rate;
     let causal = flops(AttentionConvention::Causal);
     let sure = Confidence::new(problem, &evaluation);
@@ -165,7 +164,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
         oom_probability: Some(sure.oom_probability),
         near_limit: Some(sure.class.near_limit),
         device_mem_gib: Some(evaluation.footprint.device().as_gib()),
-        fits: Some(evaluation.footprint.device() <= problem.hbm_budget()),
+        fits: Some(problem.fits(evaluation.footprint.device())),
         terms: Some(evaluation.step),
     }
 }
