@@ -5,7 +5,7 @@
 
 Levels: parse   its build_config(), merged with an override, as its main() does
         model   the model on the meta device, and the number of parameters
-        data    in a timing run, made-up data: the loader has a batch for each step
+        data    in a timing run, synthetic data: the loader has a batch for each step
         build   the train module on rank R of a torch "fake" process group of N: mesh, stages, tensor, context and expert parallelism,
                 recomputation, FSDP or DDP; the batch as pre_train() asks for it, and the pipeline's schedule
         launch  the script's line

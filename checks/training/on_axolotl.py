@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two optimizer steps of an emitted axolotl YAML, on gloo ranks: its own configuration, validators, made-up data, loader and Trainer (`axolotl.train`)
+"""Two optimizer steps of an emitted axolotl YAML, on gloo ranks: its own configuration, validators, synthetic data, loader and Trainer (`axolotl.train`)
 on a small Llama, over FSDP2, DeepSpeed or copies of adapters. Started once a rank, with the environment of torchrun.
 
 Stood in for: flash attention by PyTorch's; numba's compiled packing by the same Python; the model and the tokenizer by toys.

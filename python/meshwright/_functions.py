@@ -90,7 +90,7 @@ def emit(
     """Writes a plan as the files that a framework's launcher reads, as `meshwright emit` does.
 
     `plan` is a plan of an answer, or an answer, whose recommended plan is taken. `steps` writes a timing run of so many steps
-    on made-up data, `release` those of a release, such as `core_r0.16` of Megatron-LM. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
+    on synthetic data, `release` those of a release, such as `core_r0.16` of Megatron-LM. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
     """
     chosen = (
         plan.recommended if isinstance(plan, Answer) else plan.prediction if isinstance(plan, Explanation) else plan

@@ -35,7 +35,7 @@ pub struct Args {
     /// Optimise the layers of every stage first, as `plan --refine` does.
     #[arg(long)]
     refine: bool,
-    /// Timing run of this many steps: made-up data, no checkpoints.
+    /// Timing run of this many steps: synthetic data, no checkpoints.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     steps: Option<u32>,
     /// Release of the framework that the files are for, such as core_r0.16 for megatron [default: the newest known].

@@ -36,7 +36,7 @@ pub struct EmitQuestion {
     /// Whether to optimise the layers of every stage first.
     #[serde(default)]
     pub refine: bool,
-    /// Steps of a timing run on made-up data that saves nothing; none for training.
+    /// Steps of a timing run on synthetic data that saves nothing; none for training.
     #[serde(default)]
     pub steps: Option<u32>,
     /// Release of the framework that the files are for; none for the newest that is known.
@@ -47,7 +47,7 @@ pub struct EmitQuestion {
 /// Options of the files of a plan, other than the framework.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileOptions {
-    /// Steps of a timing run on made-up data that saves nothing; none for training.
+    /// Steps of a timing run on synthetic data that saves nothing; none for training.
     pub steps: Option<u32>,
     /// Release of the framework; none for the newest that is known.
     pub release: Option<&'static str>,

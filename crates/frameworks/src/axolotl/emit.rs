@@ -75,7 +75,7 @@ fn sharded(request: &Request, text: &mut Lines<Yaml>) {
     text.line(snippet!("tensor_parallel_size: {}\ncontext_parallel_size: {}", plan.layout.tp, plan.layout.cp));
 }
 
-/// Data and outputs: marks, or made-up data for a timing run.
+/// Data and outputs: marks, or synthetic data for a timing run.
 fn data(request: &Request, text: &mut Lines<Yaml>) {
     let workload = request.costs.problem.workload();
     text.fixed("datasets:");

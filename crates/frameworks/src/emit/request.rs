@@ -16,7 +16,7 @@ pub struct Request<'a> {
     pub evaluation: &'a Evaluation,
     /// Name of the optimizer recipe, where it was given by name: `sgd` and `muon` have equal bytes per parameter.
     pub recipe: Option<&'a str>,
-    /// Steps of a timing run on made-up data, which saves nothing; none for training, with variables that the user sets.
+    /// Steps of a timing run on synthetic data, which saves nothing; none for training, with variables that the user sets.
     pub steps: Option<u32>,
     /// Release of the framework that the files are for; none for the newest that is known.
     pub release: Option<&'static str>,
@@ -55,7 +55,7 @@ impl<'a> Request<'a> {
     /// Duty of the user's program in a timing run, for frameworks whose files do not set the number of steps.
     pub(crate) fn timing_duty(&self) -> Option<String> {
         self.steps
-            .map(|steps| format!("end after {steps} steps on made-up data, and save nothing: this is a timing run"))
+            .map(|steps| format!("end after {steps} steps on synthetic data, and save nothing: this is a timing run"))
     }
 
     /// Decoder layers of each virtual stage, in model order.

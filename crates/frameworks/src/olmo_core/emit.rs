@@ -134,7 +134,7 @@ fn program(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.into_file(PROGRAM)
 }
 
-/// Made-up data of a timing run, which every rank makes for itself.
+/// Synthetic data of a timing run, which every rank makes for itself.
 const MADE_UP: &str = "    tokenizer = TokenizerConfig(vocab_size={}, eos_token_id=0, pad_token_id=1)
     dataset = [
         RandomInstanceSourceConfig(
