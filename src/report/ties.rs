@@ -4,8 +4,10 @@ use meshwright_engine::units::percent;
 use meshwright_planner::confidence::table;
 use meshwright_planner::search::Ranking;
 
-/// Fewest and most plans to recommend for timing.
-const TO_TIME: (usize, usize) = (3, 5);
+/// Fewest plans to recommend for timing.
+const LEAST_TO_TIME: usize = 3;
+/// Most plans to recommend for timing.
+const MOST_TO_TIME: usize = 5;
 
 /// Resolution of a ranking: the plans that tie with the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +40,7 @@ impl Ties {
         if self.tied < 2 {
             return Vec::new();
         }
-        (1..=self.tied.clamp(TO_TIME.0, TO_TIME.1).min(self.shown)).collect()
+        (1..=self.tied.clamp(LEAST_TO_TIME, MOST_TO_TIME).min(self.shown)).collect()
     }
 
     /// Sentence that recommends which plans to time.

@@ -31,11 +31,11 @@ pub(crate) const KIND: &str = "accelerate";
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    Ok(settle(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
+    Ok(imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
 }
 
-/// Settles a configuration.
-pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration.
+pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
     let kind = document.word("distributed_type").unwrap_or_else(|| "NO".into()).to_ascii_uppercase();
     let mut imported = Imported::new(KIND, Family::Fsdp, "fsdp-eager-2023");
     let processes = document.size("num_processes");

@@ -43,14 +43,18 @@ const DECISIVE: &str = "sequence_len micro_batch_size gradient_accumulation_step
 /// # Errors
 /// A file that does not parse, or names a JSON of DeepSpeed's that is not there.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    settle(&document::parse(text, Form::Yaml, context)?, &Launched::default(), context)
+    imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default(), context)
 }
 
-/// Settles a configuration.
+/// Plan, workload and settings of a configuration.
 ///
 /// # Errors
 /// A JSON of DeepSpeed's that is not there.
-pub(crate) fn settle(document: &Document, launched: &Launched, context: &Context) -> Result<Imported, ImportError> {
+pub(crate) fn imported_from(
+    document: &Document,
+    launched: &Launched,
+    context: &Context,
+) -> Result<Imported, ImportError> {
     let trainer = trainer(document);
     let mut imported = match document.word("deepspeed") {
         Some(name) => over_deepspeed(document, &name, trainer, launched, context)?,

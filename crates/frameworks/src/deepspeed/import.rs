@@ -46,11 +46,11 @@ pub(crate) const KIND: &str = "deepspeed";
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    Ok(settle(&document::parse(text, Form::Json, context)?, &Launched::default()))
+    Ok(imported_from(&document::parse(text, Form::Json, context)?, &Launched::default()))
 }
 
-/// Settles a configuration.
-pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration.
+pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
     let mut imported = Imported::new(KIND, Family::Deepspeed, "deepspeed-zero3-2022");
     imported.world = launched.world;
     imported.gpus_per_node = launched.gpus_per_node;

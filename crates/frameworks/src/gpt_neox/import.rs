@@ -28,10 +28,10 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     for name in more {
         document.join(other(name, context)?);
     }
-    settle(&document, &Launched::default(), context.file)
+    imported_from(&document, &Launched::default(), context.file)
 }
 
-/// Settles the files that a launch of `deepy.py` names.
+/// Plan, workload and settings of the files that a launch of `deepy.py` names.
 ///
 /// # Errors
 /// Those of [`read`], and a launch that names no file.
@@ -56,7 +56,7 @@ pub(crate) fn of_launch(words: &[String], launched: &Launched, context: &Context
         why: "deepy.py is launched with no YAML file".into(),
         expected: "its configuration files".into(),
     })?;
-    settle(&document, launched, &name)
+    imported_from(&document, launched, &name)
 }
 
 fn other(name: &str, context: &Context) -> Result<Document, ImportError> {
@@ -125,7 +125,7 @@ impl Neox<'_> {
     }
 }
 
-fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Imported, ImportError> {
+fn imported_from(document: &Document, launched: &Launched, file: &str) -> Result<Imported, ImportError> {
     let mut neox = Neox { document, list: Arguments::empty(true), file };
     for (key, flag) in WORDS {
         if let Some(word) = neox.word(key) {
@@ -177,7 +177,7 @@ fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Import
     let replicated = neox.number("zero_optimization.stage").unwrap_or(0) == 0;
     let Neox { mut list, .. } = neox;
     list.findings.append(&mut document.findings.borrow_mut());
-    let mut imported = megatron::settle(list, &launched);
+    let mut imported = megatron::imported_from(list, &launched);
     imported.kind = KIND;
     imported.accumulation = steps;
     imported.findings.retain(|finding| !finding.message.contains("--moe-token-dispatcher-type")); // it has one way

@@ -82,7 +82,7 @@ impl Trainer {
                 json.put(&path, if self.half == Some(half) { "true" } else { "false" }, 1);
             }
         }
-        let mut imported = deepspeed::settle(json, launched);
+        let mut imported = deepspeed::imported_from(json, launched);
         imported.plan.micro_batch = self.micro_batch;
         imported.accumulation = self.steps;
         imported

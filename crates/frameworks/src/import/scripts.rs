@@ -95,7 +95,7 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
         release: context.release,
         ..Launched::default()
     };
-    let mut imported = settle(launch, &launched, ran, context)?;
+    let mut imported = imported_from(launch, &launched, ran, context)?;
     findings.append(&mut imported.findings);
     imported.findings = findings;
     Ok(imported)
@@ -123,7 +123,7 @@ fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
     let line = all.first().and_then(Text::line)?.max(1);
     let list = megatron::Arguments::read(&all, context.file);
     let launched = Launched { release: context.release, ..Launched::default() };
-    let mut imported = megatron::settle(list, &launched);
+    let mut imported = megatron::imported_from(list, &launched);
     let message = format!("nothing is launched by this script; what `{}` hold is read", names.join("`, `"));
     let place = Place { file: context.file.to_owned(), line };
     imported.findings.insert(0, Finding::note("assumed", message).at(&place).expected("lint the script that launches"));
@@ -134,7 +134,7 @@ fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
 /// Parts of names of programs that share a training program's arguments and do not train.
 const OTHER_WORK: &[&str] = &["generat", "inference", "convert", "quantiz", "export", "ptq", "preprocess", "evaluat"];
 
-fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
     if launch.launcher == Launcher::Swift || launch.program.contains("swift/cli/") {
         return of_swift(launch, launched, ran, context);
@@ -148,12 +148,12 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         && let Ok(document) = configuration(file, Form::Yaml, ran, context)
         && maxtext::is_whole(&document)
     {
-        return Ok(maxtext::settle(&document, launched));
+        return Ok(maxtext::imported_from(&document, launched));
     }
     if launch.program.starts_with("axolotl")
         && let Some(document) = own_yaml(launch, ran, context)
     {
-        let mut imported = axolotl::settle(&document?, launched, context)?;
+        let mut imported = axolotl::imported_from(&document?, launched, context)?;
         if let Some((_, file)) = launch.options.iter().find(|(name, _)| name == "__config_file") {
             let place = Place { file: context.file.to_owned(), line: launch.line };
             let message = format!("`{}` is not read: axolotl's own YAML says how it shards", file.plain());
@@ -167,26 +167,26 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
             let line = version.line().unwrap_or(launch.line);
             return Err(ImportError { file: context.file.into(), line, why, expected: "FSDP 1".into() });
         }
-        return llm_foundry::settle(document?, launched);
+        return llm_foundry::imported_from(document?, launched);
     }
     if let Some(document) = llama_factory_of(launch, ran, context) {
         let named = launch.options.iter().any(|(name, _)| name == "__config_file" || name == "__use_fsdp");
         let engine = named.then(|| of_accelerate(launch, launched, ran, context)).transpose()?;
-        return llama_factory::settle(&document?, launched, engine, context);
+        return llama_factory::imported_from(&document?, launched, engine, context);
     }
     if let Some(imported) = of_program(launch, launched, context) {
         return imported;
     }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() {
-        return Ok(trainer::settle(launch, launched, context.file));
+        return Ok(trainer::imported_from(launch, launched, context.file));
     }
     let deepspeed = launch.argument(&["--deepspeed_config", "--deepspeed-config"]).or_else(|| {
         launch.argument(&["--deepspeed"]).filter(|value| !value.plain().starts_with('-') && !value.plain().is_empty())
     });
     if let Some(file) = deepspeed.filter(|_| !has("--num-layers")) {
         let document = configuration(&file, Form::Json, ran, context)?;
-        let mut imported = deepspeed::settle(&document, launched);
+        let mut imported = deepspeed::imported_from(&document, launched);
         trainer::fill(&mut imported, launch, None, context.file);
         return Ok(imported);
     }
@@ -204,7 +204,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     if let Some(file) = yaml {
         let document = configuration(&file, Form::Yaml, ran, context)?;
         return Ok(if document.has("parallelism") {
-            nanotron::settle(&document, launched)
+            nanotron::imported_from(&document, launched)
         } else {
             of_bridge(document, launch, launched)
         });
@@ -217,7 +217,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     let list = megatron::Arguments::read(&launch.arguments, context.file);
     let own = list.is_megatrons();
     if !own && (launch.launcher == Launcher::Deepspeed || trainer::is_trainer(launch)) {
-        return Ok(trainer::settle(launch, launched, context.file));
+        return Ok(trainer::imported_from(launch, launched, context.file));
     }
     if !own && launch.arguments.iter().all(|word| word.missing().is_empty()) {
         let why = format!("`{}` is launched with no argument that says how it trains", launch.program);
@@ -225,7 +225,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
             "what it trains is in its code or its own file: import that; Megatron's arguments alone: --kind megatron";
         return Err(ImportError { file: context.file.into(), line: launch.line, why, expected: expected.into() });
     }
-    let mut imported = megatron::settle(list, launched);
+    let mut imported = megatron::imported_from(list, launched);
     if let Some(file) = launch.argument(&["--deepspeed_config", "--deepspeed-config"]) {
         overlay(&mut imported, &file, launched, ran, context);
     }
@@ -242,7 +242,7 @@ fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran,
             return;
         }
     };
-    let mut beside = deepspeed::settle(&document, &Launched { world: imported.world, ..launched.clone() });
+    let mut beside = deepspeed::imported_from(&document, &Launched { world: imported.world, ..launched.clone() });
     // Stage 0 of both shards with bf16, and another of the JSON counts.
     if beside.plan.zero == ZeroStage::Zero && imported.findings.iter().any(|finding| finding.message == BF16_SHARDS) {
         beside.plan.zero = ZeroStage::One;
@@ -273,12 +273,12 @@ fn of_swift(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) 
     refuse_program(&launch.program, context.file, launch.line)?;
     let is_megatrons = launch.program.contains("megatron");
     if let Some(document) = own_yaml(launch, ran, context) {
-        return ms_swift::settle(&document?, is_megatrons, launched, context);
+        return ms_swift::imported_from(&document?, is_megatrons, launched, context);
     }
     if is_megatrons {
         return Ok(ms_swift::of_words(&launch.arguments, launch.line, launched, context.file));
     }
-    ms_swift::settle(&own_settings(launch, context), false, launched, context)
+    ms_swift::imported_from(&own_settings(launch, context), false, launched, context)
 }
 
 /// The settings of a launch of LLaMA-Factory: its command, its module, or its `train.py` with a file of its format.
@@ -357,7 +357,7 @@ fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
             document.put(&path, &value.plain(), value.line().unwrap_or(launch.line));
         }
     }
-    Ok(accelerate::settle(&document, launched))
+    Ok(accelerate::imported_from(&document, launched))
 }
 
 /// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.
@@ -383,5 +383,5 @@ fn of_bridge(mut document: Document, launch: &Launch, launched: &Launched) -> Im
             format!("the recipe `{recipe}` is read as the model {}; what else it sets is not read", model.name);
         document.note(Finding::warning("not-read", message).expected("repeat what it sets as overrides"));
     }
-    bridge::settle(&document, &mut launched)
+    bridge::imported_from(&document, &mut launched)
 }

@@ -10,7 +10,7 @@ use crate::readers::shell::Ran;
 use crate::readers::shell::text::Text;
 use crate::torchtitan::import as torchtitan;
 
-/// Settles a launch of torchtitan: its file, or the registry's function that it names, with the settings behind it.
+/// Plan, workload and settings of a launch of torchtitan: its file, or the registry's function that it names, with the settings behind it.
 ///
 /// # Errors
 /// A file that is not there, or does not parse.
@@ -50,7 +50,7 @@ pub(super) fn of_launch(
             None => document.put(&path, &value, line),
         }
     }
-    Ok(torchtitan::settle(&document, launched))
+    Ok(torchtitan::imported_from(&document, launched))
 }
 
 /// The document that `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.

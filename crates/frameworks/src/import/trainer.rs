@@ -41,8 +41,8 @@ pub(crate) fn is_trainer(launch: &Launch) -> bool {
     launch.argument(&names).is_some()
 }
 
-/// Settles a launch without a configuration file: DeepSpeed's stage and offloading, FSDP, or replicas alone.
-pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Imported {
+/// Plan, workload and settings of a launch without a configuration file: DeepSpeed's stage and offloading, FSDP, or replicas alone.
+pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) -> Imported {
     let line = launch.line;
     let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line }, file);
     let said = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
@@ -55,7 +55,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
             document.put("zero_optimization.offload_optimizer.device", "cpu", line);
         }
         document.put("bf16.enabled", "true", line);
-        deepspeed::settle(&document, launched)
+        deepspeed::imported_from(&document, launched)
     } else if launch.launcher == Launcher::Deepspeed || stage.is_some() {
         if let Some((stage, line)) = &stage {
             document.put("zero_optimization.stage", stage, *line);
@@ -68,7 +68,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
             Finding::warning("needs-code", format!("`{}` makes DeepSpeed's configuration itself", launch.program));
         let read = if stage.is_some() { "of it, the stage and the batch are read" } else { "its stage is taken as 0" };
         document.note(finding.at(&Place { file: file.to_owned(), line }).expected(read));
-        deepspeed::settle(&document, launched)
+        deepspeed::imported_from(&document, launched)
     } else {
         let sharding = said(&["--fsdp"]).map(|text| text.plain()).unwrap_or_default();
         document.put("distributed_type", if sharding.is_empty() { "MULTI_GPU" } else { "FSDP" }, line);
@@ -83,7 +83,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
             switch(&name) && !said(&[name.as_str()]).is_some_and(|value| off(&value.plain()))
         });
         document.put("mixed_precision", half.unwrap_or("no"), line);
-        accelerate::settle(&document, launched)
+        accelerate::imported_from(&document, launched)
     };
     fill(&mut imported, launch, None, file);
     adapters(&mut imported, launch, file);

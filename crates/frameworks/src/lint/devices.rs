@@ -9,7 +9,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::AmaxReduction;
 
-/// Settles the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block on Blackwell are
+/// Sets the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block on Blackwell are
 /// priced as the MXFP8 GEMMs that they are there.
 ///
 /// Source: [transformer-engine] `common/swizzle/swizzle_block_scaling.cu`, v2.10.

@@ -34,14 +34,14 @@ const DECISIVE: &str = "per_device_train_batch_size gradient_accumulation_steps 
 /// # Errors
 /// A file that does not parse, or names a JSON of DeepSpeed's that is not there.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    settle(&document::parse(text, Form::Yaml, context)?, &Launched::default(), None, context)
+    imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default(), None, context)
 }
 
-/// Settles a configuration over the engine that its launcher sets up, if any: FSDP of Accelerate's file.
+/// Plan, workload and settings of a configuration over the engine that its launcher sets up, if any: FSDP of Accelerate's file.
 ///
 /// # Errors
 /// A JSON of DeepSpeed's that is not there.
-pub(crate) fn settle(
+pub(crate) fn imported_from(
     document: &Document,
     launched: &Launched,
     engine: Option<Imported>,

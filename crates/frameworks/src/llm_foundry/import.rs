@@ -41,9 +41,9 @@ const FSDP: &str = "activation_checkpointing activation_checkpointing_reentrant 
 /// A file that does not parse, or a part of it that decides the layout and is not read.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     let document = document::parse(text, Form::Yaml, context)?;
-    let Some(inner) = document.below("parameters") else { return settle(document, &Launched::default()) };
+    let Some(inner) = document.below("parameters") else { return imported_from(document, &Launched::default()) };
     let world = document.size("compute.gpus").or_else(|| document.size("gpu_num"));
-    settle(inner, &Launched { world, ..Launched::default() })
+    imported_from(inner, &Launched { world, ..Launched::default() })
 }
 
 /// Whether a document is a configuration of a training.
@@ -51,11 +51,11 @@ pub(crate) fn is_its(document: &Document) -> bool {
     document.has("train_loader") && (document.has("model.name") || document.has("device_train_microbatch_size"))
 }
 
-/// Settles a configuration.
+/// Plan, workload and settings of a configuration.
 ///
 /// # Errors
 /// Tensor parallelism, process groups, and models that are not read.
-pub(crate) fn settle(mut document: Document, launched: &Launched) -> Result<Imported, ImportError> {
+pub(crate) fn imported_from(mut document: Document, launched: &Launched) -> Result<Imported, ImportError> {
     document.resolve();
     let document = &document;
     let mut imported = Imported::new(KIND, Family::Fsdp, "foundry-2023");

@@ -24,7 +24,7 @@ const AXES: [&str; 6] = ["data", "fsdp", "expert", "context", "tensor", "tensor_
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    Ok(settle(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
+    Ok(imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
 }
 
 /// Whether a document says architecture, degrees and batch, and leaves none to a model's own file.
@@ -43,8 +43,8 @@ fn axis(document: &Document, name: &str) -> Option<u32> {
     size("ici")?.checked_mul(size("dcn")?)
 }
 
-/// Settles a configuration.
-pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration.
+pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
     let mut imported = Imported::new(KIND, Family::Jax, "jax-2025");
     imported.model = model(document);
     let sizes = AXES.map(|name| axis(document, name));

@@ -57,11 +57,11 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         return Err(bad(1, "no argument in it"));
     }
     let launched = Launched { release: context.release, ..Launched::default() };
-    Ok(settle(Arguments::read(&words, context.file), &launched))
+    Ok(imported_from(Arguments::read(&words, context.file), &launched))
 }
 
-/// Settles an argument list into model, workload and plan.
-pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
+/// Model, workload and plan of an argument list.
+pub(crate) fn imported_from(mut list: Arguments, launched: &Launched) -> Imported {
     let deepspeed = list.is_deepspeed();
     let usual = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
     let usual = launched.stack.unwrap_or(usual);

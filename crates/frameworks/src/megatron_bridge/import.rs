@@ -15,7 +15,7 @@ use crate::import::imported::Imported;
 use crate::import::known;
 use crate::megatron::flags::{Arity, flags};
 use crate::megatron::import::arguments::Arguments;
-use crate::megatron::import::settle as settle_arguments;
+use crate::megatron::import::imported_from as imported_from_arguments;
 use crate::readers::document::{self, CALLED, Document, Form};
 use crate::readers::python;
 use crate::readers::shell::text::Text;
@@ -80,7 +80,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         let mut document = python::parse(text, wanted, context)?;
         if nemo2::is_recipe(&document) {
             let model = nemo2::complete(&mut document);
-            let mut imported = settle(&document, &mut Launched { model, ..Launched::default() });
+            let mut imported = imported_from(&document, &mut Launched { model, ..Launched::default() });
             // The class of the model is named instead of the arguments that would describe it.
             imported.findings.retain(|finding| !finding.message.starts_with("no --num-layers"));
             return Ok(imported);
@@ -94,7 +94,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
             let message = format!("`{name}` is read as the model {}", model.name);
             document.note(Finding::note("assumed", message).expected("another: --model"));
         }
-        return Ok(settle(&document, &mut Launched { model, ..Launched::default() }));
+        return Ok(imported_from(&document, &mut Launched { model, ..Launched::default() }));
     }
     let mut document = document::parse(text, Form::Yaml, context)?;
     primus::complete(&mut document);
@@ -103,7 +103,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         let expected = "NeMo's, Bridge's, Megatron's or Primus' YAML; another file: --kind".to_owned();
         return Err(ImportError { file: context.file.into(), line: 1, why, expected });
     }
-    Ok(settle(&document, &mut Launched::default()))
+    Ok(imported_from(&document, &mut Launched::default()))
 }
 
 /// Settings of the functions that Bridge's recipes begin with, by their names.
@@ -169,15 +169,15 @@ fn complete(document: &mut Document) {
     }
 }
 
-/// Settles NeMo's, Bridge's and Megatron's own YAML.
-pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
+/// Plan, workload and settings of NeMo's, Bridge's and Megatron's own YAML.
+pub(crate) fn imported_from(document: &Document, launched: &mut Launched) -> Imported {
     let adapting = peft::adapting(document);
     let mut list = arguments(document, launched);
     list.findings.append(&mut document.findings.borrow_mut());
     let effect = std::mem::take(&mut list.without_effect);
     let is_primus = document.has("modules");
     launched.stack = is_primus.then_some(primus::STACK);
-    let mut imported = settle_arguments(list, launched);
+    let mut imported = imported_from_arguments(list, launched);
     imported.kind = if is_primus { primus::KIND } else { KIND };
     imported.without_effect.extend(effect);
     imported.findings.extend(other_chunks(document, &sections(document), &imported));

@@ -72,14 +72,14 @@ pub(crate) fn world(launch: &Launch, ran: &Ran) -> (Option<u32>, Option<u32>) {
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     let document = document::parse(text, Form::Yaml, context)?;
     let is_megatrons = MEGATRONS.split_whitespace().any(|key| document.has(key));
-    settle(&document, is_megatrons, &Launched::default(), context)
+    imported_from(&document, is_megatrons, &Launched::default(), context)
 }
 
-/// Settles a configuration, or what a command line says, for `megatron sft` or for `swift sft`.
+/// Plan, workload and settings of a configuration, or of a command line, for `megatron sft` or for `swift sft`.
 ///
 /// # Errors
 /// Those of [`read`].
-pub(crate) fn settle(
+pub(crate) fn imported_from(
     document: &Document,
     is_megatrons: bool,
     launched: &Launched,
@@ -165,7 +165,7 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     }
     usual(&mut list, &Place { file: file.to_owned(), line });
     let effect = std::mem::take(&mut list.without_effect);
-    let mut imported = megatron::settle(list, &launched);
+    let mut imported = megatron::imported_from(list, &launched);
     imported.kind = KIND;
     imported.without_effect.extend(effect);
     if let Some((said, place)) = adapting {

@@ -47,11 +47,11 @@ pub(crate) const KIND: &str = "nanotron";
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    Ok(settle(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
+    Ok(imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
 }
 
-/// Settles a configuration.
-pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration.
+pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
     let mut imported = Imported::new(KIND, Family::Nanotron, "nanotron-2025");
     let size = |key: &str| document.size(&format!("parallelism.{key}")).unwrap_or(1);
     let layout = Layout {

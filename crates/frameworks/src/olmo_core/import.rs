@@ -64,7 +64,7 @@ pub(crate) fn of_launch(
 ) -> Result<Imported, ImportError> {
     let library = OlmoCore { world: launched.world, gpus_per_node: launched.gpus_per_node };
     let document = program::read(text, context, &library, arguments)?;
-    Ok(settle(&document, launched, text))
+    Ok(imported_from(&document, launched, text))
 }
 
 fn at(key: &str) -> String {
@@ -76,7 +76,7 @@ fn is_object(document: &Document, path: &str) -> bool {
     !document.keys(path).is_empty() || document.has(&format!("{path}.{CALLED}"))
 }
 
-fn settle(document: &Document, launched: &Launched, text: &str) -> Imported {
+fn imported_from(document: &Document, launched: &Launched, text: &str) -> Imported {
     let compiled = document.switch(&at("compile_model")).unwrap_or(false);
     let stack = if compiled { "torchtitan-2024" } else { "torchtitan-eager" };
     let mut imported = Imported::new(KIND, Family::Torchtitan, stack);
@@ -90,14 +90,14 @@ fn settle(document: &Document, launched: &Launched, text: &str) -> Imported {
         let finding = Finding::error("unread-setting", "`train_module` is not read, and decides the step");
         document.note(finding.at_maybe(document.place("train_module").as_ref()).expected("constants"));
     }
-    fields(document);
+    unknown_fields(document);
     layout::layout(document, launched, &mut imported);
     batch(document, &mut imported);
     stages::pipeline(document, &mut imported);
     imported.plan.recompute = formats::recompute(document);
     formats::formats(document, &mut imported);
     formats::kernels(document, &mut imported);
-    launch(document, text);
+    beaker(document, text);
     for (key, path) in [
         ("tp", "tp_config.degree"),
         ("pp", "pp_config.degree"),
@@ -127,7 +127,7 @@ fn unread(document: &Document) -> Vec<String> {
 }
 
 /// Fields that the classes do not have, which they refuse.
-fn fields(document: &Document) {
+fn unknown_fields(document: &Document) {
     let own = document.keys("train_module").into_iter().map(|key| (at(&key), key, TRAIN_MODULE));
     let inner = PARTS.iter().flat_map(|(part, known)| {
         let keys = document.keys(&at(part)).into_iter();
@@ -195,7 +195,7 @@ fn batch(document: &Document, imported: &mut Imported) {
 }
 
 /// Warns of what the program asks of Beaker, which is not there.
-fn launch(document: &Document, text: &str) {
+fn beaker(document: &Document, text: &str) {
     let asked = text
         .lines()
         .zip(1_u32..)

@@ -72,11 +72,11 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     } else {
         document::parse(text, Form::Toml, context)?
     };
-    Ok(settle(&document, &Launched::default()))
+    Ok(imported_from(&document, &Launched::default()))
 }
 
-/// Settles a configuration.
-pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration.
+pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
     let compiled = document.switch("compile.enable").or_else(|| document.switch("training.compile")).unwrap_or(false);
     let components = document.words("compile.components");
     let compiled = compiled && (components.is_empty() || components.iter().any(|part| part == "model"));

@@ -10,7 +10,16 @@ use meshwright_engine::units::{Bytes, FlopsPerSec, Seconds};
 /// driver may clock higher (1980 MHz, `nvidia-smi -q -d CLOCK`), and single times jitter.
 const ABOVE_DATASHEET: f64 = 1.1;
 
-/// The least time of a kernel and what sets it; none where the datasheet says nothing about it.
+/// Least time of a kernel by a device's datasheet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RooflineTime {
+    /// The time.
+    pub time: Seconds,
+    /// Limit of the datasheet that sets it, in words.
+    pub limit: &'static str,
+}
+
+/// Least time of a kernel; none where the datasheet says nothing about it.
 ///
 /// ```text
 /// GEMM, attention      FLOPs / peak          streaming   bytes / HBM bandwidth        transfer   bytes / host link
@@ -19,30 +28,31 @@ const ABOVE_DATASHEET: f64 = 1.1;
 ///
 /// A GEMM's operands may lie in the cache, so that only its FLOPs bound it. Collectives across nodes are bounded by
 /// the same links or slower ones.
-pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
-    match kernel {
+pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<RooflineTime> {
+    let (time, limit) = match kernel {
         Kernel::Gemm(gemm) | Kernel::Contended(gemm) | Kernel::Sustained(gemm) => {
             let Gemm { format, .. } = gemm;
-            gpu.peak_of(*format).map(|peak| (gemm.flops() / peak, "the peak of the datasheet"))
+            (gemm.flops() / gpu.peak_of(*format)?, "the peak of the datasheet")
         }
         Kernel::Attention(core) if core.kernel == Fused::Own => {
-            gpu.peak_of(Format::Bf16).map(|peak| (core.flops() / peak, "the peak of the datasheet"))
+            (core.flops() / gpu.peak_of(Format::Bf16)?, "the peak of the datasheet")
         }
         Kernel::Attention(core) => {
             let peak = gpu.peak.values().map(|peak| peak.value).fold(FlopsPerSec::ZERO, FlopsPerSec::max);
-            Some((core.flops() / peak, "the highest peak of the datasheet"))
+            (core.flops() / peak, "the highest peak of the datasheet")
         }
-        Kernel::Stream { .. } => Some((kernel.streamed() / gpu.hbm_bandwidth.value, "the HBM bandwidth")),
+        Kernel::Stream { .. } => (kernel.streamed() / gpu.hbm_bandwidth.value, "the HBM bandwidth"),
         Kernel::Transfer(HostTransfer { bytes, .. }) => {
-            Some((Bytes::new(*bytes as f64) / gpu.host_link.value, "the host link"))
+            (Bytes::new(*bytes as f64) / gpu.host_link.value, "the host link")
         }
-        Kernel::Launch => None,
+        Kernel::Launch => return None,
         Kernel::Collective { op: _, ranks, nodes: _, bytes } => {
             let ranks = *ranks as f64;
             let taken_in = (ranks - 1.0) / ranks;
-            Some((Bytes::new(*bytes as f64) * taken_in / gpu.scale_up.bandwidth, "the scale-up bandwidth"))
+            (Bytes::new(*bytes as f64) * taken_in / gpu.scale_up.bandwidth, "the scale-up bandwidth")
         }
-    }
+    };
+    Some(RooflineTime { time, limit })
 }
 
 /// Checks that the median of a sample is not below the least time.
@@ -51,7 +61,7 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
 ///
 /// Names the kernel, its time and the least one.
 pub fn check(kernel: &Kernel, sample: &Sample, gpu: &Gpu) -> Result<(), ProbeError> {
-    let Some((floor, limit)) = floor(kernel, gpu) else { return Ok(()) };
+    let Some(RooflineTime { time: floor, limit }) = floor(kernel, gpu) else { return Ok(()) };
     let time = sample.median();
     if time * ABOVE_DATASHEET < floor {
         return Err(ProbeError::BeatsPhysics { kernel: kernel.to_string(), time, floor, limit });

@@ -8,7 +8,7 @@ use super::tree::{holds, list, object, object_of_call, text, word};
 use crate::import::context::{Context, ImportError};
 use crate::import::finding::{Finding, Place, Severity};
 use crate::readers::document::{CALLED, Document, Entries, Node, NodeValue};
-use crate::readers::python::Followed;
+use crate::readers::python::{Followed, FunctionSignature};
 
 /// Words of a launch line behind the program's name.
 #[derive(Clone, Debug, Default)]
@@ -91,15 +91,15 @@ pub(super) fn read(
         expected: expected.into(),
     };
     let wanted = context.configuration();
-    let offered = followed.giving("ExperimentConfig");
+    let offered = followed.returning("ExperimentConfig");
     let chosen = match wanted {
-        Some(name) => offered.iter().find(|(known, _)| known == name),
+        Some(name) => offered.iter().find(|known| known.name == name),
         None => offered.first().filter(|_| offered.len() == 1),
     };
     let builders = followed.partials().into_iter().find(|(name, _)| name.rsplit('.').next() == Some("build_config"));
-    let root = if let Some((name, parameters)) = chosen {
+    let root = if let Some(FunctionSignature { name, positional }) = chosen {
         let options = options(&followed, arguments);
-        let given = parameters.iter().zip(0_u32..).map(|(parameter, place)| {
+        let given = positional.iter().zip(0_u32..).map(|(parameter, place)| {
             let node = match parameter.as_str() {
                 "opts" | "args" | "options" => options.clone(),
                 "overrides" => list(Vec::new(), 1),
@@ -113,7 +113,7 @@ pub(super) fn read(
     } else if let Some((_, given)) = builders {
         experiment(&mut followed, &given)
     } else if offered.len() > 1 {
-        let names: Vec<&str> = offered.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = offered.iter().map(|known| known.name.as_str()).collect();
         let expected = format!("one of them behind `--`: -- --config {}", names.join(" | "));
         return Err(bad(format!("{} functions give an ExperimentConfig", names.len()), &expected));
     } else {
@@ -318,7 +318,7 @@ fn experiment(followed: &mut Followed, given: &Entries) -> Option<Node> {
     let config =
         object_of_call("ExperimentConfig", &parts.into_iter().map(|(key, node)| (key, node.line, node)).collect(), 1);
     match name_of("finalize_config") {
-        Some(name) => followed.changed(&name, config),
+        Some(name) => followed.object_after_call(&name, config),
         None => Some(config),
     }
 }

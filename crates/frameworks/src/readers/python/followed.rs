@@ -1,6 +1,9 @@
 //! A program whose functions are called from outside, with arguments that its launcher gives.
 
+use std::rc::Rc;
+
 use super::documented;
+use super::functions::Function;
 use super::holes::unknowns;
 use super::library::Library;
 use super::modules::{MAIN, Unread};
@@ -9,6 +12,12 @@ use super::program::{Call, Frame, Program};
 use super::tokens::Token;
 use crate::import::context::{Context, ImportError};
 use crate::readers::document::{Document, Entries, Node, NodeValue};
+
+/// Name of a function with its positional parameters.
+pub(crate) struct FunctionSignature {
+    pub name: String,
+    pub positional: Vec<String>,
+}
 
 /// A program that is followed from several of its functions.
 pub(crate) struct Followed<'c> {
@@ -39,15 +48,17 @@ impl<'c> Followed<'c> {
         Ok(Self { program, context, names, unread: Vec::new() })
     }
 
-    /// Names of the functions at its top whose annotation says that they give this class, and their parameters that are taken by place.
-    pub fn giving(&self, class: &str) -> Vec<(String, Vec<String>)> {
+    /// Functions at its top whose annotation says that they return this class.
+    pub fn returning(&self, class: &str) -> Vec<FunctionSignature> {
         let main = self.program.modules.module(MAIN);
         let gives = |gives: &str| gives.rsplit('.').next() == Some(class);
         let found = main.functions.iter().filter(|function| gives(&function.gives));
         let named = |name: &&str| (*name).to_owned();
-        found
-            .map(|function| (function.name.clone(), function.parameters().by_place.iter().map(named).collect()))
-            .collect()
+        let signature = |function: &Rc<Function>| FunctionSignature {
+            name: function.name.clone(),
+            positional: function.parameters().by_place.iter().map(named).collect(),
+        };
+        found.map(signature).collect()
     }
 
     /// Values that calls of `partial` have under names: the function of each, and its arguments by name.
@@ -64,7 +75,7 @@ impl<'c> Followed<'c> {
     }
 
     /// The object that a function takes first, after what the function sets in it.
-    pub fn changed(&mut self, name: &str, object: Node) -> Option<Node> {
+    pub fn object_after_call(&mut self, name: &str, object: Node) -> Option<Node> {
         let function = self.program.modules.function(MAIN, name)?;
         let parameter = (*function.parameters().by_place.first()?).to_owned();
         let arguments = vec![("0".to_owned(), object.line, object)];

@@ -38,7 +38,7 @@ use modules::{MAIN, Spot, Unread};
 use program::{Frame, Program};
 use unread::{note_opened, note_unread};
 
-pub(crate) use followed::Followed;
+pub(crate) use followed::{Followed, FunctionSignature};
 pub(crate) use library::Library;
 pub(crate) use unread::OTHER_MODULE;
 
