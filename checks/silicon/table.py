@@ -2,6 +2,7 @@
 
 import statistics
 
+# Words of a record's name that tell the variants of one case apart.
 VARIANTS = {
     "forward",
     "backward",
@@ -18,7 +19,8 @@ VARIANTS = {
     "eager",
     "compiled",
 }
-ROWS = 145
+ROWS = 145  # most lines of the table
+FAILURES = 30  # most of them that are failures
 
 
 def rate(record):
@@ -31,23 +33,30 @@ def rate(record):
     return f"{median:.1f} us"
 
 
+def split_name(record):
+    """Case of a record, which its variants share, and its variant."""
+    words = record["name"].replace(",", "").split()
+    case = " ".join(word for word in words if word not in VARIANTS)
+    if record["section"] == "host" and record.get("bytes"):
+        case += f" {record['bytes'] >> 20} MiB"
+    return case, " ".join(word for word in words if word in VARIANTS)
+
+
 def lines(records):
+    """Lines of the table: timed cases, then failures."""
     cases = {}
-    for r in records:
+    for record in records:
         # Grouped GEMMs are many: the first projection stands for the second.
-        if r.get("times_us") and not (r["section"] == "grouped" and " down " in r["name"]):
-            words = r["name"].replace(",", "").split()
-            case = " ".join(word for word in words if word not in VARIANTS)
-            if r["section"] == "host":
-                case += f" {r['bytes'] >> 20} MiB" if r.get("bytes") else ""
-            variant = " ".join(word for word in words if word in VARIANTS)
-            cases.setdefault((r["section"], case), []).append(f"{variant} {rate(r)}".strip())
-    failed = [f"{r['section']:10} {r['name'][:50]:50} failed: {r['failed'][:90]}" for r in records if "failed" in r]
+        if record.get("times_us") and not (record["section"] == "grouped" and " down " in record["name"]):
+            case, variant = split_name(record)
+            cases.setdefault((record["section"], case), []).append(f"{variant} {rate(record)}".strip())
     rows = [f"{section:10} {case[:50]:50} {' | '.join(variants)}" for (section, case), variants in cases.items()]
-    return rows[: ROWS - min(len(failed), 30)] + failed[:30]
+    failed = [f"{r['section']:10} {r['name'][:50]:50} failed: {r['failed'][:90]}" for r in records if "failed" in r]
+    return rows[: ROWS - min(len(failed), FAILURES)] + failed[:FAILURES]
 
 
 def show(records):
+    """Prints the table and counts of timed and failed records."""
     records = list(records)
     timed = sum(1 for r in records if r.get("times_us"))
     print(
