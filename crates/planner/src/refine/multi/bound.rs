@@ -2,7 +2,7 @@
 
 use super::branch::{BranchAndBound, Budget};
 use super::columns::Columns;
-use super::coverage::{Layers, RankCapacity};
+use super::coverage::{LayersToPlace, RankCapacity};
 use super::shapes::StageShapes;
 use crate::refine::edges::StepLine;
 use crate::refine::program::StageProgram;
@@ -71,7 +71,7 @@ pub const ENOUGH: f64 = 9e-3;
 /// The least time of the busiest rank over all distributions of the layers over ranks, in any order: each rank takes a
 /// number of each kind; its states and what it keeps for its least in-flight chunk must fit.
 pub fn busiest(program: &StageProgram) -> f64 {
-    let Some(layers) = Layers::new(program) else { return 0.0 };
+    let Some(layers) = LayersToPlace::new(program) else { return 0.0 };
     let (all, time) = (&layers.all, &layers.time);
     let whole: f64 = all.iter().zip(time).map(|(&n, t)| n as f64 * t).sum::<f64>() + layers.ends.iter().sum::<f64>();
     let mean = whole / program.ranks as f64;
@@ -104,7 +104,7 @@ pub fn busiest(program: &StageProgram) -> f64 {
 }
 
 /// Capacities of a rank for a time in seconds: every number of layers of the other kinds, with the most of the main kind beside them.
-fn capacities_within(layers: &Layers, within: f64) -> Vec<RankCapacity> {
+fn capacities_within(layers: &LayersToPlace, within: f64) -> Vec<RankCapacity> {
     let used = |counts: &[usize]| -> f64 {
         counts.iter().zip(&layers.others).map(|(&n, &kind)| n as f64 * layers.time[kind]).sum()
     };

@@ -1,6 +1,6 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
-use super::coverage::{Layers, RankCapacity};
+use super::coverage::{LayersToPlace, RankCapacity};
 use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
@@ -140,7 +140,7 @@ impl Columns {
         let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
         times.sort_by(f64::total_cmp);
         times.dedup();
-        let Some(layers) = Layers::new(program).filter(Layers::are_countable) else { return 0.0 };
+        let Some(layers) = LayersToPlace::new(program).filter(LayersToPlace::are_countable) else { return 0.0 };
         let fits = |ceiling: f64| {
             let capacities = |rank: usize| {
                 let of_rank = &self.ranks[rank];

@@ -15,7 +15,7 @@ pub struct RankCapacity {
 }
 
 /// Layers of a program that its ranks share out, and the least that they take.
-pub struct Layers {
+pub struct LayersToPlace {
     /// Layers of each kind.
     pub all: Vec<usize>,
     /// Kind with the most layers.
@@ -28,7 +28,7 @@ pub struct Layers {
     pub ends: Vec<f64>,
 }
 
-impl Layers {
+impl LayersToPlace {
     /// Layers of a program; none where it has no kind of layer.
     pub fn new(program: &StageProgram) -> Option<Self> {
         let kinds = program.layer_kinds();
@@ -52,7 +52,7 @@ impl Layers {
         (sizes.iter().product::<usize>() <= MOST_STATES).then_some(sizes)
     }
 
-    /// Whether [`Layers::covered`] can tell: there are few enough states.
+    /// Whether [`LayersToPlace::covered`] can tell: there are few enough states.
     pub fn are_countable(&self) -> bool {
         self.digits().is_some()
     }
