@@ -81,3 +81,14 @@ impl Default for Freedom {
         Self { recompute: true, offload: Offload::NONE }
     }
 }
+
+/// Effort that one program is worth: the step time to beat, and the limits on its work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Step time that is known without the program, seconds: no slower split is wanted. Infinite where nothing is known.
+    pub known: f64,
+    /// Programs that share the work limit of a plan.
+    pub programs: usize,
+    /// Most splits that are enumerated.
+    pub most_enumerated: f64,
+}

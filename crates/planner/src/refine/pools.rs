@@ -2,9 +2,9 @@
 
 use super::answer::{Infeasible, Refined, SHARED_KEYS, finish};
 use super::enumeration;
-use super::options::{Freedom, Options};
+use super::options::{Effort, Freedom, Options};
 use super::program::StageProgram;
-use super::solve::{Effort, solve};
+use super::solve::solve;
 use super::split::StagedSplit;
 use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};

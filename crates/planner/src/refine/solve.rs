@@ -1,7 +1,7 @@
 //! Solution of one program, and of one offload.
 
 use super::edges::Edges;
-use super::options::{Options, Technique};
+use super::options::{Effort, Options, Technique};
 use super::program::StageProgram;
 use super::split::{Solution, StagedSplit};
 use super::{enumeration, multi, paths, single};
@@ -36,17 +36,6 @@ pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Opti
     }
     let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
     solve(program, options, Effort { known, programs, most_enumerated: enumeration::MOST_ENUMERATED }, step)
-}
-
-/// What a program is worth: what it must beat, and what it shares.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
-    /// Step time that is known without the program, seconds: no slower split is wanted. Infinite where nothing is known.
-    pub known: f64,
-    /// Programs that share the work limit of a plan.
-    pub programs: usize,
-    /// Most splits that are enumerated.
-    pub most_enumerated: f64,
 }
 
 /// Solution of one program, where `step` is the step time of a split.
