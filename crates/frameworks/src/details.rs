@@ -124,14 +124,14 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
         );
     }
     if let Some(moe) = &sizes.moe {
-        let soft = router.score == Some(RouterScore::Softmax);
+        let soft = moe.router_score == Some(RouterScore::Softmax);
         refuse(
             soft && router.bias == Some(true) && !can.softmax_bias,
             "a router's bias beside a softmax".to_owned(),
             "its routers have it with a sigmoid alone",
         );
         refuse(
-            router.score == Some(RouterScore::Sigmoid)
+            moe.router_score == Some(RouterScore::Sigmoid)
                 && router.normalized == Some(false)
                 && moe.top_k > 1
                 && !can.raw_sigmoid,

@@ -5,9 +5,8 @@
 //!
 //! Source of all counts: [megatron-lm] core 0.19.2, counted by `checks/operators.py`, which compares them with `checks/operators.tsv`.
 
-use super::costs::Costs;
 use crate::kernel::PerPass;
-use crate::model::{Layer, Mixer, Moe, QkNorm, Router};
+use crate::model::{Layer, Mixer, Moe, QkNorm};
 
 /// A layer with grouped queries and experts that softmax scores choose.
 const PLAIN: PerPass = PerPass::new(32.0, 37.0);
@@ -28,23 +27,21 @@ const fn sum(some: PerPass, others: PerPass) -> PerPass {
 }
 
 /// Operators of a layer with the experts `moe`.
-fn operators(layer: &Layer, moe: &Moe, router: &Router) -> PerPass {
+fn operators(layer: &Layer, moe: &Moe) -> PerPass {
     let has_norms = matches!(&layer.mixer, Mixer::Attention(attention) if attention.qk_norm != QkNorm::None);
     let parts = [
         (has_norms, QK_NORMS),
         (matches!(layer.mixer, Mixer::Mla(_)), LATENT),
         (moe.shared().is_some(), SHARED),
-        (moe.has_sigmoid_scores(router), SIGMOID),
+        (moe.has_sigmoid_scores(), SIGMOID),
     ];
     parts.into_iter().filter_map(|(has, part)| has.then_some(part)).fold(PLAIN, sum)
 }
 
-impl Costs<'_> {
-    /// Operators of a layer with experts as a multiple of those of Qwen3's, to whose runs the host time of a layer is fitted.
-    pub(super) fn relative_operators(&self, layer: &Layer, moe: &Moe) -> PerPass {
-        let own = operators(layer, moe, &self.problem.model().details.router);
-        PerPass::new(own.forward / QWEN3.forward, own.backward / QWEN3.backward)
-    }
+/// Operators of a layer with experts as a multiple of those of Qwen3's, to whose runs the host time of a layer is fitted.
+pub(super) fn relative_operators(layer: &Layer, moe: &Moe) -> PerPass {
+    let own = operators(layer, moe);
+    PerPass::new(own.forward / QWEN3.forward, own.backward / QWEN3.backward)
 }
 
 #[cfg(test)]

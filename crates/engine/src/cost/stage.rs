@@ -8,6 +8,7 @@ use super::counts::{Counted, LayerChoice, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, MOE_LAUNCHES, PassTimes};
+use super::operators::relative_operators;
 use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
 use crate::plan::{Plan, Recompute};
@@ -63,13 +64,13 @@ impl Costs<'_> {
     /// F ≥ w·(n_f + 14)·o_f·t_host          B ≥ w·((n_b + 20)·o_b + n_again·o_f)·t_host          w = `stack.launches.expert_layer`
     /// ```
     ///
-    /// o_f, o_b: [`Costs::relative_operators`]. n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a
+    /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a
     /// layer with experts".
     pub(super) fn wait_for_expert_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
         let launches = &self.device.stack.launches;
         let layer = &self.problem.model().kinds[kind];
         let Some(moe) = layer.moe().filter(|_| launches.expert_layer > 0.0) else { return };
-        let operators = self.relative_operators(layer, moe);
+        let operators = relative_operators(layer, moe);
         let (forward, backward) = (launches.forward + MOE_LAUNCHES.forward, launches.backward + MOE_LAUNCHES.backward);
         let again = Self::recomputed_launches(plan.recompute, forward);
         let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);

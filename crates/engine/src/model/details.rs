@@ -1,5 +1,4 @@
-//! Settings of a model that decide what it computes and change none of its parameters. Of these the price knows the router's scores alone,
-//! whose operators the host launches.
+//! Settings of a model that decide what it computes and change neither its parameters nor its price.
 
 use serde::Serialize;
 
@@ -23,7 +22,7 @@ pub struct Details {
     /// Whether an indexer rotates neighbouring elements of its heads (GLM 5) or their halves (DeepSeek V3.2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_interleaved: Option<bool>,
-    /// Scores and losses of the router.
+    /// Weights of the chosen experts, biases and losses of the router.
     pub router: Router,
     /// Settings by their own names that no field above holds: soft caps, multipliers of embeddings, residuals and logits.
     pub others: Vec<(String, f64)>,
@@ -105,11 +104,9 @@ pub enum RopeScalingKind {
     Other(String),
 }
 
-/// Scores and losses of the router of a mixture of experts.
+/// Weights of the chosen experts, biases and losses of the router of a mixture of experts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Router {
-    /// Score of an expert.
-    pub score: Option<RouterScore>,
     /// Whether the scores of the chosen experts are divided by their sum.
     pub normalized: Option<bool>,
     /// Whether a bias for each expert, which no gradient changes, takes part in the choice.
@@ -118,14 +115,4 @@ pub struct Router {
     pub scale: Option<f64>,
     /// Coefficient of the auxiliary loss that balances experts.
     pub aux_loss: Option<f64>,
-}
-
-/// Score that a router gives to an expert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RouterScore {
-    /// Softmax over experts.
-    Softmax,
-    /// Sigmoid of each expert's logit.
-    Sigmoid,
 }

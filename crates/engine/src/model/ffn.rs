@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::details::{Router, RouterScore};
-
 /// The feed-forward part of a layer.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -75,12 +73,25 @@ pub struct Moe {
     /// Whether the router has a bias per expert.
     #[serde(default)]
     pub router_bias: bool,
+    /// Score that the router gives to an expert; none where the model's source does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router_score: Option<RouterScore>,
     /// Largest number of expert groups per token, when routing is limited (DeepSeek); 0 for no limit.
     #[serde(default)]
     pub group_limit: u32,
     /// Intermediate size of a dense MLP in parallel with the experts (Gemma 4); 0 for none.
     #[serde(default)]
     pub dense_intermediate: u32,
+}
+
+/// Score that a router gives to an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterScore {
+    /// Softmax over experts.
+    Softmax,
+    /// Sigmoid of each expert's logit.
+    Sigmoid,
 }
 
 impl Moe {
@@ -95,14 +106,15 @@ impl Moe {
             shared_intermediate: 0,
             shared_gate: false,
             router_bias: false,
+            router_score: None,
             group_limit: 0,
             dense_intermediate: 0,
         }
     }
 
     /// Whether the router scores these experts by a sigmoid: as the model's source says, or else where it has a bias and they have none.
-    pub fn has_sigmoid_scores(&self, router: &Router) -> bool {
-        router.score.map_or(self.router_bias && !self.bias, |score| score == RouterScore::Sigmoid)
+    pub fn has_sigmoid_scores(&self) -> bool {
+        self.router_score.map_or(self.router_bias && !self.bias, |score| score == RouterScore::Sigmoid)
     }
 
     /// MLP of one routed expert.

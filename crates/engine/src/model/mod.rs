@@ -19,8 +19,8 @@ use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, QkNorm, Span};
-pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router, RouterScore};
-pub use ffn::{Ffn, Mlp, Moe};
+pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
+pub use ffn::{Ffn, Mlp, Moe, RouterScore};
 pub use indexer::Indexer;
 pub use latent::Mla;
 pub use recurrent::{DeltaNet, Mamba};

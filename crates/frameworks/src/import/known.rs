@@ -10,10 +10,12 @@ static KNOWN: LazyLock<Vec<(&'static str, Model)>> = LazyLock::new(|| {
     names.filter_map(|name| Some((name, catalog::model(name, &Overrides::default()).ok()?))).collect()
 });
 
-/// Balancing biases of a router are a parameter to some and a buffer to others: a number per expert, either way.
-fn without_router_bias(mut layer: Layer) -> Layer {
+/// A layer without what not every source says of its router: balancing biases are a parameter to some and a buffer to others, a number
+/// per expert either way, and scores are said by some alone.
+fn without_router(mut layer: Layer) -> Layer {
     if let Ffn::Moe(moe) = &mut layer.ffn {
         moe.router_bias = false;
+        moe.router_score = None;
     }
     layer
 }
@@ -37,7 +39,7 @@ fn identical(a: &Model, b: &Model) -> bool {
         mtp_depth,
         details: _,
     } = a;
-    let kind = |kinds: &[Layer], at: usize| kinds.get(at).cloned().map(without_router_bias);
+    let kind = |kinds: &[Layer], at: usize| kinds.get(at).cloned().map(without_router);
     let (mine, theirs): (Vec<_>, Vec<_>) = (
         (0..kinds.len()).map(|at| kind(kinds, at)).collect(),
         (0..b.kinds.len()).map(|at| kind(&b.kinds, at)).collect(),

@@ -103,7 +103,11 @@ fn of_experts(problem: &Problem, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
             ),
             (moe.group_limit > 0, "routing that is limited to groups", "its router has no groups"),
             (scaled, "scaled scores of experts", "its router does not scale them"),
-            (router.score == Some(RouterScore::Sigmoid), "scores of experts by a sigmoid", "its router has a softmax"),
+            (
+                moe.router_score == Some(RouterScore::Sigmoid),
+                "scores of experts by a sigmoid",
+                "its router has a softmax",
+            ),
             (problem.workload().drops_tokens, "--drop-tokens", "experts are written without a capacity (`mb_dmoe`)"),
         ],
     )

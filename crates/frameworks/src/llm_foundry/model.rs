@@ -292,19 +292,14 @@ fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation
     let moe = Moe {
         shared_intermediate: if shared { width } else { 0 },
         gated: expert.gated,
+        router_score: Some(RouterScore::Softmax),
         ..Moe::gated(size("moe_num_experts"), size("moe_top_k"), expert.intermediate)
     };
     let aux_loss = (kind != "torch_dmoe").then(|| document.real(&path_of("moe_loss_weight")).unwrap_or(0.1));
     FeedForward {
         ffn: Ffn::Moe(moe),
         activation,
-        router: Router {
-            score: Some(RouterScore::Softmax),
-            normalized: Some(norm.is_some()),
-            bias: Some(false),
-            scale: None,
-            aux_loss,
-        },
+        router: Router { normalized: Some(norm.is_some()), bias: Some(false), scale: None, aux_loss },
         ep: document.degree(&path_of("moe_world_size")).unwrap_or(1),
         drops_tokens: kind == "mb_moe",
     }

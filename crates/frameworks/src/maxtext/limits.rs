@@ -73,7 +73,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
 fn of_experts(model: &Model, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
     let router = &model.details.router;
     let beside = moe.shared_intermediate > 0 || moe.dense_intermediate > 0 || moe.group_limit > 0 || moe.router_bias;
-    let scored = router.score == Some(RouterScore::Sigmoid) || router.scale.is_some();
+    let scored = moe.router_score == Some(RouterScore::Sigmoid) || router.scale.is_some();
     let raw = router.normalized == Some(false) && sizes.qk_norm() != QkNorm::PerHead; // Qwen3's decoder keeps raw scores
     lacking(
         model,

@@ -12,7 +12,7 @@ use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Details, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore};
+use meshwright_engine::model::{Details, Moe, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore};
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
@@ -242,8 +242,8 @@ fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Pyt
 }
 
 /// Arguments of the router's score, where the model's source says it.
-fn score(router: &Router) -> Snippet<Python> {
-    let Some(score) = router.score else { return Snippet::fixed("") };
+fn score(moe: &Moe, router: &Router) -> Snippet<Python> {
+    let Some(score) = moe.router_score else { return Snippet::fixed("") };
     let score = if score == RouterScore::Sigmoid { "sigmoid" } else { "softmax" };
     let (normalized, scale) = (router.normalized.unwrap_or(false), router.scale.unwrap_or(1.0));
     snippet!(", score_func={}, route_norm={}, route_scale={}", score, normalized, scale)
@@ -273,7 +273,7 @@ fn experts(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
         experts,
         top_k,
         limited,
-        score(&request.costs.problem.model().details.router)
+        score(moe, &request.costs.problem.model().details.router)
     ));
     text.fixed("        routed_experts=make_routed_experts_config(\n            dim=DIM,");
     text.line(snippet!("            hidden_dim={},\n            num_experts={},", moe.intermediate, experts));

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::row::Row;
 use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{
-    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Router, RouterScore, Span,
+    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, RouterScore, Span,
 };
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
@@ -80,15 +80,14 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         kinds,
         order,
         mtp_depth: cells.mtp_layers.unwrap_or_else(|| u32::from(predicts_two_tokens(row))),
-        details: Details { router: router(row), ..Details::default() },
+        details: Details::default(),
     })
 }
 
-/// Router of a row's experts, as far as its model's name says.
-fn router(row: &Row) -> Router {
+/// Score of the router of a row's experts, as far as its model's name says.
+fn router_score(row: &Row) -> Option<RouterScore> {
     let name = text(row.model_name.as_ref());
-    let sigmoid = SIGMOID_SCORES.iter().any(|known| name.contains(known));
-    Router { score: sigmoid.then_some(RouterScore::Sigmoid), ..Router::default() }
+    SIGMOID_SCORES.iter().any(|known| name.contains(known)).then_some(RouterScore::Sigmoid)
 }
 
 /// Layer at an index: by its letter where the row has a pattern of a hybrid, else of mixer and feed-forward part.
@@ -196,5 +195,6 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Re
     };
     let shared_intermediate = cells.shared_experts.saturating_mul(intermediate);
     let bias = bias || text(row.model_name.as_ref()).contains("GPT-OSS");
-    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, ..Moe::gated(cells.experts, top_k, intermediate) }))
+    let routed = Moe::gated(cells.experts, top_k, intermediate);
+    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, router_score: router_score(row), ..routed }))
 }

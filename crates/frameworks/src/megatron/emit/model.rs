@@ -236,7 +236,7 @@ fn real(value: f64) -> String {
 
 /// Score, normalisation, bias, scale and loss of the router; what its source does not say by the kind of its parameters.
 fn router(details: &Router, moe: &Moe, group: &mut FlagGroup) {
-    let sigmoid = moe.has_sigmoid_scores(details);
+    let sigmoid = moe.has_sigmoid_scores();
     group.on_if(moe.top_k == 1 || !sigmoid && details.normalized == Some(false), "moe-router-pre-softmax");
     if sigmoid {
         group.set("moe-router-score-function", "sigmoid");

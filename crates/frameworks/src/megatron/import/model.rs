@@ -205,6 +205,7 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
         shared_intermediate: list.number("--moe-shared-expert-intermediate-size").unwrap_or(0),
         shared_gate: list.has("--moe-shared-expert-gate"),
         router_bias: biased || list.has("--moe-router-enable-expert-bias"),
+        router_score: None,
         group_limit: list.number("--moe-router-group-topk").unwrap_or(0),
         dense_intermediate: 0,
     })

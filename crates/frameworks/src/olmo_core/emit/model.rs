@@ -197,7 +197,7 @@ const BIAS_STEP: f64 = 0.001;
 
 fn experts(moe: &Moe, router: &Router) -> Snippet<Python> {
     let mut chosen = vec![snippet!("top_k={}", moe.top_k)];
-    let score = if router.score == Some(RouterScore::Sigmoid) { "sigmoid" } else { "softmax" };
+    let score = if moe.router_score == Some(RouterScore::Sigmoid) { "sigmoid" } else { "softmax" };
     chosen.push(snippet!("gating_function=MoERouterGatingFunction.{}", Snippet::name(score)));
     if router.normalized == Some(true) {
         chosen.push(Snippet::fixed("normalize_expert_weights=1.0"));

@@ -231,13 +231,13 @@ impl Reader<'_> {
         let loss =
             if document.has(&below("lb_loss_weight")) { loss.and_then(|word| word.parse().ok()) } else { Some(0.01) };
         parts.details.router = Router {
-            score: Some(if sigmoid { RouterScore::Sigmoid } else { RouterScore::Softmax }),
             normalized: Some(document.real(&below("router.normalize_expert_weights")).is_some()),
             bias: Some(document.real(&below("router.bias_gamma")).is_some()),
             scale: None,
             aux_loss: loss,
         };
         parts.details.activation = Some(Activation::Silu);
-        Some((Moe { shared_intermediate, ..Moe::gated(experts, top_k, intermediate) }, extra))
+        let router_score = Some(if sigmoid { RouterScore::Sigmoid } else { RouterScore::Softmax });
+        Some((Moe { shared_intermediate, router_score, ..Moe::gated(experts, top_k, intermediate) }, extra))
     }
 }

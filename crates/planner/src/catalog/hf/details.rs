@@ -2,7 +2,9 @@
 
 use super::error::HfError;
 use super::fields::Fields;
-use meshwright_engine::model::{Activation, Details, Mixer, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
+use meshwright_engine::model::{
+    Activation, Details, Ffn, Mixer, Model, RopeScaling, RopeScalingKind, Router, RouterScore,
+};
 
 /// Families whose routers score by a sigmoid unless the file says otherwise.
 ///
@@ -302,16 +304,26 @@ fn activation(fields: &Fields, model_type: &str) -> Result<Option<Activation>, H
     Ok(None)
 }
 
+/// Writes the score of the routers into the model's layers, by the file and by what the family always does.
+pub fn add_router_score(fields: &Fields, model_type: &str, model: &mut Model) -> Result<(), HfError> {
+    let usual = if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax };
+    let score = match fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?) {
+        Some("sigmoid") => RouterScore::Sigmoid,
+        Some("softmax") => RouterScore::Softmax,
+        Some(_) | None => usual,
+    };
+    for layer in &mut model.kinds {
+        if let Ffn::Moe(moe) = &mut layer.ffn {
+            moe.router_score = Some(score);
+        }
+    }
+    Ok(())
+}
+
 /// The router, by the file and by what the family always does.
 fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
-    let score = match fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?) {
-        Some("sigmoid") => Some(RouterScore::Sigmoid),
-        Some("softmax") => Some(RouterScore::Softmax),
-        Some(_) | None => Some(if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax }),
-    };
     let normalized = fields.flag("norm_topk_prob")?.or(NORMALIZED.contains(&model_type).then_some(true));
     Ok(Router {
-        score,
         normalized,
         bias: Some(BIASED.contains(&model_type)),
         scale: first(fields, &["routed_scaling_factor", "route_scale", "router_scaling_factor"])?

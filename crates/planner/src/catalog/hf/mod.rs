@@ -275,9 +275,10 @@ fn read(mut map: Map<String, Value>, model_type: &str, origin: &str, path: &'sta
     };
     defaults::add_parts(&mut map, model_type);
     let fields = Fields::new(&map, origin, path);
-    let read = reader(&fields)?;
-    let model =
-        Model { name: name(origin, model_type)?, details: details::details(&fields, model_type, &read)?, ..read };
+    let mut model = reader(&fields)?;
+    model.name = name(origin, model_type)?;
+    model.details = details::details(&fields, model_type, &model)?;
+    details::add_router_score(&fields, model_type, &mut model)?;
     fields.nothing_left()?;
     model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)
