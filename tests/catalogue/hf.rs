@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::random;
 use meshwright::catalog::files::MODELS;
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::model::{Details, Ffn, Layer, Mixer, Model, ModelFile, Span};
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::{Costs, Evaluation};
+use meshwright::gpu::Format;
+use meshwright::model::{Details, Layer, Mixer, Model, ModelFile, Span};
+use meshwright::plan::text::parse_plan;
+use meshwright::problem::{HbmProfile, Problem};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
@@ -126,20 +132,11 @@ fn the_catalogue_is_the_folder_in_order_and_every_model_loads() {
     }
 }
 
-/// A layer without its router's score, which the catalogue does not say.
-fn without_score(layer: &Layer) -> Layer {
-    let mut layer = layer.clone();
-    if let Ffn::Moe(moe) = &mut layer.ffn {
-        moe.router_score = None;
-    }
-    layer
-}
-
 #[test]
 fn built_in_models_are_their_hugging_face_twins_layer_by_layer() {
     for (ours, theirs) in TWINS {
         let (a, b) = (built_in(ours), model(theirs));
-        let layers = |m: &Model| m.order.iter().map(|&kind| without_score(&m.kinds[kind])).collect::<Vec<_>>();
+        let layers = |m: &Model| m.order.iter().map(|&kind| m.kinds[kind].clone()).collect::<Vec<_>>();
         assert_eq!(a.layers(), b.layers(), "{ours}");
         for (i, (a, b)) in layers(&a).iter().zip(layers(&b)).enumerate() {
             assert_eq!(*a, b, "{ours}, layer {i}");
@@ -155,6 +152,25 @@ fn built_in_models_are_their_hugging_face_twins_layer_by_layer() {
         };
         assert_eq!(rest(&a), rest(&b), "{ours}");
         assert_eq!(a.parameters(), b.parameters(), "{ours}");
+    }
+}
+
+/// Step time and memory of a plan on 512 B200, whose host launches the operators of a layer with experts one by one.
+fn price(model: Model) -> (f64, f64) {
+    let sets = Overrides::default();
+    let (cluster, stack) =
+        (catalog::cluster("hgx-b200-512", &sets).unwrap(), catalog::stack("nemo-26", &sets).unwrap());
+    let problem =
+        Problem::new(model, cluster, random::workload(512, 4096, Format::Bf16), stack, HbmProfile::Normal).unwrap();
+    let plan = parse_plan("dp=512 zero=1 mbs=1 recompute=full", &problem).unwrap();
+    let Evaluation { step, footprint, .. } = Costs::new(&problem).evaluate(&plan);
+    (step.total().get(), footprint.allocated().get())
+}
+
+#[test]
+fn built_in_models_cost_what_their_hugging_face_twins_do() {
+    for (ours, theirs) in TWINS {
+        assert_eq!(price(built_in(ours)), price(Model { seq_len: 4096, ..model(theirs) }), "{ours}");
     }
 }
 

@@ -7,4 +7,6 @@ mod hf_absent;
 mod hf_families;
 mod hf_refused;
 mod overrides;
+#[path = "../random/mod.rs"]
+mod random;
 mod schema;

@@ -7,7 +7,12 @@ use std::process::Command;
 fn emitted(framework: &str, config: &str, plan: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = root.join("tests/hf").join(format!("{config}.json"));
-    let args = ["emit", framework, config.to_str().unwrap(), "h100-512", "--plan", plan, "--seq-len", "4096"];
+    emitted_of(framework, config.to_str().unwrap(), plan)
+}
+
+/// Files of a model for a framework, or the reason for none.
+fn emitted_of(framework: &str, model: &str, plan: &str) -> String {
+    let args = ["emit", framework, model, "h100-512", "--plan", plan, "--seq-len", "4096"];
     let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
     String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap()
 }
@@ -33,6 +38,19 @@ fn rotary_settings_and_epsilon_of_llama_3_reach_every_file() {
     assert_all(&emitted("nanotron", "mistral-7b-v0.3", DENSE).replace("1000000.0", "10000.0"), &wanted);
     let refused = emitted("nanotron", "llama-3.1-8b", DENSE);
     assert!(refused.contains("rope_scaling = llama3"), "{refused}");
+}
+
+/// The catalogue says the score alone: bias, scale and loss of the router are named as unknown.
+#[test]
+fn scores_of_the_catalogue_reach_files_without_a_bias_that_nobody_said() {
+    let experts = "dp=512 ep=64 zero=1 mbs=1 recompute=full";
+    let text = emitted_of("megatron", "deepseek-v3", experts);
+    assert_all(&text, &["--moe-router-score-function sigmoid", "router's bias, scale and loss"]);
+    assert!(!text.contains("--moe-router-enable-expert-bias"), "{text}");
+    let text = emitted_of("megatron", "mixtral-8x7b", "dp=512 ep=8 zero=1 mbs=1 recompute=full");
+    assert!(!text.contains("sigmoid"), "{text}");
+    let text = emitted_of("torchtitan", "qwen3-30b-a3b", "dp=512 ep=8 zero=3 mbs=1 recompute=full");
+    assert!(text.contains("score_func=\"softmax\"") && !text.contains("route_norm"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Settings of a model that a framework's files must carry: which it can say, and the field that it cannot.
 
-use meshwright_engine::model::{Activation, Details, Model, RopeScaling, RopeScalingKind, RouterScore};
+use meshwright_engine::model::{Activation, Details, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
 use meshwright_planner::limits::Obstacle;
 
 use crate::rules::bytes_are;
@@ -176,12 +176,14 @@ fn activation_name(activation: &Activation) -> &str {
 
 /// Settings that decide what a model computes and that its source does not say, in words for a note; none where all are known.
 pub(crate) fn unknown(model: &Model) -> Option<String> {
-    let Details { rope_theta, norm_epsilon, activation, .. } = &model.details;
+    let Details { rope_theta, norm_epsilon, activation, router, .. } = &model.details;
+    let chosen = model.is_moe() && *router == Router::default();
     let rotary = model.learned_positions == 0;
     let missing: Vec<&str> = [
         (rotary && rope_theta.is_none(), "rotary base"),
         (norm_epsilon.is_none(), "epsilon"),
         (activation.is_none(), "activation"),
+        (chosen, "router's bias, scale and loss"),
     ]
     .into_iter()
     .filter_map(|(missing, name)| missing.then_some(name))

@@ -241,10 +241,13 @@ fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Pyt
     snippet!("{}.Config(dim={}, max_seq_len={}, theta={})", kind, dim, seq_len, theta)
 }
 
-/// Arguments of the router's score, where the model's source says it.
+/// Arguments of the router's score and of its chosen experts' weights, where the model's source says them.
 fn score(moe: &Moe, router: &Router) -> Snippet<Python> {
     let Some(score) = moe.router_score else { return Snippet::fixed("") };
     let score = if score == RouterScore::Sigmoid { "sigmoid" } else { "softmax" };
+    if *router == Router::default() {
+        return snippet!(", score_func={}", score);
+    }
     let (normalized, scale) = (router.normalized.unwrap_or(false), router.scale.unwrap_or(1.0));
     snippet!(", score_func={}, route_norm={}, route_scale={}", score, normalized, scale)
 }

@@ -240,7 +240,7 @@ fn router(details: &Router, moe: &Moe, group: &mut FlagGroup) {
     group.on_if(moe.top_k == 1 || !sigmoid && details.normalized == Some(false), "moe-router-pre-softmax");
     if sigmoid {
         group.set("moe-router-score-function", "sigmoid");
-        group.on_if(details.bias.unwrap_or(true), "moe-router-enable-expert-bias");
+        group.on_if(details.bias.unwrap_or(moe.router_bias), "moe-router-enable-expert-bias");
     }
     if let Some(scale) = details.scale {
         group.set("moe-router-topk-scaling-factor", scale);

@@ -9,7 +9,9 @@ use crate::import::finding::Finding;
 use crate::import::known;
 use crate::megatron::sparse;
 use meshwright_engine::distinct::distinct;
-use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{
+    Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, RouterScore, Span,
+};
 use meshwright_engine::range::LAYERS;
 
 /// The model; none where its sizes are not given or make no model, which findings say.
@@ -205,7 +207,11 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
         shared_intermediate: list.number("--moe-shared-expert-intermediate-size").unwrap_or(0),
         shared_gate: list.has("--moe-shared-expert-gate"),
         router_bias: biased || list.has("--moe-router-enable-expert-bias"),
-        router_score: None,
+        router_score: match list.word("--moe-router-score-function").as_deref() {
+            Some("sigmoid") => Some(RouterScore::Sigmoid),
+            Some("softmax") => Some(RouterScore::Softmax),
+            Some(_) | None => None,
+        },
         group_limit: list.number("--moe-router-group-topk").unwrap_or(0),
         dense_intermediate: 0,
     })
