@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::model::{Attention, Layer, Mixer, Model, QkNorm, Span};
+use meshwright::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, QkNorm, ShortConv, Span};
 use serde_json::{Value, json};
 
 fn config(name: &str) -> Value {
@@ -81,6 +81,36 @@ fn windows_sinks_and_positions_follow_the_class() {
     assert!(of[0].span == Span::Full && of[0].rope, "the dense layer sees all keys, with positions");
     assert!((1..40).all(|i| (of[i].span == Span::Full) == (i % 4 == 0) && of[i].rope == (i % 4 != 0)));
     assert!(layers(&command).iter().enumerate().all(|(i, layer)| layer.moe().is_some() == (i > 0)));
+}
+
+/// LFM2: attention where the file says, convolutions of three tokens elsewhere, and MLPs of two thirds of the size that it gives.
+#[test]
+fn short_convolutions_stand_between_layers_with_attention() {
+    let dense = model("lfm2-1.2b");
+    let of = layers(&dense);
+    let attends = |i: usize| [2, 5, 8, 10, 12, 14].contains(&i);
+    let conv = |bias| Mixer::ShortConv(ShortConv { conv_kernel: 3, bias });
+    assert!((0..16).all(|i| (of[i].mixer == conv(false)) != attends(i)));
+    assert!(attentions(&dense).iter().all(|attention| attention.qk_norm == QkNorm::PerHead));
+    let mlp = Mlp { intermediate: 8192, gated: true, bias: false };
+    assert!(dense.tied_embeddings && of.iter().all(|layer| layer.ffn == Ffn::Dense(mlp.clone())));
+    let mut other = config("lfm2-1.2b");
+    (other["conv_bias"], other["tie_embedding"]) = (json!(true), json!(false));
+    (other["block_ffn_dim_multiplier"], other["block_multiple_of"]) = (json!(0.8), json!(100));
+    let read_other = read(&other).unwrap();
+    assert_eq!((layers(&read_other)[0].mixer.clone(), read_other.tied_embeddings), (conv(true), false));
+    assert!(matches!(&layers(&read_other)[0].ffn, Ffn::Dense(mlp) if mlp.intermediate == 6600), "6,553 in hundreds");
+    other["block_ffn_dim_multiplier"] = json!(1e9);
+    assert!(read(&other).unwrap_err().to_string().contains("block_ffn_dim_multiplier"));
+    other = config("lfm2-8b-a1b");
+    assert!(layers(&read(&other).unwrap()).iter().enumerate().all(|(i, layer)| layer.moe().is_some() == (i >= 2)));
+    assert_eq!(read(&other).unwrap().details.router.bias, Some(true));
+    other["use_expert_bias"] = json!(false);
+    assert_eq!(read(&other).unwrap().details.router.bias, Some(false));
+    other["layer_types"][3] = json!("mamba");
+    assert!(read(&other).unwrap_err().to_string().contains("`mamba` is not a layer of LFM2"));
+    other.as_object_mut().unwrap().remove("layer_types");
+    assert!(read(&other).unwrap_err().to_string().contains("layer_types"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use meshwright::goodput::{Conditions, Maintenance};
 use meshwright::gpu::{
     AttentionCurve, AttentionOccupancy, CollectiveCurve, Copies, GemmCurve, Gpu, HostCopies, RentPrice, ScaleUp,
 };
-use meshwright::model::{Attention, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
+use meshwright::model::{Attention, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, ReleaseLimit, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
@@ -99,6 +99,7 @@ fn keys_of_models() {
     same::<Indexer>(&of["Indexer"]);
     same::<Mamba>(variant(&of["Mixer"], "mamba"));
     same::<DeltaNet>(variant(&of["Mixer"], "delta-net"));
+    same::<ShortConv>(variant(&of["Mixer"], "short-conv"));
     same::<Mlp>(variant(&of["Ffn"], "dense"));
     same::<Moe>(variant(&of["Ffn"], "moe"));
 }

@@ -40,6 +40,19 @@ fn rotary_settings_and_epsilon_of_llama_3_reach_every_file() {
     assert!(refused.contains("rope_scaling = llama3"), "{refused}");
 }
 
+/// Frameworks that load the class train it, with whole layers on a rank; those that build decoders of their own have no such layer.
+#[test]
+fn short_convolutions_are_for_frameworks_that_load_their_class() {
+    let loaded = emitted("accelerate", "lfm2-1.2b", "dp=512 zero=3 mbs=1");
+    assert!(loaded.contains("lfm2-1.2b"), "{loaded}");
+    for framework in ["megatron", "torchtitan", "nanotron", "olmo-core", "maxtext", "gpt-neox"] {
+        let refused = emitted(framework, "lfm2-1.2b", "dp=512 zero=1 mbs=1");
+        assert!(refused.contains("short convolutions"), "{framework}: {refused}");
+    }
+    let split = emitted("accelerate", "lfm2-1.2b", "tp=2 dp=256 zero=3 mbs=1");
+    assert!(split.contains("no framework splits gated short convolutions"), "{split}");
+}
+
 /// The catalogue says the score alone: bias, scale and loss of the router are named as unknown.
 #[test]
 fn scores_of_the_catalogue_reach_files_without_a_bias_that_nobody_said() {

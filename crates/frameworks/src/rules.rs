@@ -36,7 +36,7 @@ pub(crate) fn lacking<Name: AsRef<str>>(
 pub(crate) fn attentions(model: &Model) -> impl Iterator<Item = &Attention> {
     model.kinds.iter().filter_map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => Some(attention),
-        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
     })
 }
 

@@ -101,6 +101,7 @@ impl Sizes {
                 }
                 Mixer::Mamba(_) => refuse("Mamba layers", "only attention can be written"),
                 Mixer::DeltaNet(_) => refuse("linear-attention layers", "only attention can be written"),
+                Mixer::ShortConv(_) => refuse("gated short convolutions", "only attention can be written"),
                 Mixer::None => refuse("layers without attention", "every layer has attention here"),
             }
             match &layer.ffn {
@@ -130,11 +131,11 @@ impl Sizes {
         }
         let spans = in_order(model, |mixer| match mixer {
             Mixer::Attention(a) => a.span,
-            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => Span::Full,
+            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => Span::Full,
         });
         let rope = in_order(model, |mixer| match mixer {
             Mixer::Attention(a) => a.rope,
-            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => true,
+            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => true,
         });
         match mixers.into_iter().next() {
             Some(mixer) if found.is_empty() => Ok(Self {

@@ -53,7 +53,7 @@ fn section_1_4_llama_3_405b_trains_a_token_in_2524_gigaflops() {
     let layers = f64::from(model.layers());
     let head = f64::from(model.vocab) * f64::from(model.hidden);
     let products = 6.0 * (layers * model.kinds[0].matmul_weights(model.hidden) + head);
-    let scores = 3.0 * layers * model.kinds[0].mixing_flops(8192.0, Causal);
+    let scores = 3.0 * layers * model.kinds[0].mixing_flops(model.hidden, 8192.0, Causal);
     prints(products / 1e9, 2422.5, 0.1);
     prints(scores / 1e9, 101.5, 0.1);
     prints(model.flops_per_token(8192, Causal).get() / 1e9, 2524.0, 0.1);

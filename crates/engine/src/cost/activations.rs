@@ -1,6 +1,7 @@
 //! Activations that one layer keeps for its backward (specification §6.3, §6.4).
 
 use super::costs::Costs;
+use super::traffic::SHORT_CONV_KEPT;
 use crate::model::{Attention, Ffn, Mixer, Mla, Moe, QkNorm};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
@@ -85,6 +86,7 @@ impl Costs<'_> {
             Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
             Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / f64::from(plan.layout.tp),
             Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / f64::from(plan.layout.tp),
+            Mixer::ShortConv(_) => SHORT_CONV_KEPT * hidden / f64::from(plan.layout.tp),
             Mixer::None => 0.0,
         };
         let ffn = match &layer.ffn {

@@ -101,7 +101,7 @@ impl Costs<'_> {
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
-            Mixer::None => 0.0,
+            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
         })
     }
 
@@ -113,7 +113,7 @@ impl Costs<'_> {
             Mixer::Mla(m) => f64::from(m.heads) * f64::from(2 * m.qk_dim() + 2 * m.v_dim),
             Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
             Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
-            Mixer::None => 0.0,
+            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
         };
         Bytes::new(self.tokens(plan) * width / tp * 2.0)
     }
@@ -219,7 +219,7 @@ impl Costs<'_> {
             Mixer::Mla(m) => f64::from(m.heads) * f64::from(m.v_dim),
             Mixer::Mamba(m) => m.inner() as f64,
             Mixer::DeltaNet(d) => d.values() as f64,
-            Mixer::None => 0.0,
+            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
         };
         self.tokens(plan) * width / f64::from(plan.layout.tp)
     }

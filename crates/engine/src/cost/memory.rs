@@ -385,7 +385,7 @@ impl Costs<'_> {
             (Mixer::Attention(a), Ffn::Dense(mlp)) => (a.weights(model.hidden) + mlp.weights(model.hidden)) as f64,
             (Mixer::Attention(a), Ffn::Moe(_) | Ffn::None) => a.weights(model.hidden) as f64,
             (Mixer::None, Ffn::Dense(mlp)) => mlp.weights(model.hidden) as f64,
-            (Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None, _) => 0.0,
+            (Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None, _) => 0.0,
         };
         let largest = model.kinds.iter().map(weights).fold(0.0, f64::max);
         Bytes::new(2.0 * largest / tp) + tables

@@ -8,7 +8,7 @@ use super::traffic::{self, Streamed, StreamedPasses, chunked, latent, split_pass
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::{Projection, Widths};
-use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, Span};
+use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
 
@@ -80,6 +80,7 @@ impl Costs<'_> {
                 self.projected(&net.projections(self.problem.model().hidden), plan, cost);
                 self.scan(net.values(), plan, cost);
             }
+            Mixer::ShortConv(_) => self.short_conv(plan, cost),
             Mixer::None => {}
         }
     }
@@ -227,6 +228,20 @@ impl Costs<'_> {
             cost.add(self.device.linear(LinearShape::dense(tokens, widths.input, widths.output), self.device.format));
             self.adapters(Adapted::Mixer, tokens, [widths], cost);
         }
+    }
+
+    /// Adds the projections, gates and convolution of a gated short convolution to a layer's cost: streaming kernels over the h channels.
+    ///
+    /// ```text
+    /// forward    16·n·h/t, 3 kernels          backward    42·n·h/t, 6 kernels          specification §2.3
+    /// ```
+    fn short_conv(&self, plan: &Plan, cost: &mut LayerCost) {
+        let hidden = self.problem.model().hidden;
+        self.projected(&ShortConv::projections(hidden), plan, cost);
+        let channels = self.tokens(plan) * f64::from(hidden) / f64::from(plan.layout.tp);
+        let time = |pass: &Streamed| self.device.stream_fused(Bytes::new(pass.bytes * channels), pass.kernels);
+        cost.forward += time(&traffic::SHORT_CONV.forward);
+        cost.dgrad += time(&traffic::SHORT_CONV.backward);
     }
 
     /// Adds a memory-bound scan of `inner` channels to a layer's cost.

@@ -380,7 +380,7 @@ impl Costs<'_> {
         let rotated = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(attention) if attention.rope => f64::from(attention.head_dim),
             Mixer::Mla(mla) => f64::from(mla.rope_dim),
-            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => 0.0,
+            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => 0.0,
         };
         let layers =
             self.kind_counts().iter().zip(&model.kinds).map(|(count, layer)| f64::from(*count) * rotated(layer));

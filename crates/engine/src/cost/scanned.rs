@@ -68,7 +68,7 @@ impl Costs<'_> {
         let (queries, keys) = match &layer.mixer {
             Mixer::Attention(a) => (a.heads * a.head_dim, a.kv_heads * a.head_dim),
             Mixer::Mla(mla) => (mla.heads * mla.qk_dim(), mla.heads * mla.qk_dim()),
-            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => (0, 0),
+            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => (0, 0),
         };
         let (queries, keys) = (f64::from(queries) / tp, f64::from(keys) / tp);
         let mlp = widths * of_tokens;

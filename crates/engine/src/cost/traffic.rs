@@ -106,6 +106,15 @@ pub mod sparse {
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: StreamedPasses = StreamedPasses { forward: streamed(12.0, 2.0), backward: streamed(30.0, 3.0) };
 
+/// Gates and convolution of a gated short convolution, kernel by kernel in PyTorch and `causal-conv1d`, per token and channel in bf16.
+/// Forward: B·x, convolution, C·y. Backward: gradients of C and y, convolution, gradients of B and x, and their concatenation.
+///
+/// Source: [transformers] `modeling_lfm2.py`, `Lfm2ShortConv`; [causal-conv1d]; counted in specification §2.3.
+pub const SHORT_CONV: StreamedPasses = StreamedPasses { forward: streamed(16.0, 3.0), backward: streamed(42.0, 6.0) };
+/// Bytes per token and channel that a gated short convolution keeps for its backward pass: B, C and x, the input and the output of the
+/// convolution, and the input of the projection out (specification §2.3).
+pub const SHORT_CONV_KEPT: f64 = 12.0;
+
 /// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
 /// counted in specification §2.3.
 pub mod chunked {

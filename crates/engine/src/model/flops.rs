@@ -1,6 +1,6 @@
 //! Model FLOPs: operations of training one token by definition, independent of the kernels.
 
-use super::{Ffn, Layer, Mixer, Model, Span};
+use super::{Ffn, Layer, Mixer, Model, ShortConv, Span};
 use crate::units::Flops;
 
 /// Convention for counting the attention FLOPs of a causal model.
@@ -20,6 +20,7 @@ impl Layer {
             Mixer::Mla(m) => m.weights(hidden),
             Mixer::Mamba(m) => m.weights(hidden),
             Mixer::DeltaNet(d) => d.weights(hidden),
+            Mixer::ShortConv(_) => ShortConv::weights(hidden),
             Mixer::None => 0,
         };
         let ffn = match &self.ffn {
@@ -39,8 +40,9 @@ impl Layer {
     /// ```text
     /// 2·a·(d_qk + d_v)·σ                        attention, σ = mean keys seen (specification §1.3)
     /// 2·3·heads·head_dim·state                  Mamba-2: decay, input and output of the state
+    /// 2·h·(1 + L)                               short convolution: two gates and L taps
     /// ```
-    pub fn mixing_flops(&self, s: f64, convention: AttentionConvention) -> f64 {
+    pub fn mixing_flops(&self, hidden: u32, s: f64, convention: AttentionConvention) -> f64 {
         let keys = |span: Span| match convention {
             AttentionConvention::Causal => span.mean_keys(s),
             AttentionConvention::Full => match span {
@@ -53,6 +55,7 @@ impl Layer {
             Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
             Mixer::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
             Mixer::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
+            Mixer::ShortConv(c) => c.flops(hidden),
             Mixer::None => 0.0,
         }
     }
@@ -84,7 +87,7 @@ impl Model {
         let (h, s) = (f64::from(self.hidden), f64::from(seq_len));
         let layer = |kind: usize| {
             let layer = &self.kinds[kind];
-            3.0 * (2.0 * layer.matmul_weights(self.hidden) + layer.mixing_flops(s, convention))
+            3.0 * (2.0 * layer.matmul_weights(self.hidden) + layer.mixing_flops(self.hidden, s, convention))
                 + layer.index_flops(self.hidden, s)
         };
         let layers: f64 =

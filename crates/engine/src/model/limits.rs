@@ -101,6 +101,7 @@ impl Layer {
             Mixer::Mla(mla) => mla.sizes(),
             Mixer::Mamba(mamba) => mamba.sizes(),
             Mixer::DeltaNet(delta) => delta.sizes(),
+            Mixer::ShortConv(conv) => vec![size("conv_kernel", conv.conv_kernel, PARTS.at_least_one())],
             Mixer::None => Vec::new(),
         };
         range::check(sizes).map_err(|why| why.below("mixer"))?;
@@ -142,6 +143,7 @@ impl Layer {
                 let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
                 2.0 * keys + 3.0 * values + 2.0 * n(d.value_heads) + (2.0 * keys + values) * n(d.conv_kernel) / hidden
             }
+            Mixer::ShortConv(c) => 4.0 * hidden + n(c.conv_kernel),
             Mixer::None => 0.0,
         };
         let ffn_width = match &self.ffn {

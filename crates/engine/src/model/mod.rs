@@ -1,6 +1,7 @@
 //! Model architecture: an ordered list of layers between an embedding and a loss head.
 
 pub mod attention;
+pub mod convolution;
 pub mod details;
 pub mod ffn;
 pub mod flops;
@@ -19,6 +20,7 @@ use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, QkNorm, Span};
+pub use convolution::ShortConv;
 pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
 pub use ffn::{Ffn, Mlp, Moe, RouterScore};
 pub use indexer::Indexer;
@@ -62,6 +64,8 @@ pub enum Mixer {
     Mamba(Mamba),
     /// Gated delta rule (linear attention of Qwen3-Next).
     DeltaNet(DeltaNet),
+    /// Gated short convolution (LFM2).
+    ShortConv(ShortConv),
     /// No mixer: the layer is an MLP alone (Nemotron-H counts those as layers).
     None,
 }
@@ -282,7 +286,12 @@ impl Model {
                 Mixer::Attention(a) if a.keys_are_values && a.v_dim() != a.head_dim => {
                     return size(format!("keys of {} serve as values of {}", a.head_dim, a.v_dim()));
                 }
-                Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
+                Mixer::Attention(_)
+                | Mixer::Mla(_)
+                | Mixer::Mamba(_)
+                | Mixer::DeltaNet(_)
+                | Mixer::ShortConv(_)
+                | Mixer::None => {}
             }
             if let Some(moe) = layer.moe().filter(|moe| moe.top_k > moe.experts) {
                 return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Ffn, Layer, Mixer, Model};
+use super::{Ffn, Layer, Mixer, Model, ShortConv};
 
 /// Parameters of one layer, by the way in which they are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,7 @@ impl Layer {
             Mixer::Mla(m) => m.weights(hidden) + m.index_weights(hidden) + m.small_parameters(norm_width),
             Mixer::Mamba(m) => m.weights(hidden) + m.small_parameters(hidden),
             Mixer::DeltaNet(d) => d.weights(hidden) + d.small_parameters(),
+            Mixer::ShortConv(c) => ShortConv::weights(hidden) + c.small_parameters(hidden),
             Mixer::None => 0,
         };
         let mixer_whole = if let Mixer::Mla(m) = &self.mixer { m.whole_parameters(hidden, norm_width) } else { 0 };

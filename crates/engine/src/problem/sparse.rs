@@ -47,7 +47,12 @@ pub(super) fn refusal(model: &Model, gpu: &Gpu, stack: &Stack, seq_len: u32) -> 
 fn latent_with_indexer(model: &Model) -> Option<&Mla> {
     model.kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Mla(mla) if mla.indexer.is_some() => Some(mla),
-        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+        Mixer::Attention(_)
+        | Mixer::Mla(_)
+        | Mixer::Mamba(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::None => None,
     })
 }
 

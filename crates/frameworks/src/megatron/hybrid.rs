@@ -19,7 +19,7 @@ pub(crate) fn is_hybrid(model: &Model) -> bool {
 fn mamba(model: &Model) -> Option<&Mamba> {
     model.kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Mamba(mamba) => Some(mamba),
-        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
     })
 }
 

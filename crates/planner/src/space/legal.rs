@@ -37,6 +37,7 @@ pub(crate) fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec
             }
             Mixer::Mamba(m) => heads(tp, m.heads, found),
             Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
+            Mixer::ShortConv(_) => whole_channels(plan, found),
             Mixer::None => {}
         }
     }
@@ -58,6 +59,19 @@ fn ulysses(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
     let cp = plan.layout.cp;
     if cp > 1 && plan.cp_kind == CpKind::AllToAll && !heads.is_multiple_of(cp) {
         push(found, Rejection::UlyssesHeads { cp, heads });
+    }
+}
+
+/// Checks that ranks share neither the channels nor the sequences of a short convolution: no framework splits them.
+///
+/// Source: [transformers] `configuration_lfm2.py`, which has no plan for tensor parallelism; a rank's part of a sequence would need the
+/// tokens before it.
+fn whole_channels(plan: &Plan, found: &mut Vec<Rejection>) {
+    if plan.layout.tp > 1 {
+        push(found, Rejection::Combination("tp over 1: no framework splits gated short convolutions"));
+    }
+    if plan.layout.cp > 1 {
+        push(found, Rejection::Combination("cp over 1: no framework shares the sequences of gated short convolutions"));
     }
 }
 

@@ -55,6 +55,8 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("internlm3", 2),
     ("iquestcoder", 8),
     ("kolibri1", 4),
+    ("lfm2", 8),
+    ("lfm2_moe", 8),
     ("llama4_text", 8),
     ("mellum", 4),
     ("minimax_m2", 8),

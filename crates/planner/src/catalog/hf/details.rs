@@ -25,6 +25,7 @@ const SIGMOID: &[&str] = &[
     "hy_v3",
     "kimi_k2",
     "kolibri1",
+    "lfm2_moe",
     "llama4_text",
     "mimo_v2",
     "mimo_v2_flash",
@@ -52,6 +53,7 @@ const BIASED: &[&str] = &[
     "hy_v3",
     "kimi_k2",
     "kolibri1",
+    "lfm2_moe",
     "mimo_v2",
     "mimo_v2_flash",
     "minimax_m2",
@@ -73,6 +75,7 @@ const NORMALIZED: &[&str] = &[
     "granitemoehybrid",
     "granitemoeshared",
     "hy_v3",
+    "lfm2_moe",
     "mixtral",
 ];
 
@@ -116,7 +119,7 @@ fn head_dim(model: &Model) -> Option<u32> {
     model.kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => Some(attention.head_dim),
         Mixer::Mla(mla) => Some(mla.qk_dim()),
-        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
     })
 }
 
@@ -325,7 +328,7 @@ fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
     let normalized = fields.flag("norm_topk_prob")?.or(NORMALIZED.contains(&model_type).then_some(true));
     Ok(Router {
         normalized,
-        bias: Some(BIASED.contains(&model_type)),
+        bias: Some(BIASED.contains(&model_type) && fields.flag("use_expert_bias")?.unwrap_or(true)),
         scale: first(fields, &["routed_scaling_factor", "route_scale", "router_scaling_factor"])?
             .filter(|scale| (scale - 1.0).abs() > 0.0),
         aux_loss: first(fields, &["router_aux_loss_coef", "aux_loss_alpha"])?,

@@ -9,6 +9,7 @@
 
 mod blocks;
 mod classic;
+mod convolution;
 mod defaults;
 mod dense;
 mod details;
@@ -101,6 +102,8 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("jais2", dense::jais2),
     ("kimi_k2", experts::deepseek),
     ("kolibri1", sliding::kolibri),
+    ("lfm2", convolution::lfm2),
+    ("lfm2_moe", convolution::lfm2_moe),
     ("llama", llama::llama),
     ("llama4_text", experts::llama4),
     ("mamba2", hybrid::mamba2),
@@ -168,8 +171,6 @@ const UNPRICED: &[(&str, &str)] = &[
     ("jamba", "Mamba-1 blocks"),
     ("kimi_linear", "Kimi's delta attention, whose decay is by channel"),
     ("laguna", "a gate for each head"),
-    ("lfm2", "gated short convolutions"),
-    ("lfm2_moe", "gated short convolutions"),
     ("longcat_flash", "experts that compute nothing, whose share of the tokens is learned"),
     ("mamba", "Mamba-1 blocks"),
     ("mbart", "an encoder and a decoder"),
