@@ -14,7 +14,7 @@ use meshwright::gpu::{
 };
 use meshwright::model::{Attention, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv};
 use meshwright::money::{Market, Own, Site, Terms};
-use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, ReleaseLimit, Stack};
+use meshwright::stack::{Launches, MemoryUse, ModuleHooks, Overlap, Quirks, ReleaseLimit, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -72,6 +72,7 @@ fn keys_of_stacks() {
     let stack = schema("stack");
     same::<Stack>(&stack);
     same::<Launches>(&stack["$defs"]["Launches"]);
+    same::<ModuleHooks>(&stack["$defs"]["ModuleHooks"]);
     same::<Overlap>(&stack["$defs"]["Overlap"]);
     same::<Quirks>(&stack["$defs"]["Quirks"]);
     same::<MemoryUse>(&stack["$defs"]["MemoryUse"]);

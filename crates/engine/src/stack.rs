@@ -22,7 +22,7 @@ mod release_limit;
 pub use adapters::AdapterTraffic;
 pub use core_release::CoreRelease;
 pub use gather::TpGather;
-pub use launches::Launches;
+pub use launches::{Launches, ModuleHooks};
 pub use memory::MemoryUse;
 pub use quirks::Quirks;
 pub use release_limit::ReleaseLimit;

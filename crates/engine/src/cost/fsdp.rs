@@ -278,6 +278,8 @@ impl Costs<'_> {
 
     /// One layer, its expert exchange in line, never faster than the host launches it.
     pub(super) fn fsdp_layer(&self, kind: usize, cost: &LayerCost, plan: &Plan) -> Work {
+        let hooked = self.hooked(kind, cost, plan);
+        let cost = hooked.as_ref().unwrap_or(cost);
         let mut work = Work {
             ep: cost.ep,
             ep_beside: Seconds::ZERO,

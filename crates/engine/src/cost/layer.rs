@@ -4,8 +4,8 @@ use super::costs::Costs;
 use super::traffic::sparse;
 use crate::gpu::Format;
 use crate::kernel::PerPass;
-use crate::model::{Layer, Mixer};
-use crate::plan::Plan;
+use crate::model::{Ffn, Layer, Mixer, Mlp, Moe};
+use crate::plan::{Plan, Recompute};
 use crate::units::Seconds;
 
 pub use crate::kernel::PassTimes;
@@ -113,6 +113,37 @@ pub(super) const MOE_LAUNCHES: PerPass = PerPass::new(14.0, 20.0);
 /// Weight-gradient work of adapters against full training. Source: specification §2.11, version 1.1.
 const LORA_WGRAD: f64 = 0.03;
 
+/// Experts of a rank.
+fn local_experts(moe: &Moe, plan: &Plan) -> f64 {
+    (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0)
+}
+
+/// Modules of a layer that have a matrix of their own; routed experts and their router, which are gathered together, are none of them.
+/// Norms stay whole on every rank.
+fn modules(layer: &Layer) -> f64 {
+    let mixer = match &layer.mixer {
+        Mixer::Attention(_) => 4.0,
+        // Maps down and up of queries and of keys and values, and the output's.
+        Mixer::Mla(mla) => {
+            if mla.q_rank > 0 {
+                5.0
+            } else {
+                4.0
+            }
+        }
+        // Maps in and out.
+        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 2.0,
+        Mixer::None => 0.0,
+    };
+    let gates = |mlp: &Mlp| mlp.gates() as f64 + 1.0;
+    mixer
+        + match &layer.ffn {
+            Ffn::Dense(mlp) => gates(mlp),
+            Ffn::Moe(moe) => moe.shared().as_ref().map_or(0.0, gates),
+            Ffn::None => 0.0,
+        }
+}
+
 impl Costs<'_> {
     /// The price of layer kind `kind` under `plan`; depends on tp, sp, cp, ep, etp, micro-batch, dispatcher and recomputation
     /// only, so that plans which share those share it.
@@ -167,7 +198,7 @@ impl Costs<'_> {
         }
         if let Some(moe) = layer.moe() {
             let each = self.launches_per_expert();
-            let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
+            let local = local_experts(moe, plan);
             forward += MOE_LAUNCHES.forward;
             backward += MOE_LAUNCHES.backward;
             if self.experts_wait() {
@@ -179,6 +210,30 @@ impl Costs<'_> {
             }
         }
         cost.host = PassTimes { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+    }
+
+    /// A layer's cost under ZeRO 3, where hooks gather and free the weights of each module on the way; `None` where they cost nothing.
+    ///
+    /// ```text
+    /// n_f·t_host + M·h_f                   backward n_b·t_host + M·h_b
+    /// w·n_e·E_loc·t_host + E_loc·x_f       backward 2·w·n_e·E_loc·t_host + E_loc·x_b [+ the forward again under full recomputation]
+    /// ```
+    ///
+    /// M: [`modules`]. h, x: `stack.launches.module_hooks`. Source: specification §2.9.
+    pub(super) fn hooked(&self, kind: usize, cost: &LayerCost, plan: &Plan) -> Option<LayerCost> {
+        let hooks = self.device.stack.launches.module_hooks?;
+        let layer = &self.problem.model().kinds[kind];
+        let mut cost = *cost;
+        let modules = modules(layer);
+        cost.host.forward += hooks.forward * modules;
+        cost.host.backward += hooks.backward * modules;
+        if let Some(moe) = layer.moe() {
+            let local = local_experts(moe, plan);
+            cost.expert_host.forward += hooks.expert_forward * local;
+            let again = if plan.recompute == Recompute::Full { cost.expert_host.forward } else { Seconds::ZERO };
+            cost.expert_host.backward += hooks.expert_backward * local + again;
+        }
+        Some(cost)
     }
 
     /// Launches of one local expert, forward (n_e).

@@ -30,10 +30,26 @@ pub struct Launches {
     /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,
+    /// Host time of the hooks that gather and free the weights of each module under ZeRO 3, beside the launches; none where not stated.
+    pub module_hooks: Option<ModuleHooks>,
     /// Host time of one launch on x86.
     pub x86: Seconds,
     /// Host time of one launch on Grace.
     pub grace: Seconds,
+}
+
+/// Host time of the hooks of one module in one pass. Hooks are Python, so the same on any device. Source: [deepspeed-hooks].
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleHooks {
+    /// A module with a matrix of its own, forward.
+    pub forward: Seconds,
+    /// A module with a matrix of its own, backward, without a second forward pass.
+    pub backward: Seconds,
+    /// An expert of a mixture whose weights are gathered together, forward.
+    pub expert_forward: Seconds,
+    /// An expert of a mixture whose weights are gathered together, backward, without a second forward pass.
+    pub expert_backward: Seconds,
 }
 
 impl Launches {

@@ -1,6 +1,6 @@
 //! Allowed ranges of a stack's values.
 
-use super::{AdapterTraffic, Launches, MemoryUse, Overlap, Quirks, Stack};
+use super::{AdapterTraffic, Launches, MemoryUse, ModuleHooks, Overlap, Quirks, Stack};
 use crate::range::{self, OutOfRange};
 use crate::units::Bytes;
 
@@ -98,9 +98,13 @@ impl Launches {
             expert_wait,
             expert_layer,
             expert_gaps: _,
+            module_hooks,
             x86,
             grace,
         } = self;
+        if let Some(hooks) = module_hooks {
+            hooks.check_ranges().map_err(|why| why.below("module_hooks"))?;
+        }
         range::check([
             ("forward", *forward, range::LAUNCHES),
             ("backward", *backward, range::LAUNCHES),
@@ -110,6 +114,18 @@ impl Launches {
             ("expert_layer", *expert_layer, range::FACTOR),
             ("x86", x86.get(), range::LATENCY),
             ("grace", grace.get(), range::LATENCY),
+        ])
+    }
+}
+
+impl ModuleHooks {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { forward, backward, expert_forward, expert_backward } = *self;
+        range::check([
+            ("forward", forward.get(), range::LATENCY),
+            ("backward", backward.get(), range::LATENCY),
+            ("expert_forward", expert_forward.get(), range::LATENCY),
+            ("expert_backward", expert_backward.get(), range::LATENCY),
         ])
     }
 }
