@@ -1,6 +1,6 @@
 //! Lower bounds on the simulated time of a flow, without simulation.
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::block::{EndPasses, Layers, ROUNDING};
 use super::exchange::{LeastExchange, ORDERS, Unhidden};
@@ -100,34 +100,50 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
         }
         own * micro_batches + if back.is_some() { before } else { Seconds::ZERO }
     };
-    let first = if back.is_some() { round_trips(costs, plan, layers, stages) } else { Seconds::ZERO };
+    let splits = plan.schedule.splits_backward();
+    let on_the_way = &layers.works(plan.layout.pp).on_the_way;
+    let trip = RoundTrip {
+        of_layer: |kind: usize| if splits { on_the_way[kind] } else { passes[kind].sum() },
+        embedding: if splits { embedding.forward } else { embedding.sum() },
+        loss: if splits { layers.ends.loss_on_the_way } else { loss },
+    };
+    let first = if back.is_some() { trip.least_flow(stages, micro_batches) } else { Seconds::ZERO };
     stages.classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
 }
 
-/// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what the others take on the
-/// last chunk in between:
-///
-/// ```text
-/// Σ over chunks c of (F_c + B_c)  +  (m − 1)·(F_last + B_last)          B without weight gradients where they are passes of their own
-/// ```
-///
-/// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after another, and its last
-/// backward has still to go back through all others.
-fn round_trips(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
-    let (works, ends) = (layers.works(plan.layout.pp), layers.ends);
-    let splits = plan.schedule.splits_backward();
-    let of_layer = |kind: usize| if splits { works.on_the_way[kind] } else { works.passes[kind].sum() };
-    let loss = if splits { ends.loss_on_the_way } else { ends.loss };
-    let embedding = if splits { ends.embedding.forward } else { ends.embedding.sum() };
-    let mut all = embedding + loss;
-    for class in &stages.classes {
-        for (kind, &count) in class.layers.iter().enumerate() {
-            all += of_layer(kind) * (count * class.count);
+/// Times of one micro-batch on its way through a pipeline and back: without weight gradients where they are passes of their own.
+struct RoundTrip<F> {
+    /// In a layer of a choice.
+    of_layer: F,
+    /// In the embedding.
+    embedding: Seconds,
+    /// In the loss.
+    loss: Seconds,
+}
+
+impl<F: Fn(usize) -> Seconds> RoundTrip<F> {
+    /// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what the others take on
+    /// the last chunk in between:
+    ///
+    /// ```text
+    /// Σ over chunks c of (F_c + B_c)  +  (m − 1)·(F_last + B_last)
+    /// ```
+    ///
+    /// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after another, and its
+    /// last backward has still to go back through all others.
+    fn least_flow(&self, stages: &Stages, micro_batches: f64) -> Seconds {
+        let Self { ref of_layer, embedding, loss } = *self;
+        let choices = stages.classes.first().map_or(0, |class| class.layers.len());
+        let times: SmallVec<[Seconds; 8]> = (0..choices).map(of_layer).collect();
+        let mut all = embedding + loss;
+        for class in &stages.classes {
+            for (&time, &count) in times.iter().zip(&class.layers) {
+                all += time * (count * class.count);
+            }
         }
+        let shortest = times.iter().copied().reduce(Seconds::min).unwrap_or_default();
+        all + (loss + shortest * f64::from(stages.last_chunk())) * (micro_batches - 1.0).max(0.0)
     }
-    let shortest = (0..works.passes.len()).map(of_layer).reduce(Seconds::min).unwrap_or_default();
-    let last = loss + shortest * f64::from(stages.last_chunk());
-    all + last * (costs.micro_batches(plan) - 1.0).max(0.0)
 }
 
 /// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the states of
@@ -240,6 +256,8 @@ const fn way_back(schedule: Schedule) -> Option<f64> {
 /// max over ranks i of  m·(F_i + B_i) + Σ over chunks before i's first of (F + B)          specification §4.2
 /// ```
 ///
+/// or a micro-batch's way through all chunks and back, if that takes longer ([`RoundTrip`]).
+///
 /// Rank i begins when a micro-batch has come through the chunks before its own, works through all its micro-batches, and ends
 /// with a backward that has still to go back through those chunks. Where weight gradients are passes of their own the rank
 /// may end with one of them: then only the way there counts. One micro-batch at a time is its closed form: `None`, as where the
@@ -262,7 +280,15 @@ pub(super) fn least_flow(
     let micro_batches = costs.micro_batches(plan);
     let pairs = if plan.schedule.is_bidirectional() { Some(Pairs::of(costs, plan)?) } else { None };
     let embedding = stage::embedding(&shape.ends);
-    stages
+    let splits = plan.schedule.splits_backward();
+    let on_the_way = |work: &Work| work.forward() + work.backward() - if splits { work.wgrad } else { Seconds::ZERO };
+    let trip = RoundTrip {
+        of_layer: |kind: usize| on_the_way(&works[kind]),
+        embedding: if splits { embedding.forward() } else { on_the_way(&embedding) },
+        loss: on_the_way(&stage::loss(&shape.ends)),
+    };
+    let first = if plan.schedule.is_bidirectional() { Seconds::ZERO } else { trip.least_flow(stages, micro_batches) };
+    let of_ranks = stages
         .classes
         .iter()
         .zip(ranks)
@@ -278,7 +304,8 @@ pub(super) fn least_flow(
             }
             own * micro_batches + before
         })
-        .reduce(Seconds::max)
+        .reduce(Seconds::max);
+    of_ranks.map(|least| least.max(first))
 }
 
 /// Lower bound on the simulated time of a flow through `DualPipe`, whose ranks hold two stages each: some rank takes no less than the
