@@ -19,10 +19,10 @@ mod split;
 use answer::{SHARED_KEYS, finish};
 use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::cost::{Costs, StagedEvaluation, Stager};
-use meshwright_engine::plan::{Plan, ZeroStage};
+use meshwright_engine::plan::{Offload, Plan, ZeroStage};
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Bytes;
-use solve::{offloads, solve_under};
+use solve::{has_room_for_all, offloads, solve_under};
 use split::Solution;
 
 use program::StageProgram;
@@ -82,6 +82,9 @@ fn refine_within(
         }
         let known = best.as_ref().map(|(step, ..)| step.get());
         let of_offload = solve_under(&program, options, known, programs);
+        if offload == Offload::NONE && has_room_for_all(&program, of_offload.least(known.unwrap_or(f64::INFINITY))) {
+            offloads.truncate(next);
+        }
         answer.bound = answer.bound.min(of_offload.bound);
         answer.evaluated += of_offload.evaluated;
         answer.cut_short |= of_offload.cut_short;

@@ -24,6 +24,23 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
     all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }
 
+/// Whether every stage of a split that is faster than the `known` step fits its rank under its fastest options, where ranks hold one
+/// stage each: then no split is faster for memory that it saves, and an offload is no faster than none.
+pub(super) fn has_room_for_all(program: &StageProgram, known: f64) -> bool {
+    let line = Edges::least(program).line(program, program.sends);
+    // A rank of a faster split is busy for no longer.
+    let ceiling = line.pipeline(known) / program.stager.micro_batches() * (1.0 + 1e-9);
+    let fits = |stage: usize, a: usize, b: usize| {
+        let load = program.fastest(stage, a, b);
+        let kept = load.kept * program.most_in_flight[stage] + load.working_set;
+        load.busy > ceiling || program.states(a, b) + kept <= program.room[program.rank_of(stage)]
+    };
+    let n = program.len();
+    program.chunks == program.ranks
+        && ceiling.is_finite()
+        && (0..program.chunks).all(|stage| (0..=n).all(|a| (a..=n).all(|b| fits(stage, a, b))))
+}
+
 /// Solution of one program under an incumbent of step time `known`; the budget of a plan is divided by `programs`.
 pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
     let stager = program.stager;
