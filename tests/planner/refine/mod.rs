@@ -2,6 +2,7 @@
 
 pub mod document;
 mod enumeration;
+mod offloads;
 
 use crate::random::spec;
 use enumeration::{brute_force, every_split};

@@ -26,8 +26,8 @@ pub fn splits(program: &StageProgram) -> f64 {
     ways[n]
 }
 
-/// Evaluates every split that may be faster than the `known` step time and raises the bound of a solution: to the least exact step where recomputation was not chosen stage by stage
-/// or each rank holds one stage, and to the longest dependency path elsewhere.
+/// Evaluates every split that may be faster than the `known` step time and raises the bound of a solution: to the least exact step
+/// where recomputation was not chosen stage by stage or each rank holds one stage, and to the longest dependency path elsewhere.
 pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f64, known: f64, answer: &mut Solution) {
     let family = dependency_paths(program);
     let edges = Edges::least(program);

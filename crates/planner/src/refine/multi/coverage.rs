@@ -26,6 +26,8 @@ pub struct LayersToPlace {
     pub time: Vec<f64>,
     /// Time that each rank is occupied without a layer at least, seconds.
     pub ends: Vec<f64>,
+    /// Values that each digit of a state takes: layers of one of the other kinds that are placed, from none to all.
+    digits: Vec<usize>,
 }
 
 impl LayersToPlace {
@@ -41,20 +43,19 @@ impl LayersToPlace {
             ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).busy;
         }
         let main = (0..kinds).max_by_key(|&kind| all[kind])?;
-        let others = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
-        Some(Self { all, main, others, time: program.least_layers(), ends })
+        let others: Vec<usize> = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
+        let digits = others.iter().map(|&kind| all[kind] + 1).collect();
+        Some(Self { all, main, others, time: program.least_layers(), ends, digits })
     }
 
-    /// Number of layers of the other kinds that may be placed, as the digits of a state, and one: `None` where there are too many
-    /// states.
-    fn digits(&self) -> Option<Vec<usize>> {
-        let sizes: Vec<usize> = self.others.iter().map(|&kind| self.all[kind] + 1).collect();
-        (sizes.iter().product::<usize>() <= MOST_STATES).then_some(sizes)
+    /// Number of states of [`LayersToPlace::covered`].
+    fn states(&self) -> usize {
+        self.digits.iter().product()
     }
 
-    /// Whether [`LayersToPlace::covered`] can tell: there are few enough states.
+    /// Whether there are few enough states for [`LayersToPlace::covered`].
     pub fn are_countable(&self) -> bool {
-        self.digits().is_some()
+        self.states() <= MOST_STATES
     }
 
     /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` is what a rank may
@@ -63,8 +64,7 @@ impl LayersToPlace {
     /// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind. Layers
     /// whose least time exceeds what the ranks behind have left end a state.
     pub fn covered(&self, ceiling: f64, capacities: impl Fn(usize) -> Vec<RankCapacity>) -> bool {
-        let Some(sizes) = self.digits() else { return true };
-        let states: usize = sizes.iter().product();
+        let (sizes, states) = (&self.digits, self.states());
         let mut most: Vec<Option<usize>> = vec![None; states];
         most[0] = Some(0);
         for rank in 0..self.ends.len() {
@@ -73,13 +73,13 @@ impl LayersToPlace {
             let mut next: Vec<Option<usize>> = vec![None; states];
             for (state, &had) in most.iter().enumerate() {
                 let Some(had) = had else { continue };
-                let placed = digits_of(state, &sizes);
+                let placed = digits_of(state, sizes);
                 if self.rest(&placed, had) > room {
                     continue;
                 }
                 for capacity in &capacities {
                     let (mut index, mut scale) = (0, 1);
-                    for ((placed, n), size) in placed.iter().zip(&capacity.others).zip(&sizes) {
+                    for ((placed, n), size) in placed.iter().zip(&capacity.others).zip(sizes) {
                         let sum = (placed + n).min(size - 1);
                         index += sum * scale;
                         scale *= size;
