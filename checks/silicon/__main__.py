@@ -22,6 +22,10 @@ Sections, in order:
   stream      norms, activations, losses, optimizers and permutations
   layer       one decoder layer: times, and memory of each phase
   step        training steps as torchtitan runs them: times, and memory of each phase
+  transformers  training steps of Transformers' models under Accelerate, with and without adapters: times and memory
+  mamba       Mamba-2's scan by chunks, by the kernels of mamba_ssm
+  delta       the gated delta rule and a causal convolution, by those of flash-linear-attention
+  kda         Kimi's delta attention, by the same
   flex        FlexAttention with sliding windows and sinks
 """
 
@@ -47,9 +51,11 @@ import fp8
 import gemm
 import grouped
 import host
+import hugging_face
 import launch
 import layer
 import model
+import scan
 import step
 import stream
 import table
@@ -63,11 +69,15 @@ SECTIONS = [
     ("gemm", gemm.measure, 6, 14),
     ("sustained", gemm.sustained, 6, 8),
     ("fp8", fp8.measure, 8, 16),
-    ("grouped", grouped.measure, 6, 14),
+    ("grouped", grouped.measure, 10, 30),
     ("attention", attention.measure, 5, 12),
     ("stream", stream.measure, 18, 30),
     ("layer", layer.measure, 25, 40),
-    ("step", step.measure, 20, 75),
+    ("step", step.measure, 20, 110),
+    ("transformers", hugging_face.measure, 20, 75),
+    ("mamba", scan.mamba, 5, 150),
+    ("delta", scan.delta, 5, 150),
+    ("kda", scan.kda, 5, 150),
     ("flex", attention.flex, 15, 30),
 ]
 
