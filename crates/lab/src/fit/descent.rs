@@ -26,9 +26,29 @@ impl<'a> Descent<'a> {
         Self { task, start, counted, last: RefCell::default() }
     }
 
-    /// Constants at the end of the descent.
-    pub fn end(&self) -> Vec<f64> {
-        self.values(&descend(self, &vec![0.0; self.start.len()], STOP))
+    /// Constants at the end of the better descent of two: from the start, and from the values `other`.
+    ///
+    /// A bound that nothing reaches at the start has no slope there, and its constant would stay.
+    pub fn end(&self, other: Option<&[f64]>) -> Vec<f64> {
+        let descend_from = |at: &[f64]| {
+            let end = descend(self, at, STOP);
+            let loss = self.residuals(&end).iter().map(|residual| residual * residual).sum::<f64>();
+            (loss, end)
+        };
+        let mut best = descend_from(&vec![0.0; self.start.len()]);
+        if let Some(values) = other {
+            let again = descend_from(&self.at(values));
+            if again.0 < best.0 {
+                best = again;
+            }
+        }
+        self.values(&best.1)
+    }
+
+    /// Point of values, in units of each constant's prior σ.
+    fn at(&self, values: &[f64]) -> Vec<f64> {
+        let free = self.task.placed.iter().zip(&self.start).zip(values);
+        free.map(|((placed, start), value)| (value - start) / placed.free.prior).collect()
     }
 
     /// Values of the constants, clamped to their bounds.

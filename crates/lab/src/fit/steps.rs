@@ -92,11 +92,11 @@ pub fn fit(
 
 /// Fits to all runs, then without each fold and without each source.
 fn fitted(task: &Task, progress: &dyn Fn(&str)) -> StepFit {
-    let whole = best(task, &|_| true);
+    let whole = best(task, None, &|_| true);
     progress("fitted to all runs");
     let folds: Vec<Vec<f64>> = (0..FOLDS)
         .map(|fold| {
-            let found = best(task, &|at| task.folds[at] != fold);
+            let found = best(task, Some(&whole), &|at| task.folds[at] != fold);
             progress(&format!("fitted without fold {} of {FOLDS}", fold + 1));
             found
         })
@@ -113,7 +113,7 @@ fn fitted(task: &Task, progress: &dyn Fn(&str)) -> StepFit {
     let sources = (0..task.names.len())
         .filter(|source| counted.iter().filter(|&&at| task.sources[at] == *source).count() >= FEWEST_RUNS)
         .map(|source| {
-            let values = best(task, &|at| task.sources[at] != source);
+            let values = best(task, Some(&whole), &|at| task.sources[at] != source);
             progress(&format!("fitted without {}", task.names[source]));
             WithoutSource { source: task.names[source].clone(), values }
         })
@@ -121,8 +121,8 @@ fn fitted(task: &Task, progress: &dyn Fn(&str)) -> StepFit {
     StepFit { constants, sources }
 }
 
-/// Constants that minimise the loss over the rows that count.
-fn best(task: &Task, counts: &dyn Fn(usize) -> bool) -> Vec<f64> {
+/// Constants that minimise the loss over the rows that count, from the start or from `other`.
+fn best(task: &Task, other: Option<&[f64]>, counts: &dyn Fn(usize) -> bool) -> Vec<f64> {
     let counted: Vec<usize> = (0..task.rows.len()).filter(|&at| task.targets[at].weight > 0.0 && counts(at)).collect();
-    Descent::new(task, counted).end()
+    Descent::new(task, counted).end(other)
 }
