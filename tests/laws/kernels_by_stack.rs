@@ -36,7 +36,7 @@ fn is(what: &str, ours: Seconds, expected: Seconds) {
 /// Experts' casts have a share of their own where one is stated, and that of all GEMMs otherwise.
 #[test]
 fn experts_cast_what_no_producer_does() {
-    let spec = spec("qwen3-30b-a3b", "h100-512", "nemo-25", 512, 4096);
+    let spec = spec("qwen3-30b-a3b", "h100-512", "meta-llama3", 512, 4096);
     let pass = |casts: f64, experts: &str| {
         let problem = spec.set(format!("stack.casts={casts}")).set(format!("stack.expert_casts={experts}")).problem();
         let device = Costs::new(&problem).device;
@@ -47,6 +47,37 @@ fn experts_cast_what_no_producer_does() {
     assert_eq!(experts, all);
     assert!(experts.forward > half.forward && experts.dgrad > half.dgrad && experts.wgrad == half.wgrad);
     assert_eq!(pass(0.5, "0.5").1, half);
+}
+
+/// Products of experts by the way in which a stack launches them: one kernel adds its set-up to a batch of equal sizes, streams add the last
+/// tiles of each product and its launch, fewer streams more.
+#[test]
+fn experts_run_in_one_kernel_or_on_streams() {
+    let spec = spec("qwen3-30b-a3b", "h100-512", "meta-llama3", 512, 4096);
+    let time = |streams: Option<u32>, tokens: f64, experts: f64| {
+        let set = |streams| spec.set(format!("stack.expert_streams={streams}"));
+        let problem = streams.map_or_else(|| spec.clone(), set).problem();
+        let shape = LinearShape { tokens, input: 2048.0, output: 1536.0, batch: experts };
+        let device = Costs::new(&problem).device;
+        (device.linear(shape, Format::Bf16), device.expert_linear(shape, Format::Bf16))
+    };
+    let (batch, kernel) = time(Some(0), 256.0, 16.0);
+    is("set-up", kernel.forward - batch.forward, Seconds::new(9e-6));
+    for tokens in [64.0, 256.0, 1024.0, 4096.0] {
+        let [one, four, eight] = [1, 4, 8].map(|streams| time(Some(streams), tokens, 16.0).1);
+        assert!(one.forward > four.forward && four.forward > eight.forward, "{tokens} tokens");
+        assert!(one.wgrad > four.wgrad && four.wgrad > eight.wgrad, "{tokens} tokens");
+        let batch = time(Some(4), tokens, 16.0).0;
+        // 15 launches but those of the first on each stream, and 16 last tiles by four.
+        let tile = 2.0 * tokens.min(128.0) * 128.0 * 2048.0 / (989.4e12 / 132.0);
+        let most = 4.0 * tile * 2.0 + 3.0 * 3e-6;
+        let added = (four.forward - batch.forward).get();
+        assert!(added > 2.9 * 2e-6 && added < most, "{tokens} tokens: {added} s, at most {most}");
+    }
+    // A single expert is a plain product; a stack that says nothing has the ramp, far slower with few tokens.
+    let (plain, single) = time(Some(4), 256.0, 1.0);
+    assert_eq!(plain, single);
+    assert!(time(None, 64.0, 16.0).1.forward > time(Some(0), 64.0, 16.0).1.forward * 1.5);
 }
 
 /// 4,096 tokens, 8 copies of 2,048 elements: 8 bytes an element in either pass, where a rank has several experts of 128.

@@ -123,6 +123,9 @@ pub struct Stack {
     /// That share of the experts' casts, if not `casts`: grouped GEMMs quantize their inputs in kernels of their own. Source:
     /// [transformer-engine] `grouped_linear.py`.
     pub expert_casts: Option<f64>,
+    /// Streams on which the GEMMs of experts run in turn, one launch each; zero for one grouped kernel, and the specification's ramp where
+    /// not stated.
+    pub expert_streams: Option<f64>,
     /// Whether norms, rotary embedding and residuals use Transformer Engine.
     pub transformer_engine: bool,
     /// Attention kernel of the stack.

@@ -84,7 +84,7 @@ impl Costs<'_> {
         cost.add(self.device.expert_linear(of_experts(width, hidden), self.device.format));
         self.activation(received * width, gates, cost);
         if self.device.stack.launches.expert_gaps {
-            let gaps = self.device.gap() * (self.launches_per_expert() * local);
+            let gaps = self.device.gap() * (self.gaps_per_expert() * local);
             cost.forward += gaps;
             cost.dgrad += gaps * 2.0;
         }

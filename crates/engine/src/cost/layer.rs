@@ -242,6 +242,14 @@ impl Costs<'_> {
         if self.device.format == Format::Bf16 { launches.per_expert_bf16 } else { launches.per_expert_narrow }
     }
 
+    /// Forward launches of one local expert that each leave a gap on the device: those of its casts alone where the stack says how its GEMMs
+    /// run, whose time has their gaps.
+    pub(super) fn gaps_per_expert(&self) -> f64 {
+        let stack = self.device.stack;
+        let products = if stack.expert_streams.is_some() { stack.launches.per_expert_bf16 } else { 0.0 };
+        (self.launches_per_expert() - products).max(0.0)
+    }
+
     /// Whether experts are launched only once the host has read how many tokens each has.
     pub(super) fn experts_wait(&self) -> bool {
         let stack = self.device.stack;

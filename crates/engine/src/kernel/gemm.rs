@@ -44,10 +44,20 @@ const OPERAND_BANDWIDTH: f64 = 0.85;
 
 /// Tokens per expert at which a grouped GEMM runs at half its rate: forward and input gradients, weight gradients.
 ///
-/// Source: specification §2.2 (M0).
+/// Source: specification §2.2 (M0); that of weight gradients also [meshwright-silicon].
 mod ramp {
     pub const TOKENS: f64 = 150.0;
     pub const WGRAD: f64 = 80.0;
+}
+
+/// How the GEMMs of experts run where the stack says so (`stack.expert_streams`). Source: [meshwright-silicon], section `grouped`.
+mod apart {
+    use crate::units::Seconds;
+
+    /// Width of the output tile whose time each GEMM leaves processors idle for.
+    pub const TILE: f64 = 128.0;
+    /// Time of one grouped kernel beyond a batch of equal sizes: a kernel before it finds each expert's operands.
+    pub const SETUP: Seconds = Seconds::new(9e-6);
 }
 
 /// Times of a linear map's three GEMMs.
@@ -120,7 +130,7 @@ fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
     libm::pow(best.1, wave) * libm::pow(best.2, intensity)
 }
 
-/// Slow-down of grouped GEMMs with few tokens per expert:
+/// Slow-down of grouped GEMMs with few tokens per expert, where the stack does not say how they run:
 ///
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
@@ -132,6 +142,22 @@ fn grouped_ramp(shape: &GemmShape, pass: Pass) -> f64 {
     match pass {
         Pass::Forward | Pass::Dgrad => 1.0 + ramp::TOKENS / shape.m,
         Pass::Wgrad => 1.0 + ramp::WGRAD / shape.k,
+    }
+}
+
+/// Parts of a GEMM's time.
+struct Parts {
+    /// Mathematics, start-up and exposed sums.
+    compute: Seconds,
+    /// Operands and results.
+    memory: Seconds,
+    /// Mathematics of one tile on one processor.
+    tile: Seconds,
+}
+
+impl Parts {
+    fn longest(&self) -> Seconds {
+        self.compute.max(self.memory)
     }
 }
 
@@ -153,27 +179,68 @@ impl Device<'_> {
         self.gemm_pass(shape, format, Pass::Forward)
     }
 
-    /// Time of one of a linear map's three GEMMs; grouped ones (`batch` above 1) include their ramp.
+    /// Time of one of a linear map's three GEMMs. A batch is one kernel of equal sizes where the stack says how its experts run
+    /// ([`Self::apart`]); else it has the ramp of grouped GEMMs.
     pub fn gemm_pass(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
         }
+        let parts = self.parts(shape, format, pass);
+        let ramp = if self.stack.expert_streams.is_some() { 1.0 } else { grouped_ramp(shape, pass) };
+        let predicted = (parts.longest() + self.gpu.kernel_gap.value) * ramp;
+        let format = if self.gpu.gemm.contains_key(&format) { format } else { Format::Bf16 };
+        self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
+    }
+
+    /// Parts of the time of one GEMM, or of a batch without its ramp.
+    fn parts(&self, shape: &GemmShape, format: Format, pass: Pass) -> Parts {
         let (format, curve) = match self.gpu.gemm.get(&format) {
             Some(curve) => (format, curve),
             None => (Format::Bf16, &self.gpu.gemm[&Format::Bf16]),
         };
         let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
         let GemmShape { m, n, k, batch, output_bytes } = *shape;
-        let q = tiling(shape, f64::from(self.gpu.processors.value), curve);
-        let rate = peak * (curve.efficiency * q * curve.sustained);
-        let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
+        let processors = f64::from(self.gpu.processors.value);
+        let q = tiling(shape, processors, curve);
+        let best = peak * (curve.efficiency * curve.sustained);
+        let rate = best * q;
+        let depth = k * (1.0 + curve.half_depth / k);
+        let stated = self.stack.expert_streams.is_some() && batch > 1.0;
+        let short = if stated && pass == Pass::Wgrad { grouped_ramp(shape, pass) } else { 1.0 };
+        let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate * short;
         let operands = format.element_bytes() * (m * k + k * n) + output_bytes * m * n;
         let bandwidth = self.gpu.hbm_bandwidth.value * OPERAND_BANDWIDTH;
         let memory = Bytes::new(batch * operands) / bandwidth;
         let sums = self.stack.accumulate_exposed * (output_bytes - 2.0).max(0.0) * m * n;
         let accumulated = Bytes::new(batch * sums) / bandwidth;
-        let predicted = ((compute + accumulated).max(memory) + self.gpu.kernel_gap.value) * grouped_ramp(shape, pass);
-        self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
+        let tile = Flops::new(2.0 * m.min(apart::TILE) * n.min(apart::TILE) * depth * processors) / best;
+        Parts { compute: compute + accumulated, memory, tile }
+    }
+
+    /// Time of the GEMMs of a batch of experts beyond that of one kernel of equal sizes, as the stack runs them: one grouped kernel, or one
+    /// GEMM an expert, on S streams in turn.
+    ///
+    /// ```text
+    /// grouped    T_set
+    /// streams    E·( max(T_flop + T_tile/S, T_mem) − max(T_flop, T_mem) ) + (E/S − 1)·t_op
+    /// T_tile   = 2·min(m, 128)·min(n, 128)·k·(1 + K0/k)·SM/(P·e_max·κ)
+    /// ```
+    ///
+    /// T_flop and T_mem are an expert's. The last tiles of a GEMM leave the other processors to the S − 1 GEMMs beside it.
+    ///
+    /// Source: specification §2.2 ([meshwright-silicon]; [transformer-engine] `cublaslt_gemm.cu`, `nvte_multi_stream_cublas_gemm`).
+    fn apart(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
+        let Some(streams) = self.stack.expert_streams else { return Seconds::ZERO };
+        if shape.batch <= 1.0 || shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
+            return Seconds::ZERO;
+        }
+        if streams < 1.0 {
+            return apart::SETUP;
+        }
+        let parts = self.parts(shape, format, pass);
+        let last_tiles = parts.tile * (shape.batch / streams);
+        let exposed = (parts.compute + last_tiles).max(parts.memory) - parts.longest();
+        exposed + self.gpu.kernel_gap.value * (shape.batch / streams - 1.0).max(0.0)
     }
 
     /// Times of the three GEMMs of a linear map, with the casts of narrow formats.
@@ -184,21 +251,30 @@ impl Device<'_> {
         self.linear_with_casts(shape, format, self.stack.casts)
     }
 
-    /// [`Self::linear`] of experts, whose casts no producer fuses where the stack says so.
+    /// [`Self::linear`] of experts, as the stack runs a batch of them; no producer fuses their casts where the stack says so.
     pub fn expert_linear(&self, shape: LinearShape, format: Format) -> Linear {
-        self.linear_with_casts(shape, format, self.stack.expert_casts.unwrap_or(self.stack.casts))
+        let mut time = self.linear_with_casts(shape, format, self.stack.expert_casts.unwrap_or(self.stack.casts));
+        let [forward, dgrad, wgrad] = self.gemms_of(shape).map(|(shape, pass)| self.apart(&shape, format, pass));
+        time += Linear { forward, dgrad, wgrad };
+        time
+    }
+
+    /// The three GEMMs of a linear map.
+    fn gemms_of(&self, LinearShape { tokens, input, output, batch }: LinearShape) -> [(GemmShape, Pass); 3] {
+        let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
+        let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
+        [
+            (shape(tokens, output, input, 2.0), Pass::Forward),
+            (shape(tokens, input, output, 2.0), Pass::Dgrad),
+            (shape(input, output, tokens, accumulate), Pass::Wgrad),
+        ]
     }
 
     /// [`Self::linear`] with a share `casts` of casts that are kernels of their own.
     fn linear_with_casts(&self, shape: LinearShape, format: Format, casts: f64) -> Linear {
+        let [forward, dgrad, wgrad] = self.gemms_of(shape).map(|(shape, pass)| self.gemm_pass(&shape, format, pass));
+        let mut time = Linear { forward, dgrad, wgrad };
         let LinearShape { tokens, input, output, batch } = shape;
-        let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
-        let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
-        let mut time = Linear {
-            forward: self.gemm_pass(&shape(tokens, output, input, 2.0), format, Pass::Forward),
-            dgrad: self.gemm_pass(&shape(tokens, input, output, 2.0), format, Pass::Dgrad),
-            wgrad: self.gemm_pass(&shape(input, output, tokens, accumulate), format, Pass::Wgrad),
-        };
         if !self.stack.fused_wgrad {
             let add = input * output * batch * (2.0 + 2.0 * self.stack.reduce_bytes);
             time.wgrad += self.stream(Bytes::new(add), 1.0);

@@ -11,6 +11,7 @@ impl Stack {
             ("traffic", self.traffic, range::POSITIVE_FACTOR),
             ("casts", self.casts, range::FACTOR),
             ("expert_casts", self.expert_casts.unwrap_or_default(), range::FACTOR),
+            ("expert_streams", self.expert_streams.unwrap_or_default(), range::FACTOR),
             ("cast_passes", self.cast_passes, range::POSITIVE_FACTOR),
             ("window_edge", self.window_edge, range::WIDTH),
             ("wide_heads_forward", self.wide_heads_forward, range::POSITIVE_FACTOR),

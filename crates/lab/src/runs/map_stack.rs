@@ -177,6 +177,7 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     if text(row.fused_kernels.as_ref()).contains("fused_grouped_mlp") {
         stack.expert_bias = 0.0;
         stack.expert_casts = None;
+        stack.expert_streams = stack.expert_streams.map(|_| 0.0);
     }
     stack.fp8_attention = noted(&["fp8 attention"]);
     if overlap.contains("EP a2a overlap") || text(row.ep_overlap.as_ref()).starts_with("true") {
