@@ -78,10 +78,10 @@ fn a_run_of_fewer_bytes_shows_nothing_about_memory() {
     assert!(!half_filled.shows_that_it_fits(&usual));
 }
 
-/// The model alone would split 8,192 tokens over eight ranks.
+/// With a third of the sequences the model alone would split their 8,192 tokens over eight ranks.
 #[test]
 fn short_shards_of_a_sequence_are_declined() {
-    let problem = spec("llama3-405b", "h100-24576", "nemo-25", 3072, 8192).problem();
+    let problem = spec("llama3-405b", "h100-24576", "nemo-25", 1024, 8192).problem();
     let advice = advice(&problem, Prudence::default().risk);
     let tokens = |cp: u32| problem.workload().seq_len / cp;
     assert!(tokens(advice.plan().unwrap().plan.layout.cp) >= FEWEST_TOKENS);
