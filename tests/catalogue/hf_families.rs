@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, QkNorm, ShortConv, Span};
+use meshwright::model::{Attention, AttentionMamba, Ffn, Layer, Mamba, Mixer, Mlp, Model, QkNorm, ShortConv, Span};
 use serde_json::{Value, json};
 
 fn config(name: &str) -> Value {
@@ -111,6 +111,41 @@ fn short_convolutions_stand_between_layers_with_attention() {
     assert!(read(&other).unwrap_err().to_string().contains("`mamba` is not a layer of LFM2"));
     other.as_object_mut().unwrap().remove("layer_types");
     assert!(read(&other).unwrap_err().to_string().contains("layer_types"));
+}
+
+/// Falcon-H1: attention and Mamba in every layer, as wide as the file says, with the norm and the biases that it switches on.
+#[test]
+fn attention_and_mamba_stand_side_by_side() {
+    let small = model("falcon-h1-0.5b");
+    let attention = Attention::plain(8, 2, 64);
+    let mamba = Mamba {
+        heads: 24,
+        head_dim: 64,
+        groups: 1,
+        state: 128,
+        conv_kernel: 4,
+        conv_bias: true,
+        proj_bias: false,
+        out_bias: None,
+        norm: false,
+    };
+    let mixer = Mixer::AttentionMamba(AttentionMamba { attention, mamba: mamba.clone() });
+    assert!(layers(&small).iter().all(|layer| layer.mixer == mixer && layer.norms == 2));
+    assert!(small.details.others.contains(&("ssm_in_multiplier".to_owned(), 1.25)));
+    let mamba_of = |config: &Value| match &read(config).unwrap().kinds[0].mixer {
+        Mixer::AttentionMamba(both) => both.mamba.clone(),
+        other => panic!("{other:?}"),
+    };
+    let mut other = config("falcon-h1-0.5b");
+    (other["projectors_bias"], other["mamba_rms_norm"]) = (json!(true), json!(true));
+    assert_eq!(mamba_of(&other), Mamba { out_bias: Some(true), norm: true, ..mamba.clone() });
+    other["mamba_proj_bias"] = json!(true);
+    assert_eq!(mamba_of(&other), Mamba { proj_bias: true, norm: true, ..mamba.clone() });
+    other = config("falcon-h1-0.5b");
+    (other["mamba_d_ssm"], other["mamba_d_head"], other["mamba_n_heads"]) = (Value::Null, json!("auto"), json!(32));
+    assert_eq!(mamba_of(&other), Mamba { heads: 32, ..mamba }, "twice the hidden size");
+    other["mamba_d_head"] = json!(48);
+    assert!(read(&other).unwrap_err().to_string().contains("mamba_d_ssm"));
 }
 
 #[test]

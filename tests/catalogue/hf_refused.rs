@@ -47,7 +47,7 @@ fn what_is_malformed_is_refused_by_name() {
     let unknown = read(&json!({"model_type": "wav2vec2"})).unwrap_err();
     assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "wav2vec2"));
     assert!(unknown.to_string().contains("nemotron_h, olmo, olmo2"), "{unknown}");
-    for (kind, part) in [("minimax", "lightning attention"), ("falcon_h1", "beside each other"), ("t5", "an encoder")] {
+    for (kind, part) in [("minimax", "lightning attention"), ("jamba", "Mamba-1"), ("t5", "an encoder")] {
         let error = read(&json!({"model_type": kind})).unwrap_err();
         assert!(matches!(&error, HfError::Unpriced { model_type, .. } if model_type == kind), "{error}");
         assert!(error.to_string().contains(part), "{error}");

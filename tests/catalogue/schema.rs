@@ -12,7 +12,9 @@ use meshwright::goodput::{Conditions, Maintenance};
 use meshwright::gpu::{
     AttentionCurve, AttentionOccupancy, CollectiveCurve, Copies, GemmCurve, Gpu, HostCopies, RentPrice, ScaleUp,
 };
-use meshwright::model::{Attention, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv};
+use meshwright::model::{
+    Attention, AttentionMamba, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv,
+};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, ModuleHooks, Overlap, Quirks, ReleaseLimit, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
@@ -101,6 +103,10 @@ fn keys_of_models() {
     same::<Mamba>(variant(&of["Mixer"], "mamba"));
     same::<DeltaNet>(variant(&of["Mixer"], "delta-net"));
     same::<ShortConv>(variant(&of["Mixer"], "short-conv"));
+    let both = variant(&of["Mixer"], "attention-mamba");
+    same::<AttentionMamba>(both);
+    same::<Attention>(&both["properties"]["attention"]);
+    same::<Mamba>(&both["properties"]["mamba"]);
     same::<Mlp>(variant(&of["Ffn"], "dense"));
     same::<Moe>(variant(&of["Ffn"], "moe"));
 }

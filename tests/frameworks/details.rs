@@ -53,6 +53,25 @@ fn short_convolutions_are_for_frameworks_that_load_their_class() {
     assert!(split.contains("no framework splits gated short convolutions"), "{split}");
 }
 
+/// Attention beside Mamba is for those frameworks too; a tensor-parallel degree divides the groups of Mamba, of which most sizes have one.
+#[test]
+fn attention_beside_mamba_is_for_frameworks_that_load_its_class() {
+    let loaded = emitted("accelerate", "falcon-h1-0.5b", "dp=512 zero=3 mbs=1");
+    assert!(loaded.contains("falcon-h1-0.5b"), "{loaded}");
+    for framework in ["megatron", "bridge", "torchtitan", "nanotron", "olmo-core", "maxtext", "gpt-neox"] {
+        let refused = emitted(framework, "falcon-h1-0.5b", "dp=512 zero=1 mbs=1");
+        assert!(refused.contains("attention beside Mamba"), "{framework}: {refused}");
+    }
+    let split = emitted("megatron", "falcon-h1-0.5b", "tp=2 dp=256 zero=1 mbs=1");
+    assert!(split.contains("tp=2 does not divide the 1 groups of Mamba beside attention"), "{split}");
+    for framework in ["accelerate", "deepspeed", "axolotl"] {
+        for (plan, part) in [("tp=2 sp=off", "has no plan for tensor parallelism"), ("cp=2", "scans whole sequences")] {
+            let split = emitted(framework, "falcon-h1-34b", &format!("{plan} dp=256 zero=3 mbs=1"));
+            assert!(split.contains(part), "{framework}: {split}");
+        }
+    }
+}
+
 /// The catalogue says the score alone: bias, scale and loss of the router are named as unknown.
 #[test]
 fn scores_of_the_catalogue_reach_files_without_a_bias_that_nobody_said() {

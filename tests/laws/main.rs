@@ -3,6 +3,7 @@
 #[path = "../random/mod.rs"]
 mod random;
 
+mod beside;
 mod brute_force;
 mod goodput;
 mod kernels_by_stack;

@@ -1,7 +1,7 @@
 //! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
 
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Attention, Mixer, Model};
+use meshwright_engine::model::{Attention, Layer, Mixer, Model};
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -34,10 +34,7 @@ pub(crate) fn lacking<Name: AsRef<str>>(
 
 /// Attention of a model's layers that is not latent.
 pub(crate) fn attentions(model: &Model) -> impl Iterator<Item = &Attention> {
-    model.kinds.iter().filter_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(attention),
-        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
-    })
+    model.kinds.iter().filter_map(Layer::attention)
 }
 
 /// Plan whose pipeline ranks are replicas instead.
@@ -264,6 +261,24 @@ pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle
         why,
         Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..plan.clone() },
     )
+}
+
+/// Obstacle of a plan that splits layers which the framework takes from a class of transformers without a plan for it: attention beside
+/// Mamba, whose scan runs over whole sequences.
+///
+/// Source: [transformers] `configuration_falcon_h1.py`, which has no `base_model_tp_plan`; `modeling_falcon_h1.py`.
+pub(crate) fn whole_classes(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let is_whole = |layer: &Layer| matches!(layer.mixer, Mixer::AttentionMamba(_));
+    if !problem.model().kinds.iter().any(is_whole) {
+        return None;
+    }
+    let Layout { tp, cp, .. } = plan.layout;
+    if cp > 1 {
+        let why = "attention beside Mamba scans whole sequences in its class of transformers";
+        return Obstacle::of_plan(format!("cp={cp}"), why, without_context(plan));
+    }
+    let why = "attention beside Mamba has no plan for tensor parallelism in its class of transformers";
+    if tp > 1 { Obstacle::of_plan(format!("tp={tp}"), why, without_tensor(plan)) } else { None }
 }
 
 /// Obstacle of a problem in fp16.

@@ -1,6 +1,6 @@
 //! A model as one set of sizes, for frameworks that have one kind of attention, MLP and mixture for all layers.
 
-use meshwright_engine::model::{Attention, Ffn, Indexer, Mixer, Mla, Mlp, Model, Moe, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Indexer, Layer, Mixer, Mla, Mlp, Model, Moe, QkNorm, Span};
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
@@ -102,6 +102,9 @@ impl Sizes {
                 Mixer::Mamba(_) => refuse("Mamba layers", "only attention can be written"),
                 Mixer::DeltaNet(_) => refuse("linear-attention layers", "only attention can be written"),
                 Mixer::ShortConv(_) => refuse("gated short convolutions", "only attention can be written"),
+                Mixer::AttentionMamba(_) => {
+                    refuse("attention beside Mamba in one layer", "only attention can be written");
+                }
                 Mixer::None => refuse("layers without attention", "every layer has attention here"),
             }
             match &layer.ffn {
@@ -129,14 +132,8 @@ impl Sizes {
         if gates == [Some(true), Some(false)] || gates == [Some(false), Some(true)] {
             refuse("gated and plain feed-forward parts", "all are gated, or none");
         }
-        let spans = in_order(model, |mixer| match mixer {
-            Mixer::Attention(a) => a.span,
-            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => Span::Full,
-        });
-        let rope = in_order(model, |mixer| match mixer {
-            Mixer::Attention(a) => a.rope,
-            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => true,
-        });
+        let spans = in_order(model, |layer| layer.attention().map_or(Span::Full, |a| a.span));
+        let rope = in_order(model, |layer| layer.attention().is_none_or(|a| a.rope));
         match mixers.into_iter().next() {
             Some(mixer) if found.is_empty() => Ok(Self {
                 mixer,
@@ -174,6 +171,6 @@ fn keep<T: PartialEq>(known: &mut Vec<T>, new: T) {
     }
 }
 
-fn in_order<T>(model: &Model, of: impl Fn(&Mixer) -> T) -> Vec<T> {
-    model.order.iter().map(|&kind| of(&model.kinds[kind].mixer)).collect()
+fn in_order<T>(model: &Model, of: impl Fn(&Layer) -> T) -> Vec<T> {
+    model.order.iter().map(|&kind| of(&model.kinds[kind])).collect()
 }

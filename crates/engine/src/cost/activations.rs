@@ -66,6 +66,7 @@ impl Costs<'_> {
     /// ```text
     /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two GEMMs, dropout masks
     /// + mixer + feed-forward part                          below; ε = 1 byte where GEMMs store 8-bit inputs, else 2
+    /// + n·ε·h/ts                                           where attention and Mamba each scale the normed input for themselves
     /// ```
     ///
     /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).
@@ -78,17 +79,7 @@ impl Costs<'_> {
         let norms = if self.device.stack.memory.unfused_norms { UNFUSED_NORM } else { 0.0 };
         let common =
             blocks * hidden * ((2.0 + mask + norms) / plan.sequence_shards() + normed / self.input_shards(plan));
-        let mixer = match &layer.mixer {
-            Mixer::Attention(attention) => self.attention_activations(attention, plan, recomputed),
-            Mixer::Mla(mla @ Mla { indexer: Some(indexer), .. }) => {
-                self.sparse_activations(mla, indexer, plan, recomputed)
-            }
-            Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
-            Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / f64::from(plan.layout.tp),
-            Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / f64::from(plan.layout.tp),
-            Mixer::ShortConv(_) => SHORT_CONV_KEPT * hidden / f64::from(plan.layout.tp),
-            Mixer::None => 0.0,
-        };
+        let mixer = self.mixer_activations(&layer.mixer, plan, recomputed);
         let ffn = match &layer.ffn {
             Ffn::Dense(_) if recomputed.mlp => Bytes::ZERO,
             Ffn::Dense(mlp) => Bytes::new(
@@ -99,6 +90,26 @@ impl Costs<'_> {
             Ffn::None => Bytes::ZERO,
         };
         (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
+    }
+
+    /// Bytes per token of a mixer beyond its input, which `common` has once.
+    fn mixer_activations(&self, mixer: &Mixer, plan: &Plan, recomputed: Modules) -> f64 {
+        let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
+        match mixer {
+            Mixer::Attention(attention) => self.attention_activations(attention, plan, recomputed),
+            Mixer::Mla(mla @ Mla { indexer: Some(indexer), .. }) => {
+                self.sparse_activations(mla, indexer, plan, recomputed)
+            }
+            Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
+            Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / tp,
+            Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / tp,
+            Mixer::ShortConv(_) => SHORT_CONV_KEPT * hidden / tp,
+            Mixer::AttentionMamba(both) => {
+                let parts = both.mixers().map(|part| self.mixer_activations(&part, plan, recomputed));
+                parts.iter().sum::<f64>() + self.input_bytes() * hidden / self.input_shards(plan)
+            }
+            Mixer::None => 0.0,
+        }
     }
 
     /// Ranks among which the kept inputs of column-parallel matmuls are split: none where the stack keeps what they gather.

@@ -27,6 +27,30 @@ pub const fn context_inside(plan: &Plan, domain: u32) -> u32 {
     groups::cp(plan).inside(domain)
 }
 
+/// Width of queries, keys, values and context of a mixer, or of a recurrence's inputs and outputs.
+fn exchanged_width(mixer: &Mixer) -> f64 {
+    match mixer {
+        Mixer::Attention(a) => f64::from(a.heads + a.kv_heads) * f64::from(a.head_dim + a.v_dim()),
+        Mixer::Mla(m) => f64::from(m.heads) * f64::from(2 * m.qk_dim() + 2 * m.v_dim),
+        Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
+        Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
+        Mixer::AttentionMamba(both) => both.mixers().iter().map(exchanged_width).sum(),
+        Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
+    }
+}
+
+/// Width of a mixer's context, the input of its projection out.
+fn context_width(mixer: &Mixer) -> f64 {
+    match mixer {
+        Mixer::Attention(a) => a.context_width() as f64,
+        Mixer::Mla(m) => f64::from(m.heads) * f64::from(m.v_dim),
+        Mixer::Mamba(m) => m.inner() as f64,
+        Mixer::DeltaNet(d) => d.values() as f64,
+        Mixer::AttentionMamba(both) => both.mixers().iter().map(context_width).sum(),
+        Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
+    }
+}
+
 impl Costs<'_> {
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
@@ -35,7 +59,7 @@ impl Costs<'_> {
     /// exposed (1 − θ)·c;  the hidden part slows compute by θ·c·σ/2
     /// ```
     ///
-    /// A layer has one such block for its mixer and one for its feed-forward part; experts that are not split
+    /// A layer has one such block for its mixer, two where attention and Mamba stand side by side, and one for its feed-forward part; experts that are not split
     /// themselves (etp = 1) take their tokens as sequence parallelism left them. GEMMs gather y bytes an element
     /// ([`TpGather`](crate::stack::TpGather)), split experts two. Source: specification §3.6, §5.3.
     pub(super) fn tensor_parallel(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
@@ -45,7 +69,12 @@ impl Costs<'_> {
         let group = groups::tp(plan);
         let elements = self.tokens(plan) * f64::from(self.problem.model().hidden);
         let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(elements * bytes), group, 1.0);
-        let gemm_blocks = u32::from(layer.mixer != Mixer::None) + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
+        let mixers = match &layer.mixer {
+            Mixer::None => 0,
+            Mixer::AttentionMamba(both) => both.mixers().len() as u32,
+            Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 1,
+        };
+        let gemm_blocks = mixers + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
         let expert_blocks = match &layer.ffn {
             Ffn::Moe(_) => u32::from(!plan.sequence_parallel || plan.layout.etp > 1),
             Ffn::Dense(_) | Ffn::None => 0,
@@ -89,11 +118,11 @@ impl Costs<'_> {
     ///
     /// `2·b·s·max(1, g/t)·(d + d_v)`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the stack repeats keys
     /// and values for each head of queries before it exchanges them.
-    fn kv_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
+    fn kv_bytes(&self, mixer: &Mixer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
         let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
         let repeats = self.device.stack.repeats_keys;
-        Bytes::new(match &layer.mixer {
+        Bytes::new(match mixer {
             Mixer::Attention(a) => {
                 let heads = if repeats { a.heads } else { a.kv_heads };
                 2.0 * tokens * (f64::from(heads) / tp).max(1.0) * f64::from(a.head_dim + a.v_dim())
@@ -101,21 +130,14 @@ impl Costs<'_> {
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
+            Mixer::AttentionMamba(both) => both.mixers().iter().map(|part| self.kv_bytes(part, plan).get()).sum(),
             Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
         })
     }
 
     /// Bytes of one rank that the all-to-all of heads for tokens moves: queries, keys and values in, context out.
     fn head_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
-        let tp = f64::from(plan.layout.tp);
-        let width = match &layer.mixer {
-            Mixer::Attention(a) => f64::from(a.heads + a.kv_heads) * f64::from(a.head_dim + a.v_dim()),
-            Mixer::Mla(m) => f64::from(m.heads) * f64::from(2 * m.qk_dim() + 2 * m.v_dim),
-            Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
-            Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
-            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
-        };
-        Bytes::new(self.tokens(plan) * width / tp * 2.0)
+        Bytes::new(self.tokens(plan) * exchanged_width(&layer.mixer) / f64::from(plan.layout.tp) * 2.0)
     }
 
     /// Adds the exchange of context parallelism, S = keys and values, c ranks.
@@ -138,18 +160,18 @@ impl Costs<'_> {
             CpKind::AllToAll => cost.cp = self.ulysses(layer, plan, group),
             CpKind::AllGather if self.device.stack.attends_by_shard => self.gathered_by_shard(layer, plan, group, cost),
             CpKind::AllGather => {
-                let kv = self.kv_bytes(layer, plan);
+                let kv = self.kv_bytes(&layer.mixer, plan);
                 let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
                 let scatter = self.fabric.time(Collective::ReduceScatter, kv, group, 1.0);
                 cost.cp = PassTimes { forward: gather, backward: gather + scatter };
             }
-            CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
+            CpKind::Ring => self.ring(self.kv_bytes(&layer.mixer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
                 let inside = self.fabric.inside_domain(group);
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);
-                self.ring(self.kv_bytes(layer, plan) / f64::from(inside), far, hidden, cost);
+                self.ring(self.kv_bytes(&layer.mixer, plan) / f64::from(inside), far, hidden, cost);
                 cost.cp.forward += exchange.forward;
                 cost.cp.backward += exchange.backward;
             }
@@ -192,7 +214,7 @@ impl Costs<'_> {
     /// The first shard is the rank's own, so the gather runs beside it. Gradients of keys and values go round in fp32, the last
     /// hop beside nothing. A merge reads an fp32 sum and a bf16 part and writes the sum. Source: [pytorch-context-parallel].
     fn gathered_by_shard(&self, layer: &Layer, plan: &Plan, group: Group, cost: &mut LayerCost) {
-        let (kv, ranks) = (self.kv_bytes(layer, plan), f64::from(group.ranks));
+        let (kv, ranks) = (self.kv_bytes(&layer.mixer, plan), f64::from(group.ranks));
         let (others, hidden) = (ranks - 1.0, self.device.stack.overlap.cp);
         let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
         let hop = self.fabric.ring_send(kv * 2.0 / ranks, group);
@@ -214,14 +236,7 @@ impl Costs<'_> {
 
     /// Elements of one micro-batch's context on one rank: tokens × heads/t × their values' width.
     fn context_elements(&self, layer: &Layer, plan: &Plan) -> f64 {
-        let width = match &layer.mixer {
-            Mixer::Attention(a) => a.context_width() as f64,
-            Mixer::Mla(m) => f64::from(m.heads) * f64::from(m.v_dim),
-            Mixer::Mamba(m) => m.inner() as f64,
-            Mixer::DeltaNet(d) => d.values() as f64,
-            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
-        };
-        self.tokens(plan) * width / f64::from(plan.layout.tp)
+        self.tokens(plan) * context_width(&layer.mixer) / f64::from(plan.layout.tp)
     }
 
     /// Time of dispatch and combine of the routed experts, both in each pass.

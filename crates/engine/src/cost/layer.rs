@@ -1,7 +1,7 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
 use super::costs::Costs;
-use super::traffic::sparse;
+use super::traffic::{beside, chunked, sparse};
 use crate::gpu::Format;
 use crate::kernel::PerPass;
 use crate::model::{Ffn, Layer, Mixer, Mlp, Moe};
@@ -118,10 +118,9 @@ fn local_experts(moe: &Moe, plan: &Plan) -> f64 {
     (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0)
 }
 
-/// Modules of a layer that have a matrix of their own; routed experts and their router, which are gathered together, are none of them.
-/// Norms stay whole on every rank.
-fn modules(layer: &Layer) -> f64 {
-    let mixer = match &layer.mixer {
+/// Modules of a mixer that have a matrix of their own.
+fn mixer_modules(mixer: &Mixer) -> f64 {
+    match mixer {
         Mixer::Attention(_) => 4.0,
         // Maps down and up of queries and of keys and values, and the output's.
         Mixer::Mla(mla) => {
@@ -133,10 +132,16 @@ fn modules(layer: &Layer) -> f64 {
         }
         // Maps in and out.
         Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 2.0,
+        Mixer::AttentionMamba(both) => both.mixers().iter().map(mixer_modules).sum(),
         Mixer::None => 0.0,
-    };
+    }
+}
+
+/// Modules of a layer that have a matrix of their own; routed experts and their router, which are gathered together, are none of them.
+/// Norms stay whole on every rank.
+fn modules(layer: &Layer) -> f64 {
     let gates = |mlp: &Mlp| mlp.gates() as f64 + 1.0;
-    mixer
+    mixer_modules(&layer.mixer)
         + match &layer.ffn {
             Ffn::Dense(mlp) => gates(mlp),
             Ffn::Moe(moe) => moe.shared().as_ref().map_or(0.0, gates),
@@ -195,6 +200,10 @@ impl Costs<'_> {
         if matches!(&layer.mixer, Mixer::Mla(mla) if mla.indexer.is_some()) {
             forward += sparse::LAUNCHES.forward;
             backward += sparse::LAUNCHES.backward;
+        }
+        if matches!(layer.mixer, Mixer::AttentionMamba(_)) {
+            forward += chunked::KERNELS.forward + beside::PROJECTIONS.forward + beside::KERNELS;
+            backward += chunked::KERNELS.backward + beside::PROJECTIONS.backward + beside::KERNELS;
         }
         if let Some(moe) = layer.moe() {
             let each = self.launches_per_expert();

@@ -381,11 +381,11 @@ impl Costs<'_> {
         }
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
-        let weights = |layer: &crate::model::Layer| match (&layer.mixer, &layer.ffn) {
-            (Mixer::Attention(a), Ffn::Dense(mlp)) => (a.weights(model.hidden) + mlp.weights(model.hidden)) as f64,
-            (Mixer::Attention(a), Ffn::Moe(_) | Ffn::None) => a.weights(model.hidden) as f64,
-            (Mixer::None, Ffn::Dense(mlp)) => mlp.weights(model.hidden) as f64,
-            (Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None, _) => 0.0,
+        let weights = |layer: &crate::model::Layer| match (layer.attention(), &layer.ffn) {
+            (Some(a), Ffn::Dense(mlp)) => (a.weights(model.hidden) + mlp.weights(model.hidden)) as f64,
+            (Some(a), Ffn::Moe(_) | Ffn::None) => a.weights(model.hidden) as f64,
+            (None, Ffn::Dense(mlp)) if layer.mixer == Mixer::None => mlp.weights(model.hidden) as f64,
+            (None, _) => 0.0,
         };
         let largest = model.kinds.iter().map(weights).fold(0.0, f64::max);
         Bytes::new(2.0 * largest / tp) + tables

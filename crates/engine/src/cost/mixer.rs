@@ -4,11 +4,11 @@ use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
 use super::layer::{LayerCost, PassTimes};
-use super::traffic::{self, Streamed, StreamedPasses, chunked, latent, split_passes};
+use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, latent, split_passes};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::{Projection, Widths};
-use crate::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span};
+use crate::model::{Attention, AttentionMamba, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
 
@@ -68,13 +68,11 @@ impl Costs<'_> {
         match &layer.mixer {
             Mixer::Attention(attention) => self.attention(attention, plan, cost),
             Mixer::Mla(mla) => self.mla(mla, plan, cost),
-            Mixer::Mamba(mamba) => {
-                self.projected(&mamba.projections(self.problem.model().hidden), plan, cost);
-                if self.device.stack.scans_by_chunk {
-                    self.scan_by_chunk(mamba, plan, cost);
-                } else {
-                    self.scan(mamba.inner(), plan, cost);
-                }
+            Mixer::Mamba(mamba) => self.mamba(mamba, plan, cost),
+            Mixer::AttentionMamba(both) => {
+                self.attention(&both.attention, plan, cost);
+                self.mamba(&both.mamba, plan, cost);
+                self.scaled_and_added(both, &layer.ffn, plan, cost);
             }
             Mixer::DeltaNet(net) => {
                 self.projected(&net.projections(self.problem.model().hidden), plan, cost);
@@ -83,6 +81,36 @@ impl Costs<'_> {
             Mixer::ShortConv(_) => self.short_conv(plan, cost),
             Mixer::None => {}
         }
+    }
+
+    /// Adds projections and scan of a Mamba-2 block to a layer's cost.
+    fn mamba(&self, mamba: &Mamba, plan: &Plan, cost: &mut LayerCost) {
+        self.projected(&mamba.projections(self.problem.model().hidden), plan, cost);
+        if self.device.stack.scans_by_chunk {
+            self.scan_by_chunk(mamba, plan, cost);
+        } else {
+            self.scan(mamba.inner(), plan, cost);
+        }
+    }
+
+    /// Adds what stands around attention and Mamba in one layer to its cost: products with numbers, and the sum of both outputs. Of the
+    /// MLP's width f are the products of its gate, d_in the width of Mamba's projection in.
+    ///
+    /// ```text
+    /// n·(26·h/ts + 4·(g·d + d_in + f)/t), 9 kernels, in either pass          specification §2.3
+    /// ```
+    fn scaled_and_added(&self, both: &AttentionMamba, ffn: &Ffn, plan: &Plan, cost: &mut LayerCost) {
+        let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
+        let keys = f64::from(both.attention.kv_heads) * f64::from(both.attention.head_dim);
+        let gate = match ffn {
+            Ffn::Dense(mlp) => f64::from(mlp.intermediate),
+            Ffn::Moe(_) | Ffn::None => 0.0,
+        };
+        let whole = (beside::HIDDEN_PRODUCTS * beside::PRODUCT + beside::SUM) * hidden / plan.sequence_shards();
+        let split = beside::PRODUCT * (keys + both.mamba.in_width() as f64 + gate) / tp;
+        let time = self.device.stream(Bytes::new(self.tokens(plan) * (whole + split)), beside::KERNELS);
+        cost.forward += time;
+        cost.dgrad += time;
     }
 
     /// Adds projections, rotary embedding and the core of grouped-query attention to a layer's cost.
@@ -198,8 +226,8 @@ impl Costs<'_> {
             cut: self.cut(plan),
         };
         let PassTimes { forward, backward } = self.device.attention(&core, kernel);
-        cost.attention = forward;
-        cost.attention_backward = backward;
+        cost.attention += forward;
+        cost.attention_backward += backward;
         cost.forward += forward;
         cost.dgrad += backward;
     }
@@ -249,7 +277,7 @@ impl Costs<'_> {
         let channels = self.tokens(plan) * inner as f64 / f64::from(plan.layout.tp);
         let time = |pass: Streamed| self.device.stream(Bytes::new(pass.bytes * channels), pass.kernels);
         let forward = time(traffic::SCAN.forward);
-        cost.attention = forward;
+        cost.attention += forward;
         cost.forward += forward;
         cost.dgrad += time(traffic::SCAN.backward);
     }
@@ -260,6 +288,7 @@ impl Costs<'_> {
     /// ```text
     /// forward    n·((18 + 12·N/Q)·d + 16·g·N + 8·g·Q)          backward    n·((52 + 34·N/Q)·d + 58·g·N + 24·g·Q)
     /// + n·(12·d + 8·g·N) in either pass with several sequences a micro-batch: copies to sequence-first order and back
+    /// − 4·n·d forward, 8·n·d backward without the norm
     /// ```
     ///
     /// Source: specification §2.3 ([mamba-ssm], [megatron-lm] `mamba_mixer.py`).
@@ -268,16 +297,18 @@ impl Costs<'_> {
         let (inner, state) = (mamba.inner() as f64, f64::from(mamba.state));
         let groups = f64::from(mamba.groups);
         let copied = if plan.micro_batch > 1 { chunked::COPIES } else { chunked::PerToken::NONE };
-        let time = |pass: &chunked::PerToken, kernels: f64| {
+        let norm_left_out = f64::from(u8::from(!mamba.norm));
+        let time = |pass: &chunked::PerToken, kernels: f64, norm: f64| {
             let per_token = |of: &chunked::PerToken| {
                 inner * (of.channel + of.state * state / chunked::TOKENS)
                     + groups * (of.group * state + of.chunk * chunked::TOKENS)
             };
-            self.device.stream_fused(Bytes::new(share * (per_token(pass) + per_token(&copied))), kernels)
+            let bytes = per_token(pass) + per_token(&copied) - norm_left_out * norm * inner;
+            self.device.stream_fused(Bytes::new(share * bytes), kernels - norm_left_out)
         };
-        let forward = time(&chunked::FORWARD, chunked::KERNELS.forward);
-        cost.attention = forward;
+        let forward = time(&chunked::FORWARD, chunked::KERNELS.forward, chunked::NORM.forward);
+        cost.attention += forward;
         cost.forward += forward;
-        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.backward);
+        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.backward, chunked::NORM.backward);
     }
 }

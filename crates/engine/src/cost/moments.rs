@@ -377,10 +377,10 @@ impl Costs<'_> {
             return Bytes::ZERO;
         }
         let model = self.problem.model();
-        let rotated = |layer: &Layer| match &layer.mixer {
-            Mixer::Attention(attention) if attention.rope => f64::from(attention.head_dim),
-            Mixer::Mla(mla) => f64::from(mla.rope_dim),
-            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => 0.0,
+        let rotated = |layer: &Layer| match (&layer.mixer, layer.attention()) {
+            (Mixer::Mla(mla), _) => f64::from(mla.rope_dim),
+            (_, Some(attention)) if attention.rope => f64::from(attention.head_dim),
+            (_, Some(_) | None) => 0.0,
         };
         let layers =
             self.kind_counts().iter().zip(&model.kinds).map(|(count, layer)| f64::from(*count) * rotated(layer));

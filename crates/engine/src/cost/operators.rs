@@ -28,7 +28,7 @@ const fn sum(some: PerPass, others: PerPass) -> PerPass {
 
 /// Operators of a layer with the experts `moe`.
 fn operators(layer: &Layer, moe: &Moe) -> PerPass {
-    let has_norms = matches!(&layer.mixer, Mixer::Attention(attention) if attention.qk_norm != QkNorm::None);
+    let has_norms = layer.attention().is_some_and(|attention| attention.qk_norm != QkNorm::None);
     let parts = [
         (has_norms, QK_NORMS),
         (matches!(layer.mixer, Mixer::Mla(_)), LATENT),

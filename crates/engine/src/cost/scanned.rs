@@ -65,10 +65,10 @@ impl Costs<'_> {
         };
         let widths = if keeps_mlp { MLP_GRADIENTS } else { MLP_TENSORS };
         let MlpWidths { of_tokens, of_weights } = self.mlp_widths(&layer.ffn, plan);
-        let (queries, keys) = match &layer.mixer {
-            Mixer::Attention(a) => (a.heads * a.head_dim, a.kv_heads * a.head_dim),
-            Mixer::Mla(mla) => (mla.heads * mla.qk_dim(), mla.heads * mla.qk_dim()),
-            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => (0, 0),
+        let (queries, keys) = match (&layer.mixer, layer.attention()) {
+            (Mixer::Mla(mla), _) => (mla.heads * mla.qk_dim(), mla.heads * mla.qk_dim()),
+            (_, Some(a)) => (a.heads * a.head_dim, a.kv_heads * a.head_dim),
+            (_, None) => (0, 0),
         };
         let (queries, keys) = (f64::from(queries) / tp, f64::from(keys) / tp);
         let mlp = widths * of_tokens;

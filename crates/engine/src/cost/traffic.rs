@@ -147,6 +147,29 @@ pub mod chunked {
     pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, chunk: 0.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(7.0, 17.0);
+    /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which blocks without that
+    /// norm do not run.
+    pub const NORM: PerPass = PerPass::new(4.0, 8.0);
+}
+
+/// Attention and Mamba side by side as Falcon-H1's class runs them: multiplications by the numbers of `config.json` and the sum of both
+/// outputs, kernel by kernel, in bf16. A product reads and writes an element in either pass.
+///
+/// Source: [transformers] `modeling_falcon_h1.py`, `FalconH1DecoderLayer`; counted in specification §2.3.
+pub mod beside {
+    use crate::kernel::PerPass;
+
+    /// Bytes per element of a product with a number, in either pass.
+    pub const PRODUCT: f64 = 4.0;
+    /// Products over the hidden size: inputs of attention and of Mamba, outputs of both, output of the MLP.
+    pub const HIDDEN_PRODUCTS: f64 = 5.0;
+    /// Bytes per hidden element of the sum of both outputs, and of the sum of both gradients of the normed input.
+    pub const SUM: f64 = 6.0;
+    /// Kernels in either pass: the products above, those of keys, of Mamba's projection and of the MLP's gate, and the sum.
+    pub const KERNELS: f64 = 9.0;
+    /// Launches of the host in either pass beyond those of a layer with attention: Mamba's two projections, whose backward has two GEMMs
+    /// each, in addition to its scan and the kernels above.
+    pub const PROJECTIONS: PerPass = PerPass::new(2.0, 4.0);
 }
 
 /// Experts with a bias, operator by operator, beyond the fused activation: bytes per received token, forward and backward. Source:

@@ -12,27 +12,18 @@ pub enum AttentionConvention {
     Full,
 }
 
-impl Layer {
-    /// Number of weights that one token multiplies with, without those of an indexer.
-    pub fn matmul_weights(&self, hidden: u32) -> f64 {
-        let mixer = match &self.mixer {
-            Mixer::Attention(a) => a.weights(hidden),
-            Mixer::Mla(m) => m.weights(hidden),
-            Mixer::Mamba(m) => m.weights(hidden),
-            Mixer::DeltaNet(d) => d.weights(hidden),
-            Mixer::ShortConv(_) => ShortConv::weights(hidden),
-            Mixer::None => 0,
-        };
-        let ffn = match &self.ffn {
-            Ffn::Dense(mlp) => mlp.weights(hidden),
-            Ffn::Moe(moe) => {
-                u64::from(moe.top_k) * moe.expert().weights(hidden)
-                    + moe.shared().map_or(0, |mlp| mlp.weights(hidden))
-                    + u64::from(hidden) * u64::from(moe.experts)
-            }
-            Ffn::None => 0,
-        };
-        (mixer + ffn) as f64
+impl Mixer {
+    /// Weights of the linear maps, without those of an indexer.
+    pub(super) fn weights(&self, hidden: u32) -> u64 {
+        match self {
+            Self::Attention(a) => a.weights(hidden),
+            Self::Mla(m) => m.weights(hidden),
+            Self::Mamba(m) => m.weights(hidden),
+            Self::DeltaNet(d) => d.weights(hidden),
+            Self::ShortConv(_) => ShortConv::weights(hidden),
+            Self::AttentionMamba(both) => both.mixers().iter().map(|mixer| mixer.weights(hidden)).sum(),
+            Self::None => 0,
+        }
     }
 
     /// Forward FLOPs per token of scores and context (or of the state update).
@@ -42,7 +33,7 @@ impl Layer {
     /// 2·3·heads·head_dim·state                  Mamba-2: decay, input and output of the state
     /// 2·h·(1 + L)                               short convolution: two gates and L taps
     /// ```
-    pub fn mixing_flops(&self, hidden: u32, s: f64, convention: AttentionConvention) -> f64 {
+    fn mixing_flops(&self, hidden: u32, s: f64, convention: AttentionConvention) -> f64 {
         let keys = |span: Span| match convention {
             AttentionConvention::Causal => span.mean_keys(s),
             AttentionConvention::Full => match span {
@@ -50,14 +41,38 @@ impl Layer {
                 Span::Window(w) | Span::Chunk(w) => s.min(f64::from(w)),
             },
         };
-        match &self.mixer {
-            Mixer::Attention(a) => 2.0 * f64::from(a.heads) * f64::from(a.head_dim + a.v_dim()) * keys(a.span),
-            Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
-            Mixer::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
-            Mixer::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
-            Mixer::ShortConv(c) => c.flops(hidden),
-            Mixer::None => 0.0,
+        match self {
+            Self::Attention(a) => 2.0 * f64::from(a.heads) * f64::from(a.head_dim + a.v_dim()) * keys(a.span),
+            Self::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
+            Self::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
+            Self::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
+            Self::ShortConv(c) => c.flops(hidden),
+            Self::AttentionMamba(both) => {
+                both.mixers().iter().map(|mixer| mixer.mixing_flops(hidden, s, convention)).sum()
+            }
+            Self::None => 0.0,
         }
+    }
+}
+
+impl Layer {
+    /// Number of weights that one token multiplies with, without those of an indexer.
+    pub fn matmul_weights(&self, hidden: u32) -> f64 {
+        let ffn = match &self.ffn {
+            Ffn::Dense(mlp) => mlp.weights(hidden),
+            Ffn::Moe(moe) => {
+                u64::from(moe.top_k) * moe.expert().weights(hidden)
+                    + moe.shared().map_or(0, |mlp| mlp.weights(hidden))
+                    + u64::from(hidden) * u64::from(moe.experts)
+            }
+            Ffn::None => 0,
+        };
+        (self.mixer.weights(hidden) + ffn) as f64
+    }
+
+    /// Forward FLOPs per token of scores and context (or of the state update).
+    pub fn mixing_flops(&self, hidden: u32, s: f64, convention: AttentionConvention) -> f64 {
+        self.mixer.mixing_flops(hidden, s, convention)
     }
 
     /// FLOPs per token of an indexer, forward and backward; its inputs get no gradient.

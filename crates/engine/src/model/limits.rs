@@ -55,7 +55,8 @@ impl Indexer {
 
 impl Mamba {
     fn sizes(&self) -> Vec<Size> {
-        let Self { heads, head_dim, groups, state, conv_kernel, conv_bias: _, proj_bias: _ } = *self;
+        let Self { heads, head_dim, groups, state, conv_kernel, conv_bias: _, proj_bias: _, out_bias: _, norm: _ } =
+            *self;
         vec![
             size("heads", heads, PARTS.at_least_one()),
             size("head_dim", head_dim, PARTS.at_least_one()),
@@ -92,19 +93,56 @@ impl Moe {
     }
 }
 
+impl Mixer {
+    fn sizes(&self) -> Vec<Size> {
+        match self {
+            Self::Attention(attention) => attention.sizes(),
+            Self::Mla(mla) => mla.sizes(),
+            Self::Mamba(mamba) => mamba.sizes(),
+            Self::DeltaNet(delta) => delta.sizes(),
+            Self::ShortConv(conv) => vec![size("conv_kernel", conv.conv_kernel, PARTS.at_least_one())],
+            Self::AttentionMamba(both) => both.mixers().iter().flat_map(Self::sizes).collect(),
+            Self::None => Vec::new(),
+        }
+    }
+
+    /// Upper bound of the parameters, in multiples of the hidden size.
+    fn width_bound(&self, hidden: f64) -> f64 {
+        let n = |x: u32| f64::from(x);
+        match self {
+            Self::Attention(a) => n(a.head_dim.max(a.value_dim)) * (3.0 * n(a.heads) + 2.0 * n(a.kv_heads)),
+            Self::Mla(m) => {
+                let qk = n(m.nope_dim) + n(m.rope_dim);
+                let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
+                let index = m.indexer.as_ref().map_or(0.0, |indexer| {
+                    n(indexer.heads) * n(indexer.head_dim) * (n(m.q_rank) / hidden).max(1.0)
+                        + n(indexer.head_dim)
+                        + n(indexer.heads)
+                });
+                let ranks = n(m.q_rank) + n(m.kv_rank);
+                inner * (1.0 + ranks / hidden) + ranks + n(m.rope_dim) + index
+            }
+            Self::Mamba(m) => {
+                let inner = n(m.heads) * n(m.head_dim);
+                let conv = inner + 2.0 * n(m.groups) * n(m.state);
+                2.0 * inner + conv + n(m.heads) + conv * n(m.conv_kernel) / hidden
+            }
+            Self::DeltaNet(d) => {
+                let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
+                2.0 * keys + 3.0 * values + 2.0 * n(d.value_heads) + (2.0 * keys + values) * n(d.conv_kernel) / hidden
+            }
+            Self::ShortConv(c) => 4.0 * hidden + n(c.conv_kernel),
+            Self::AttentionMamba(both) => both.mixers().iter().map(|mixer| mixer.width_bound(hidden)).sum(),
+            Self::None => 0.0,
+        }
+    }
+}
+
 impl Layer {
     /// Checks every size against the range of its kind.
     fn check_ranges(&self) -> Result<(), OutOfRange> {
         let Self { mixer, ffn, norms, extra_parameters } = self;
-        let sizes = match mixer {
-            Mixer::Attention(attention) => attention.sizes(),
-            Mixer::Mla(mla) => mla.sizes(),
-            Mixer::Mamba(mamba) => mamba.sizes(),
-            Mixer::DeltaNet(delta) => delta.sizes(),
-            Mixer::ShortConv(conv) => vec![size("conv_kernel", conv.conv_kernel, PARTS.at_least_one())],
-            Mixer::None => Vec::new(),
-        };
-        range::check(sizes).map_err(|why| why.below("mixer"))?;
+        range::check(mixer.sizes()).map_err(|why| why.below("mixer"))?;
         if let Mixer::Mla(Mla { indexer: Some(indexer), .. }) = mixer {
             range::check(indexer.sizes()).map_err(|why| why.below("indexer").below("mixer"))?;
         }
@@ -121,31 +159,6 @@ impl Layer {
     /// Upper bound of the parameters of a layer.
     fn weight_bound(&self, hidden: f64) -> f64 {
         let n = |x: u32| f64::from(x);
-        let mixer_width = match &self.mixer {
-            Mixer::Attention(a) => n(a.head_dim.max(a.value_dim)) * (3.0 * n(a.heads) + 2.0 * n(a.kv_heads)),
-            Mixer::Mla(m) => {
-                let qk = n(m.nope_dim) + n(m.rope_dim);
-                let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
-                let index = m.indexer.as_ref().map_or(0.0, |indexer| {
-                    n(indexer.heads) * n(indexer.head_dim) * (n(m.q_rank) / hidden).max(1.0)
-                        + n(indexer.head_dim)
-                        + n(indexer.heads)
-                });
-                let ranks = n(m.q_rank) + n(m.kv_rank);
-                inner * (1.0 + ranks / hidden) + ranks + n(m.rope_dim) + index
-            }
-            Mixer::Mamba(m) => {
-                let inner = n(m.heads) * n(m.head_dim);
-                let conv = inner + 2.0 * n(m.groups) * n(m.state);
-                2.0 * inner + conv + n(m.heads) + conv * n(m.conv_kernel) / hidden
-            }
-            Mixer::DeltaNet(d) => {
-                let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
-                2.0 * keys + 3.0 * values + 2.0 * n(d.value_heads) + (2.0 * keys + values) * n(d.conv_kernel) / hidden
-            }
-            Mixer::ShortConv(c) => 4.0 * hidden + n(c.conv_kernel),
-            Mixer::None => 0.0,
-        };
         let ffn_width = match &self.ffn {
             Ffn::Dense(mlp) => 3.0 * n(mlp.intermediate),
             Ffn::Moe(moe) => {
@@ -154,7 +167,7 @@ impl Layer {
             }
             Ffn::None => 0.0,
         };
-        (mixer_width + ffn_width + n(self.norms)) * (hidden + SMALL) + self.extra_parameters as f64
+        (self.mixer.width_bound(hidden) + ffn_width + n(self.norms)) * (hidden + SMALL) + self.extra_parameters as f64
     }
 }
 

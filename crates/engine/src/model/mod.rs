@@ -1,6 +1,7 @@
 //! Model architecture: an ordered list of layers between an embedding and a loss head.
 
 pub mod attention;
+mod attention_mamba;
 pub mod convolution;
 pub mod details;
 pub mod ffn;
@@ -20,6 +21,7 @@ use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, QkNorm, Span};
+pub use attention_mamba::AttentionMamba;
 pub use convolution::ShortConv;
 pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
 pub use ffn::{Ffn, Mlp, Moe, RouterScore};
@@ -66,8 +68,17 @@ pub enum Mixer {
     DeltaNet(DeltaNet),
     /// Gated short convolution (LFM2).
     ShortConv(ShortConv),
+    /// Attention and a Mamba-2 block side by side (Falcon-H1).
+    AttentionMamba(AttentionMamba),
     /// No mixer: the layer is an MLP alone (Nemotron-H counts those as layers).
     None,
+}
+
+impl AttentionMamba {
+    /// The two mixers, each as a layer of its own would have it.
+    pub fn mixers(&self) -> [Mixer; 2] {
+        [Mixer::Attention(self.attention.clone()), Mixer::Mamba(self.mamba.clone())]
+    }
 }
 
 /// One layer: a mixer, a feed-forward part, and the norms around them.
@@ -91,6 +102,14 @@ const fn two() -> u32 {
 }
 
 impl Layer {
+    /// Attention of the layer, if it has any that is not latent.
+    pub const fn attention(&self) -> Option<&Attention> {
+        match &self.mixer {
+            Mixer::Attention(attention) | Mixer::AttentionMamba(AttentionMamba { attention, .. }) => Some(attention),
+            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+        }
+    }
+
     /// Mixture of experts of the layer, if it has one.
     pub const fn moe(&self) -> Option<&Moe> {
         match &self.ffn {
@@ -279,19 +298,14 @@ impl Model {
         self.check_ranges()?;
         PARAMETERS.check("parameters", self.weight_bound().ceil())?;
         for layer in &self.kinds {
-            match &layer.mixer {
-                Mixer::Attention(a) if a.heads % a.kv_heads != 0 => {
+            match layer.attention() {
+                Some(a) if a.heads % a.kv_heads != 0 => {
                     return size(format!("{} heads are not a multiple of {} kv_heads", a.heads, a.kv_heads));
                 }
-                Mixer::Attention(a) if a.keys_are_values && a.v_dim() != a.head_dim => {
+                Some(a) if a.keys_are_values && a.v_dim() != a.head_dim => {
                     return size(format!("keys of {} serve as values of {}", a.head_dim, a.v_dim()));
                 }
-                Mixer::Attention(_)
-                | Mixer::Mla(_)
-                | Mixer::Mamba(_)
-                | Mixer::DeltaNet(_)
-                | Mixer::ShortConv(_)
-                | Mixer::None => {}
+                Some(_) | None => {}
             }
             if let Some(moe) = layer.moe().filter(|moe| moe.top_k > moe.experts) {
                 return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Ffn, Layer, Mixer, Model, ShortConv};
+use super::{Ffn, Layer, Mixer, Model};
 
 /// Parameters of one layer, by the way in which they are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,19 +74,27 @@ pub struct ModelParameters {
     pub mtp: u64,
 }
 
+impl Mixer {
+    /// Parameters beside the linear maps of [`Self::weights`]: convolutions, biases, inner norms, an indexer.
+    fn small_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
+        match self {
+            Self::Attention(a) => a.small_parameters(hidden, norm_width),
+            Self::Mla(m) => m.index_weights(hidden) + m.small_parameters(norm_width),
+            Self::Mamba(m) => m.small_parameters(hidden),
+            Self::DeltaNet(d) => d.small_parameters(),
+            Self::ShortConv(c) => c.small_parameters(hidden),
+            Self::AttentionMamba(both) => both.mixers().iter().map(|m| m.small_parameters(hidden, norm_width)).sum(),
+            Self::None => 0,
+        }
+    }
+}
+
 impl Layer {
     /// Parameters of this layer.
     ///
     /// Source: specification §1.1, after [megatron-lm] `theoretical_memory_usage.py`.
     pub fn parameters(&self, hidden: u32, norm_width: u64) -> LayerParameters {
-        let mixer = match &self.mixer {
-            Mixer::Attention(a) => a.weights(hidden) + a.small_parameters(hidden, norm_width),
-            Mixer::Mla(m) => m.weights(hidden) + m.index_weights(hidden) + m.small_parameters(norm_width),
-            Mixer::Mamba(m) => m.weights(hidden) + m.small_parameters(hidden),
-            Mixer::DeltaNet(d) => d.weights(hidden) + d.small_parameters(),
-            Mixer::ShortConv(c) => ShortConv::weights(hidden) + c.small_parameters(hidden),
-            Mixer::None => 0,
-        };
+        let mixer = self.mixer.weights(hidden) + self.mixer.small_parameters(hidden, norm_width);
         let mixer_whole = if let Mixer::Mla(m) = &self.mixer { m.whole_parameters(hidden, norm_width) } else { 0 };
         let (mlp, experts, shared, router) = match &self.ffn {
             Ffn::Dense(mlp) => (mlp.parameters(hidden), 0, 0, 0),

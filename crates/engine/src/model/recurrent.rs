@@ -26,6 +26,21 @@ pub struct Mamba {
     /// Whether the projections have biases.
     #[serde(default)]
     pub proj_bias: bool,
+    /// Whether the projection out has a bias, where that differs from `proj_bias` (Falcon-H1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_bias: Option<bool>,
+    /// Whether a norm follows the gate; without one the scan applies the gate by itself.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub norm: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field over by reference")]
+const fn is_true(value: &bool) -> bool {
+    *value
 }
 
 impl Mamba {
@@ -55,11 +70,16 @@ impl Mamba {
         u64::from(hidden) * (self.in_width() + self.inner())
     }
 
-    /// Convolution, A, D, the step bias, the gated norm and biases.
+    /// Convolution, A, D, the step bias, the gated norm if there is one, and biases.
     pub fn small_parameters(&self, hidden: u32) -> u64 {
         let conv = self.conv_width() * (u64::from(self.conv_kernel) + u64::from(self.conv_bias));
-        let biases = if self.proj_bias { self.in_width() + u64::from(hidden) } else { 0 };
-        conv + 3 * u64::from(self.heads) + self.inner() + biases
+        let biases = u64::from(self.proj_bias) * self.in_width() + u64::from(self.has_out_bias()) * u64::from(hidden);
+        conv + 3 * u64::from(self.heads) + u64::from(self.norm) * self.inner() + biases
+    }
+
+    /// Whether the projection out has a bias.
+    pub fn has_out_bias(&self) -> bool {
+        self.out_bias.unwrap_or(self.proj_bias)
     }
 }
 

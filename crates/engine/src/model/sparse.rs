@@ -7,7 +7,12 @@ impl Model {
     pub fn indexer(&self) -> Option<&Indexer> {
         self.kinds.iter().find_map(|layer| match &layer.mixer {
             Mixer::Mla(mla) => mla.indexer.as_ref(),
-            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+            Mixer::Attention(_)
+            | Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::AttentionMamba(_)
+            | Mixer::None => None,
         })
     }
 
@@ -15,7 +20,12 @@ impl Model {
     pub fn shares_keys(&self, layer: usize) -> bool {
         let indexer = match &self.kinds[self.order[layer]].mixer {
             Mixer::Mla(mla) => mla.indexer.as_ref(),
-            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+            Mixer::Attention(_)
+            | Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::AttentionMamba(_)
+            | Mixer::None => None,
         };
         indexer.is_some_and(|indexer| indexer.shared)
     }

@@ -52,6 +52,7 @@ fn latent_with_indexer(model: &Model) -> Option<&Mla> {
         | Mixer::Mamba(_)
         | Mixer::DeltaNet(_)
         | Mixer::ShortConv(_)
+        | Mixer::AttentionMamba(_)
         | Mixer::None => None,
     })
 }

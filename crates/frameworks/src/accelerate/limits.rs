@@ -18,7 +18,13 @@ pub const LIMITS: Limits = Limits {
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
-    shape: &[context_kind, rules::no_sequence_parallel, rules::no_experts, rules::recompute_all_or_none],
+    shape: &[
+        rules::whole_classes,
+        context_kind,
+        rules::no_sequence_parallel,
+        rules::no_experts,
+        rules::recompute_all_or_none,
+    ],
     plan: &[rules::no_offload],
     optimizer_on_host: &[],
     sharding: &[rules::no_pipeline, sharding, shard_group],

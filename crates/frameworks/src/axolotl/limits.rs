@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     own_split: None,
     problem,
     shape: &[
+        rules::whole_classes,
         context_kind,
         packed,
         rules::no_sequence_parallel,

@@ -23,6 +23,7 @@ pub const LIMITS: Limits = Limits {
     own_split: None,
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
     shape: &[
+        rules::whole_classes,
         context_kind,
         rules::no_sequence_parallel,
         rules::no_expert_tensor,

@@ -171,6 +171,7 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::Heads { .. }
         | Rejection::FfnWidth { .. }
         | Rejection::KvHeads { .. }
+        | Rejection::MambaGroups { .. }
         | Rejection::HeadBlock { .. } => &["tp", "heads"],
         Rejection::Split { .. } => &["split", "vpp", "pp"],
         Rejection::TooFewLayers { .. } | Rejection::Schedule { .. } => &["vpp", "pp"],

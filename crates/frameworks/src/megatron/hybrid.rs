@@ -19,7 +19,12 @@ pub(crate) fn is_hybrid(model: &Model) -> bool {
 fn mamba(model: &Model) -> Option<&Mamba> {
     model.kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Mamba(mamba) => Some(mamba),
-        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+        Mixer::Attention(_)
+        | Mixer::Mla(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::AttentionMamba(_)
+        | Mixer::None => None,
     })
 }
 
@@ -65,10 +70,11 @@ impl Hybrid {
         }
         refuse(mambas.windows(2).any(|pair| pair[0] != pair[1]), "Mamba of several sizes", "all are alike");
         refuse(
-            mambas.iter().any(|m| m.proj_bias || !m.conv_bias || m.conv_kernel != 4),
+            mambas.iter().any(|m| m.proj_bias || m.has_out_bias() || !m.conv_bias || m.conv_kernel != 4),
             "Mamba with other biases or kernel",
             "its convolution has a bias and a kernel of 4, its projections have no bias",
         );
+        refuse(mambas.iter().any(|m| !m.norm), "Mamba without a norm", "its blocks have one behind the gate");
         refuse(mixers.is_empty(), "no attention", "a pattern is written beside attention here");
         refuse(
             model.mtp_depth > 0,

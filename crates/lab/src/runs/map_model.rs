@@ -135,6 +135,8 @@ fn mamba(sizes: &str) -> Result<Mamba, Refusal> {
         conv_kernel: CONVOLUTION,
         conv_bias: true,
         proj_bias: false,
+        out_bias: None,
+        norm: true,
     })
 }
 

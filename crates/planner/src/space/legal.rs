@@ -2,7 +2,7 @@
 
 use super::rejection::Rejection;
 use meshwright_engine::cost::Costs;
-use meshwright_engine::model::Mixer;
+use meshwright_engine::model::{AttentionMamba, Mixer};
 use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{IndexScores, Problem};
 use meshwright_engine::schedule::Schedule;
@@ -20,32 +20,53 @@ pub(crate) fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec
     let (tp, cp, seq_len) = (plan.layout.tp, plan.layout.cp, problem.workload().seq_len);
     let model = problem.model();
     for layer in &model.kinds {
-        match &layer.mixer {
-            Mixer::Attention(a) => {
-                heads(tp, a.heads, found);
-                if !a.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(a.kv_heads) {
-                    push(found, Rejection::KvHeads { tp, kv_heads: a.kv_heads });
-                }
-                ulysses(plan, (a.kv_heads / tp).max(1), found);
-            }
-            Mixer::Mla(m) => {
-                heads(tp, m.heads, found);
-                ulysses(plan, m.heads / tp, found);
-                if m.indexer.is_some() {
-                    chosen_keys(plan, m.heads, found);
-                }
-            }
-            Mixer::Mamba(m) => heads(tp, m.heads, found),
-            Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
-            Mixer::ShortConv(_) => whole_channels(plan, found),
-            Mixer::None => {}
-        }
+        mixer(&layer.mixer, plan, found);
     }
     if tp > 1 && plan.sequence_parallel && !(seq_len / cp).is_multiple_of(tp) {
         push(found, Rejection::Sequence { seq_len: seq_len / cp, by: tp, why: "sequence parallelism over tp" });
     }
     if cp > 1 && !seq_len.is_multiple_of(2 * cp) {
         push(found, Rejection::Sequence { seq_len, by: 2 * cp, why: "twice cp, for the balanced causal split" });
+    }
+}
+
+/// Checks that tensor and context parallelism divide a mixer.
+fn mixer(mixer: &Mixer, plan: &Plan, found: &mut Vec<Rejection>) {
+    let tp = plan.layout.tp;
+    match mixer {
+        Mixer::Attention(a) => {
+            heads(tp, a.heads, found);
+            if !a.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(a.kv_heads) {
+                push(found, Rejection::KvHeads { tp, kv_heads: a.kv_heads });
+            }
+            ulysses(plan, (a.kv_heads / tp).max(1), found);
+        }
+        Mixer::Mla(m) => {
+            heads(tp, m.heads, found);
+            ulysses(plan, m.heads / tp, found);
+            if m.indexer.is_some() {
+                chosen_keys(plan, m.heads, found);
+            }
+        }
+        Mixer::Mamba(m) => heads(tp, m.heads, found),
+        Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
+        Mixer::ShortConv(_) => whole_channels(plan, found),
+        Mixer::AttentionMamba(both) => side_by_side(both, plan, found),
+        Mixer::None => {}
+    }
+}
+
+/// Checks the degrees of attention and Mamba side by side: each by its own rules. The one framework that splits such layers,
+/// Megatron-Bridge, divides the groups of Mamba, too.
+///
+/// Source: [megatron-bridge] `models/falcon_h1/modeling_falconh1/falconh1_layer.py`; [megatron-lm] `mamba_mixer.py`: groups divide by tp;
+/// [transformers] `configuration_falcon_h1.py`, which has no plan for tensor parallelism.
+fn side_by_side(both: &AttentionMamba, plan: &Plan, found: &mut Vec<Rejection>) {
+    for part in &both.mixers() {
+        mixer(part, plan, found);
+    }
+    if !both.mamba.groups.is_multiple_of(plan.layout.tp) {
+        push(found, Rejection::MambaGroups { tp: plan.layout.tp, groups: both.mamba.groups });
     }
 }
 

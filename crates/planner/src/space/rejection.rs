@@ -118,6 +118,14 @@ pub enum Rejection {
         /// Key-value heads of one tensor-parallel rank.
         heads: u32,
     },
+    /// The groups of a Mamba-2 block beside attention do not divide by the tensor-parallel size.
+    #[error("tp={tp} does not divide the {groups} groups of Mamba beside attention, whose B and C stay on one rank")]
+    MambaGroups {
+        /// Tensor-parallel size.
+        tp: u32,
+        /// Groups of the Mamba-2 block.
+        groups: u32,
+    },
     /// Attention over chosen keys has no fused kernels where ranks share a sequence.
     #[error(
         "cp={cp}: ranks that share a sequence have no fused kernel for the scores of an indexer, unless it is packed"
@@ -244,6 +252,7 @@ impl Rejection {
             Self::TooManyPasses { .. } => "too-many-passes",
             Self::Sequence { .. } => "sequence",
             Self::UlyssesHeads { .. } => "ulysses-heads",
+            Self::MambaGroups { .. } => "mamba-groups",
             Self::SharedSequence { .. } => "shared-sequence",
             Self::HeadBlock { .. } => "head-block",
             Self::IndexScores { .. } => "index-scores",

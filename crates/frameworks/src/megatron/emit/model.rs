@@ -113,7 +113,8 @@ pub(super) fn architecture(
 
 /// A letter for each layer, with bars between stages; they are the layout of the pipeline too.
 fn pattern(request: &Request, hybrid: &Hybrid, group: &mut FlagGroup) {
-    let Mamba { heads, head_dim, groups, state, conv_kernel: _, conv_bias: _, proj_bias: _ } = hybrid.mamba;
+    let Mamba { heads, head_dim, groups, state, conv_kernel: _, conv_bias: _, proj_bias: _, out_bias: _, norm: _ } =
+        hybrid.mamba;
     group.set("hybrid-layer-pattern", hybrid.pattern(&request.layers_of_chunks()));
     group.set("mamba-num-heads", heads);
     group.set("mamba-head-dim", head_dim);

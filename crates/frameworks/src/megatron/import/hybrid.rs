@@ -68,6 +68,8 @@ pub fn layers(list: &mut Arguments, letters: &[char], hidden: u32, parts: &Parts
         conv_kernel: 4,
         conv_bias: true,
         proj_bias: false,
+        out_bias: None,
+        norm: true,
     };
     if letters.contains(&'E') && parts.moe.is_none() {
         let place = list.place(PATTERN).or_else(|| list.place(OLD));

@@ -17,8 +17,14 @@ pub(crate) fn trains(problem: &Problem) -> bool {
 }
 
 /// Rules on the dimensions that plans of one shape share.
-pub(crate) const SHAPE: &[PlanRule] =
-    &[no_tensor, context_kind, rules::no_sequence_parallel, rules::no_experts, rules::recompute_all_or_none];
+pub(crate) const SHAPE: &[PlanRule] = &[
+    rules::whole_classes,
+    no_tensor,
+    context_kind,
+    rules::no_sequence_parallel,
+    rules::no_experts,
+    rules::recompute_all_or_none,
+];
 
 /// Rules on the whole plan.
 pub(crate) const PLAN: &[PlanRule] = &[hugging_face::no_offload];

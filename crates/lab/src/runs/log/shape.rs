@@ -10,8 +10,13 @@ pub fn of_model(model: &Model, row: Row) -> Row {
     let attention = model.kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => Some((attention.heads, attention.kv_heads, attention.head_dim, false)),
         Mixer::Mla(mla) if mla.indexer.is_none() => Some((mla.heads, mla.heads, mla.qk_dim(), true)),
-        // No column says an indexer: a row without heads says too little to be predicted.
-        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+        // No column says an indexer, or Mamba beside attention: a row without heads says too little to be predicted.
+        Mixer::Mla(_)
+        | Mixer::Mamba(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::AttentionMamba(_)
+        | Mixer::None => None,
     });
     let dense = model.kinds.iter().find_map(|layer| match &layer.ffn {
         Ffn::Dense(mlp) => Some((mlp.intermediate, mlp.gated)),

@@ -40,6 +40,7 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("ernie4_5_moe", 4),
     ("exaone4", 32),
     ("exaone_moe", 32),
+    ("falcon_h1", 8),
     ("gemma", 16),
     ("gemma2", 4),
     ("gemma4_text", 4),
@@ -92,7 +93,7 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("vaultgemma", 4),
 ];
 
-/// Experts that all tokens share, layers without experts and ranks where a file has none; null is none at all.
+/// Experts that all tokens share, layers without experts, ranks and sizes of Mamba where a file has none; null is none at all.
 const PARTS: &[(&str, Defaults)] = &[
     ("afmoe", &[("num_dense_layers", 1), ("num_shared_experts", 2)]),
     ("aria_text", &[("moe_num_shared_experts", 2)]),
@@ -102,6 +103,16 @@ const PARTS: &[(&str, Defaults)] = &[
     ("deepseek_v32", &[("n_shared_experts", 1), ("q_lora_rank", 1536)]),
     ("ernie4_5_moe", &[("moe_num_shared_experts", 2)]),
     ("exaone_moe", &[("num_shared_experts", 1)]),
+    (
+        "falcon_h1",
+        &[
+            ("mamba_d_conv", 4),
+            ("mamba_d_ssm", 1024),
+            ("mamba_d_state", 256),
+            ("mamba_n_groups", 1),
+            ("mamba_n_heads", 128),
+        ],
+    ),
     ("glm4_moe", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),
     ("glm4_moe_lite", &[("n_shared_experts", 1), ("q_lora_rank", 768)]),
     ("glm4v_moe_text", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),

@@ -86,12 +86,16 @@ const NORMS_AFTER: &[&str] = &["exaone4", "flex_olmo", "olmo2", "olmo3"];
 
 /// Multipliers and caps, each with its neutral value.
 const OTHERS: &[(&str, f64)] = &[
+    ("attention_in_multiplier", 1.0),
     ("attention_multiplier", 0.0),
+    ("attention_out_multiplier", 1.0),
     ("attention_value_scale", 1.0),
     ("attn_logit_softcapping", 0.0),
     ("clip_qkv", 0.0),
     ("embedding_multiplier", 1.0),
     ("final_logit_softcapping", 0.0),
+    ("key_multiplier", 1.0),
+    ("lm_head_multiplier", 1.0),
     ("logit_scale", 1.0),
     ("logits_scaling", 1.0),
     ("query_pre_attn_scalar", 0.0),
@@ -99,6 +103,8 @@ const OTHERS: &[(&str, f64)] = &[
     ("router_logit_softcapping", 0.0),
     ("scale_depth", 1.0),
     ("scale_emb", 1.0),
+    ("ssm_in_multiplier", 1.0),
+    ("ssm_out_multiplier", 1.0),
 ];
 
 /// Families whose layers add attention and MLP to one input unless the field says otherwise. Where they have one norm for both, the
@@ -116,10 +122,9 @@ fn parallel_parts(fields: &Fields, model_type: &str, model: &Model) -> Result<Op
 
 /// Dimension of a head of the first attention; of latent attention, that of its keys.
 fn head_dim(model: &Model) -> Option<u32> {
-    model.kinds.iter().find_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(attention.head_dim),
-        Mixer::Mla(mla) => Some(mla.qk_dim()),
-        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+    model.kinds.iter().find_map(|layer| {
+        let latent = if let Mixer::Mla(mla) = &layer.mixer { Some(mla.qk_dim()) } else { None };
+        layer.attention().map(|attention| attention.head_dim).or(latent)
     })
 }
 

@@ -1,11 +1,13 @@
-//! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H, Bamba, Granite 4.
+//! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H, Bamba, Granite 4, Falcon-H1.
 
 use super::error::HfError;
 use super::experts::{experts, qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
 use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer};
 use super::llama::qwen3_attention;
-use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, QkNorm};
+use meshwright_engine::model::{
+    Attention, AttentionMamba, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, QkNorm,
+};
 
 /// Qwen3-Next: three of four layers are gated delta rules; experts with a shared one.
 pub fn qwen3_next(fields: &Fields) -> Result<Model, HfError> {
@@ -158,6 +160,8 @@ pub fn mamba2(fields: &Fields) -> Result<Model, HfError> {
         conv_kernel: fields.size(&["conv_kernel"])?,
         conv_bias: fields.flag("use_conv_bias")?.unwrap_or(true),
         proj_bias: fields.flag("use_bias")?.unwrap_or(false),
+        out_bias: None,
+        norm: true,
     };
     let expand = fields.given_size(&["expand"])?.unwrap_or(2);
     if u64::from(fields.product("expand", expand, frame.hidden)?) != block.inner() {
@@ -189,6 +193,8 @@ fn mamba(fields: &Fields) -> Result<Mamba, HfError> {
         conv_kernel: fields.size(&["conv_kernel", "mamba_d_conv"])?,
         conv_bias: fields.flag("use_conv_bias")?.or(fields.flag("mamba_conv_bias")?).unwrap_or(true),
         proj_bias,
+        out_bias: None,
+        norm: true,
     })
 }
 
@@ -246,6 +252,47 @@ pub fn granitemoehybrid(fields: &Fields) -> Result<Model, HfError> {
     };
     let layers = (0..frame.layers).map(layer_at).collect::<Result<_, _>>()?;
     Ok(frame.model(fields, Norm::Rms, layers))
+}
+
+/// Falcon-H1: attention and Mamba-2 side by side in every layer, and an MLP.
+///
+/// Source: [transformers] `configuration_falcon_h1.py`, `modeling_falcon_h1.py`.
+pub fn falcon_h1(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let attention = frame.biased_attention(fields, None)?;
+    let mamba = mamba_beside(fields)?;
+    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mixer = Mixer::AttentionMamba(AttentionMamba { attention, mamba });
+    let one = Layer { mixer, ffn: Ffn::Dense(mlp), norms: 2, extra_parameters: 0 };
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
+/// Mamba-2 block of Falcon-H1: as wide as `mamba_d_ssm` says, with biases of either projection and a norm where the file says so.
+fn mamba_beside(fields: &Fields) -> Result<Mamba, HfError> {
+    let width = match fields.given_size(&["mamba_d_ssm"])? {
+        Some(width) => width,
+        None => mamba_width(fields)?,
+    };
+    let heads = fields.size(&["mamba_n_heads"])?;
+    let auto = !fields.has("mamba_d_head") || fields.letters("mamba_d_head")?.is_some_and(|text| text == "auto");
+    let head_dim = if auto { width / heads } else { fields.size(&["mamba_d_head"])? };
+    let proj_bias = fields.flag("mamba_proj_bias")?.unwrap_or(false);
+    let out_bias = fields.flag("projectors_bias")?.unwrap_or(false);
+    let mamba = Mamba {
+        heads,
+        head_dim,
+        groups: fields.size(&["mamba_n_groups"])?,
+        state: fields.size(&["mamba_d_state"])?,
+        conv_kernel: fields.size(&["mamba_d_conv"])?,
+        conv_bias: fields.flag("mamba_conv_bias")?.unwrap_or(true),
+        proj_bias,
+        out_bias: (out_bias != proj_bias).then_some(out_bias),
+        norm: fields.flag("mamba_rms_norm")?.unwrap_or(false),
+    };
+    if u64::from(width) != mamba.inner() {
+        return Err(fields.unsupported("mamba_d_ssm", "it does not agree with heads times their dimension"));
+    }
+    Ok(mamba)
 }
 
 fn relu2(fields: &Fields) -> Result<Mlp, HfError> {

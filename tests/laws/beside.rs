@@ -1,0 +1,135 @@
+//! Attention and Mamba side by side: the price and the memory of both, and of what stands around them.
+
+use crate::random::workload;
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::Costs;
+use meshwright::gpu::Format;
+use meshwright::model::{Attention, AttentionMamba, Ffn, Mamba, Mixer, Model};
+use meshwright::plan::Plan;
+use meshwright::plan::text::parse_plan;
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::space::check;
+
+/// Width of Falcon-H1-34B, in one kind of layer that has a mixer alone.
+fn problem(mixer: &Mixer, stack: &str) -> Problem {
+    let sets = Overrides::default();
+    let mut model: Model = catalog::model("nemotron-h-56b", &sets).unwrap();
+    let layer = model.kinds[0].clone();
+    model.hidden = 5120;
+    model.kinds = vec![meshwright::model::Layer { mixer: mixer.clone(), ffn: Ffn::None, norms: 0, ..layer }];
+    model.order = vec![0; 8];
+    let (cluster, stack) = (catalog::cluster("dgx-h100-64", &sets).unwrap(), catalog::stack(stack, &sets).unwrap());
+    Problem::new(model, cluster, workload(64, 4096, Format::Bf16), stack, HbmProfile::Normal).unwrap()
+}
+
+fn both() -> AttentionMamba {
+    let mamba = Mamba {
+        heads: 32,
+        head_dim: 128,
+        groups: 2,
+        state: 256,
+        conv_kernel: 4,
+        conv_bias: true,
+        proj_bias: false,
+        out_bias: None,
+        norm: true,
+    };
+    AttentionMamba { attention: Attention::plain(20, 4, 128), mamba }
+}
+
+/// Seconds and bytes of one layer.
+struct Priced {
+    /// Forward without norms and residuals.
+    forward: f64,
+    dgrad: f64,
+    wgrad: f64,
+    attention: f64,
+    collectives: f64,
+    host: f64,
+    kept: f64,
+}
+
+fn priced(mixer: &Mixer, stack: &str, plan: &str) -> Priced {
+    let problem = problem(mixer, stack);
+    let plan: Plan = parse_plan(plan, &problem).unwrap();
+    let costs = Costs::new(&problem);
+    let cost = costs.layer(0, &plan);
+    Priced {
+        forward: (cost.forward - cost.norms).get(),
+        dgrad: cost.dgrad.get(),
+        wgrad: cost.wgrad.get(),
+        attention: cost.attention.get(),
+        collectives: cost.tp.sum().get(),
+        host: cost.host.forward.get(),
+        kept: costs.kept_activations(0, &plan).get(),
+    }
+}
+
+/// GEMMs, cores and collectives are those of the two layers together; products and the sum come on top, the residual once.
+#[test]
+fn a_layer_of_both_is_the_sum_of_its_mixers() {
+    let both = both();
+    let [attention, mamba] = both.mixers();
+    for stack in ["nemo-25", "torchtitan-2025"] {
+        for plan in ["tp=1 dp=64 mbs=1", "tp=2 dp=32 mbs=1", "tp=1 cp=2 dp=32 mbs=1"] {
+            let whole = priced(&Mixer::AttentionMamba(both.clone()), stack, plan);
+            let parts = [priced(&attention, stack, plan), priced(&mamba, stack, plan)];
+            let sum = |of: fn(&Priced) -> f64| parts.iter().map(of).sum::<f64>();
+            let same = |of: fn(&Priced) -> f64| (of(&whole) - sum(of)).abs() <= 1e-9 * sum(of);
+            assert!(same(|of| of.wgrad) && same(|of| of.attention) && same(|of| of.collectives), "{stack} {plan}");
+            let around = whole.forward - sum(|of| of.forward);
+            let (tokens, tp) = (4096.0, if plan.contains("tp=2") { 2.0 } else { 1.0 });
+            let tokens = if plan.contains("cp=2") { tokens / 2.0 } else { tokens };
+            let least = tokens * (26.0 * 5120.0 + 4.0 * (512.0 + 9248.0)) / tp / 3.35e12;
+            assert!((least..3.0 * least).contains(&around), "{stack} {plan}: {around:e} of {least:e}");
+            assert!(whole.host > parts[0].host || whole.host.abs() < 1e-12, "{stack}");
+            let residual = 2.0 * tokens * 5120.0 / tp;
+            let kept = sum(|of| of.kept);
+            assert!((kept - 3.0 * residual..kept).contains(&whole.kept), "{stack} {plan}: {} {kept}", whole.kept);
+        }
+    }
+}
+
+/// FLOPs and weights are sums; the rules of both mixers hold, and the groups of Mamba divide by tp.
+#[test]
+fn a_layer_of_both_counts_as_its_mixers_do() {
+    let both = both();
+    let convention = meshwright::model::flops::AttentionConvention::Causal;
+    let count = |mixer: &Mixer| {
+        let problem = problem(mixer, "nemo-25");
+        let layer = &problem.model().kinds[0];
+        (layer.matmul_weights(5120), layer.mixing_flops(5120, 4096.0, convention), layer.parameters(5120, 1).mixer)
+    };
+    let whole = count(&Mixer::AttentionMamba(both.clone()));
+    let [a, m] = both.mixers().map(|mixer| count(&mixer));
+    assert_eq!(whole, (a.0 + m.0, a.1 + m.1, a.2 + m.2));
+    let problem = problem(&Mixer::AttentionMamba(both), "nemo-25");
+    let reasons = |plan: &str| {
+        let plan = parse_plan(plan, &problem).unwrap();
+        check(&Costs::new(&problem), &plan).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(reasons("tp=2 dp=32 mbs=1"), "");
+    assert!(
+        reasons("tp=4 dp=16 mbs=1").contains("tp=4 does not divide the 2 groups"),
+        "{}",
+        reasons("tp=4 dp=16 mbs=1")
+    );
+    assert!(reasons("tp=8 dp=8 mbs=1").contains("the 20 heads"), "{}", reasons("tp=8 dp=8 mbs=1"));
+}
+
+/// Without the norm behind its gate, a Mamba-2 block runs one kernel less in either pass and moves 4 and 8 bytes less a channel.
+#[test]
+fn a_block_without_a_norm_takes_less_time() {
+    let block = both().mamba;
+    let time = |norm: bool| {
+        let priced = priced(&Mixer::Mamba(Mamba { norm, ..block.clone() }), "nemo-25", "tp=1 dp=64 mbs=1");
+        (priced.forward, priced.dgrad)
+    };
+    let (with, without) = (time(true), time(false));
+    let bytes = 4096.0 * 4096.0 * 4.0;
+    assert!(with.0 - without.0 > bytes / 3.35e12 && with.1 - without.1 > 2.0 * bytes / 3.35e12);
+    let count = |norm: bool| Mamba { norm, ..block.clone() }.small_parameters(5120);
+    assert_eq!(count(true) - count(false), 4096);
+    let biases = |out_bias| Mamba { out_bias, proj_bias: true, ..block.clone() }.small_parameters(5120);
+    assert_eq!(biases(None) - biases(Some(false)), 5120);
+}
