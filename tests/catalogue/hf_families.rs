@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::model::{Attention, AttentionMamba, Ffn, Layer, Mamba, Mixer, Mlp, Model, QkNorm, ShortConv, Span};
+use meshwright::model::{
+    Attention, AttentionMamba, Ffn, KimiDelta, Layer, Mamba, Mixer, Mlp, Model, QkNorm, ShortConv, Span,
+};
 use serde_json::{Value, json};
 
 fn config(name: &str) -> Value {
@@ -146,6 +148,42 @@ fn attention_and_mamba_stand_side_by_side() {
     assert_eq!(mamba_of(&other), Mamba { heads: 32, ..mamba }, "twice the hidden size");
     other["mamba_d_head"] = json!(48);
     assert!(read(&other).unwrap_err().to_string().contains("mamba_d_ssm"));
+}
+
+/// Kimi-Linear: latent attention without positions where the file says, which counts from 1, and Kimi Delta Attention elsewhere; experts
+/// behind the first layer. What Kimi K3's text models have beyond it is refused.
+#[test]
+fn kimis_delta_attention_stands_between_layers_with_latent_attention() {
+    let kimi = model("kimi-linear-48b-a3b");
+    let of = layers(&kimi);
+    let delta = Mixer::KimiDelta(KimiDelta { heads: 32, head_dim: 128, conv_kernel: 4 });
+    assert!((0..27).all(|i| (of[i].mixer == delta) != [3, 7, 11, 15, 19, 23, 26].contains(&i)));
+    assert!(of.iter().all(|layer| !matches!(&layer.mixer, Mixer::Mla(mla) if mla.rope)));
+    assert!(of.iter().enumerate().all(|(i, layer)| layer.moe().is_some() == (i > 0)));
+    let counted = kimi.parameters();
+    assert_eq!((counted.total, counted.active / 10_000_000), (49_122_675_072, 348));
+    assert_eq!((kimi.details.router.bias, kimi.details.router.normalized), (Some(true), Some(true)));
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut other = config("kimi-linear-48b-a3b");
+        change(&mut other);
+        read(&other)
+    };
+    let typed = with(&|other| other["layer_types"] = json!(vec!["linear_attention"; 27])).unwrap();
+    assert!(layers(&typed).iter().all(|layer| layer.mixer == delta), "the types go before the lists");
+    let narrow = with(&|other| other["linear_attn_config"]["num_heads"] = json!(16)).unwrap();
+    assert!(matches!(&narrow.kinds[0].mixer, Mixer::KimiDelta(net) if net.heads == 16));
+    let refused = |field: &str, change: &dyn Fn(&mut Value)| {
+        let error = with(change).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+    };
+    refused("mla_use_nope", &|other| other["mla_use_nope"] = json!(false));
+    refused("kda_layers", &|other| other["linear_attn_config"]["kda_layers"] = json!([1, 2]));
+    refused("kda_layers", &|other| other["linear_attn_config"]["full_attn_layers"] = json!([1, 4]));
+    refused("use_full_rank_gate", &|other| other["linear_attn_config"]["use_full_rank_gate"] = json!(true));
+    refused("layer_types", &|other| other["layer_types"] = json!(vec!["mamba"; 27]));
+    for field in ["mla_use_output_gate", "attn_res_block_size", "routed_expert_hidden_size", "attention_bias"] {
+        refused(field, &|other| other[field] = if field.contains("size") { json!(2) } else { json!(true) });
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use meshwright::gpu::{
     AttentionCurve, AttentionOccupancy, CollectiveCurve, Copies, GemmCurve, Gpu, HostCopies, RentPrice, ScaleUp,
 };
 use meshwright::model::{
-    Attention, AttentionMamba, DeltaNet, Indexer, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv,
+    Attention, AttentionMamba, DeltaNet, Indexer, KimiDelta, Layer, Mamba, Mla, Mlp, ModelFile, Moe, ShortConv,
 };
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, ModuleHooks, Overlap, Quirks, ReleaseLimit, Stack};
@@ -102,6 +102,7 @@ fn keys_of_models() {
     same::<Indexer>(&of["Indexer"]);
     same::<Mamba>(variant(&of["Mixer"], "mamba"));
     same::<DeltaNet>(variant(&of["Mixer"], "delta-net"));
+    same::<KimiDelta>(variant(&of["Mixer"], "kimi-delta"));
     same::<ShortConv>(variant(&of["Mixer"], "short-conv"));
     let both = variant(&of["Mixer"], "attention-mamba");
     same::<AttentionMamba>(both);

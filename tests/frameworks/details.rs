@@ -72,6 +72,21 @@ fn attention_beside_mamba_is_for_frameworks_that_load_its_class() {
     }
 }
 
+/// Kimi Delta Attention is for those frameworks as well, and no rank shares it.
+#[test]
+fn kimi_linear_is_for_frameworks_that_load_its_class() {
+    let loaded = emitted("accelerate", "kimi-linear-48b-a3b", "dp=512 zero=3 mbs=1 recompute=full");
+    assert!(loaded.contains("kimi-linear-48b-a3b"), "{loaded}");
+    for framework in ["megatron", "bridge", "torchtitan", "nanotron", "olmo-core", "maxtext", "gpt-neox"] {
+        let refused = emitted(framework, "kimi-linear-48b-a3b", "dp=512 zero=1 mbs=1");
+        assert!(refused.contains("Kimi Delta Attention"), "{framework}: {refused}");
+    }
+    let split = emitted("megatron", "kimi-linear-48b-a3b", "tp=2 dp=256 zero=1 mbs=1");
+    assert!(split.contains("no class of Kimi Linear splits Kimi Delta Attention"), "{split}");
+    let shared = emitted("megatron", "kimi-linear-48b-a3b", "cp=2 dp=256 zero=1 mbs=1");
+    assert!(shared.contains("states of Kimi Delta Attention that ranks would exchange have no price"), "{shared}");
+}
+
 /// The catalogue says the score alone: bias, scale and loss of the router are named as unknown.
 #[test]
 fn scores_of_the_catalogue_reach_files_without_a_bias_that_nobody_said() {

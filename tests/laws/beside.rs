@@ -1,10 +1,10 @@
-//! Attention and Mamba side by side: the price and the memory of both, and of what stands around them.
+//! Mixers of hybrids: attention and Mamba side by side, Kimi Delta Attention, and latent attention without positions.
 
 use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
-use meshwright::model::{Attention, AttentionMamba, Ffn, Mamba, Mixer, Model};
+use meshwright::model::{Attention, AttentionMamba, Ffn, KimiDelta, Mamba, Mixer, Mla, Model};
 use meshwright::plan::Plan;
 use meshwright::plan::text::parse_plan;
 use meshwright::problem::{HbmProfile, Problem};
@@ -132,4 +132,35 @@ fn a_block_without_a_norm_takes_less_time() {
     assert_eq!(count(true) - count(false), 4096);
     let biases = |out_bias| Mamba { out_bias, proj_bias: true, ..block.clone() }.small_parameters(5120);
     assert_eq!(biases(None) - biases(Some(false)), 5120);
+}
+
+/// Kimi Delta Attention of Kimi-Linear: kernels and kept tensors by hand, with 4,096 channels, heads of 128 and chunks of 64 tokens.
+#[test]
+fn kimi_delta_attention_moves_and_keeps_what_is_counted() {
+    let net = KimiDelta { heads: 32, head_dim: 128, conv_kernel: 4 };
+    let of = priced(&Mixer::KimiDelta(net.clone()), "nemo-25", "tp=1 dp=64 mbs=1");
+    let tokens = 4096.0;
+    let moved = tokens * (4096.0 * (82.0 + 4.0 * 2.0) + 32.0 * 800.0);
+    let least = moved / 3.35e12;
+    assert!((least..1.5 * least).contains(&of.attention), "{:e} {least:e}", of.attention);
+    let kept = tokens * (4.0 * 5120.0 + 20.0 * 4096.0 + 32.0 * (256.0 + 18.0) + 4.0 * 128.0);
+    assert!((of.kept / kept - 1.0).abs() < 0.05, "{} {kept}", of.kept);
+    let problem = problem(&Mixer::KimiDelta(net), "nemo-25");
+    let flops =
+        problem.model().kinds[0].mixing_flops(5120, 4096.0, meshwright::model::flops::AttentionConvention::Causal);
+    assert!((flops - 6.0 * 4096.0 * 128.0).abs() < 1e-3);
+}
+
+/// Latent attention without positions moves less than with them, and is otherwise the same.
+#[test]
+fn latent_attention_without_positions_rotates_nothing() {
+    let of = |rope| {
+        let mla =
+            Mla { heads: 32, q_rank: 0, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, rope, indexer: None };
+        priced(&Mixer::Mla(mla), "nemo-25", "tp=1 dp=64 mbs=1")
+    };
+    let (rotated, plain) = (of(true), of(false));
+    assert!(plain.forward < rotated.forward && plain.dgrad < rotated.dgrad);
+    let same = |of: fn(&Priced) -> f64| (of(&rotated) - of(&plain)).abs() < 1e-12;
+    assert!(same(|of| of.wgrad) && same(|of| of.attention) && same(|of| of.kept));
 }

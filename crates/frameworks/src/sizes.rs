@@ -96,11 +96,15 @@ impl Sizes {
                     keep(&mut mixers, SharedMixer::Attention(Attention { span: Span::Full, rope: true, ..a.clone() }));
                 }
                 Mixer::Mla(m) => {
+                    if !m.rope {
+                        refuse("latent attention without positions", "it rotates a part of each head");
+                    }
                     let indexer = m.indexer.as_ref().map(|indexer| Indexer { shared: false, ..indexer.clone() });
                     keep(&mut mixers, SharedMixer::Mla(Mla { indexer, ..m.clone() }));
                 }
                 Mixer::Mamba(_) => refuse("Mamba layers", "only attention can be written"),
                 Mixer::DeltaNet(_) => refuse("linear-attention layers", "only attention can be written"),
+                Mixer::KimiDelta(_) => refuse("Kimi Delta Attention", "only attention can be written"),
                 Mixer::ShortConv(_) => refuse("gated short convolutions", "only attention can be written"),
                 Mixer::AttentionMamba(_) => {
                     refuse("attention beside Mamba in one layer", "only attention can be written");

@@ -1,8 +1,8 @@
 //! Activations that one layer keeps for its backward (specification §6.3, §6.4).
 
 use super::costs::Costs;
-use super::traffic::SHORT_CONV_KEPT;
-use crate::model::{Attention, Ffn, Mixer, Mla, Moe, QkNorm};
+use super::traffic::{SHORT_CONV_KEPT, kimi_delta};
+use crate::model::{Attention, Ffn, KimiDelta, Mixer, Mla, Moe, QkNorm};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
 
@@ -15,6 +15,12 @@ const ROUTED: f64 = 8.0;
 /// Bytes that a norm in plain PyTorch keeps of an element in addition to a fused one: the input in fp32 instead of 16 bits, and the
 /// result before it is scaled. Source: [memory-oracle].
 pub(super) const UNFUSED_NORM: f64 = 4.0;
+
+/// Bytes per token that Kimi Delta Attention keeps: `(20·w + 4·Q·heads + 18·heads)/t + 4·d` (specification §2.3).
+fn kimi_delta_kept(net: &KimiDelta, tp: f64) -> f64 {
+    let heads = f64::from(net.heads) * (kimi_delta::KEPT.chunk * kimi_delta::TOKENS + kimi_delta::KEPT_OF_HEAD);
+    (kimi_delta::KEPT.channel * net.width() as f64 + heads) / tp + kimi_delta::KEPT_LOW_RANK * f64::from(net.head_dim)
+}
 
 impl Costs<'_> {
     /// Bytes that full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
@@ -103,6 +109,7 @@ impl Costs<'_> {
             Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
             Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / tp,
+            Mixer::KimiDelta(d) => kimi_delta_kept(d, tp),
             Mixer::ShortConv(_) => SHORT_CONV_KEPT * hidden / tp,
             Mixer::AttentionMamba(both) => {
                 let parts = both.mixers().map(|part| self.mixer_activations(&part, plan, recomputed));

@@ -35,7 +35,7 @@ fn exchanged_width(mixer: &Mixer) -> f64 {
         Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
         Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
         Mixer::AttentionMamba(both) => both.mixers().iter().map(exchanged_width).sum(),
-        Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
+        Mixer::KimiDelta(_) | Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
     }
 }
 
@@ -47,7 +47,7 @@ fn context_width(mixer: &Mixer) -> f64 {
         Mixer::Mamba(m) => m.inner() as f64,
         Mixer::DeltaNet(d) => d.values() as f64,
         Mixer::AttentionMamba(both) => both.mixers().iter().map(context_width).sum(),
-        Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
+        Mixer::KimiDelta(_) | Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
     }
 }
 
@@ -72,7 +72,12 @@ impl Costs<'_> {
         let mixers = match &layer.mixer {
             Mixer::None => 0,
             Mixer::AttentionMamba(both) => both.mixers().len() as u32,
-            Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 1,
+            Mixer::Attention(_)
+            | Mixer::Mla(_)
+            | Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
+            | Mixer::ShortConv(_) => 1,
         };
         let gemm_blocks = mixers + u32::from(matches!(layer.ffn, Ffn::Dense(_)));
         let expert_blocks = match &layer.ffn {
@@ -131,7 +136,7 @@ impl Costs<'_> {
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
             Mixer::AttentionMamba(both) => both.mixers().iter().map(|part| self.kv_bytes(part, plan).get()).sum(),
-            Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
+            Mixer::KimiDelta(_) | Mixer::ShortConv(_) | Mixer::None => 0.0, // ranks do not share its sequences
         })
     }
 

@@ -1,7 +1,7 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
 use super::costs::Costs;
-use super::traffic::{beside, chunked, sparse};
+use super::traffic::{beside, chunked, kimi_delta, sparse};
 use crate::gpu::Format;
 use crate::kernel::PerPass;
 use crate::model::{Ffn, Layer, Mixer, Mlp, Moe};
@@ -130,6 +130,8 @@ fn mixer_modules(mixer: &Mixer) -> f64 {
                 4.0
             }
         }
+        // Maps to queries, keys, values, decays, gates and steps, and the output's.
+        Mixer::KimiDelta(_) => 9.0,
         // Maps in and out.
         Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 2.0,
         Mixer::AttentionMamba(both) => both.mixers().iter().map(mixer_modules).sum(),
@@ -204,6 +206,10 @@ impl Costs<'_> {
         if matches!(layer.mixer, Mixer::AttentionMamba(_)) {
             forward += chunked::KERNELS.forward + beside::PROJECTIONS.forward + beside::KERNELS;
             backward += chunked::KERNELS.backward + beside::PROJECTIONS.backward + beside::KERNELS;
+        }
+        if matches!(layer.mixer, Mixer::KimiDelta(_)) {
+            forward += kimi_delta::LAUNCHES.forward;
+            backward += kimi_delta::LAUNCHES.backward;
         }
         if let Some(moe) = layer.moe() {
             let each = self.launches_per_expert();

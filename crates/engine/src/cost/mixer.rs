@@ -4,11 +4,13 @@ use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
 use super::layer::{LayerCost, PassTimes};
-use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, latent, split_passes};
+use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, kimi_delta, latent, split_passes};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::{Projection, Widths};
-use crate::model::{Attention, AttentionMamba, Ffn, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span};
+use crate::model::{
+    Attention, AttentionMamba, Ffn, KimiDelta, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span,
+};
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
 
@@ -78,6 +80,7 @@ impl Costs<'_> {
                 self.projected(&net.projections(self.problem.model().hidden), plan, cost);
                 self.scan(net.values(), plan, cost);
             }
+            Mixer::KimiDelta(net) => self.delta_attention(net, plan, cost),
             Mixer::ShortConv(_) => self.short_conv(plan, cost),
             Mixer::None => {}
         }
@@ -197,7 +200,12 @@ impl Costs<'_> {
             cost.add(linear);
         }
         let (ranks, heads) = (f64::from(mla.q_rank + mla.kv_rank), f64::from(mla.heads) / tp);
-        let joined = if mla.indexer.is_some() { 0.0 } else { latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()) };
+        let of_head = if mla.rope {
+            latent::ROTARY_BYTES * f64::from(mla.qk_dim())
+        } else {
+            latent::COPIED * f64::from(mla.nope_dim) + latent::SPREAD * f64::from(mla.rope_dim)
+        };
+        let joined = if mla.indexer.is_some() { 0.0 } else { heads * of_head };
         let bytes = tokens * (latent::NORM_BYTES * ranks + joined);
         cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.forward);
         cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.backward);
@@ -270,6 +278,26 @@ impl Costs<'_> {
         let time = |pass: &Streamed| self.device.stream_fused(Bytes::new(pass.bytes * channels), pass.kernels);
         cost.forward += time(&traffic::SHORT_CONV.forward);
         cost.dgrad += time(&traffic::SHORT_CONV.backward);
+    }
+
+    /// Adds the projections and kernels of Kimi Delta Attention to a layer's cost: width w, heads of d, chunks of Q tokens.
+    ///
+    /// ```text
+    /// forward    n·((82 + 4·d/Q)·w + 12.5·Q·heads)/t          backward    n·((202 + 8·d/Q)·w + 22·Q·heads)/t          specification §2.3
+    /// ```
+    fn delta_attention(&self, net: &KimiDelta, plan: &Plan, cost: &mut LayerCost) {
+        self.projected(&net.projections(self.problem.model().hidden), plan, cost);
+        let share = self.tokens(plan) / f64::from(plan.layout.tp);
+        let (width, state) = (net.width() as f64, f64::from(net.head_dim) / kimi_delta::TOKENS);
+        let time = |pass: &chunked::PerToken, kernels: f64| {
+            let scores = f64::from(net.heads) * pass.chunk * kimi_delta::TOKENS;
+            let bytes = width * (pass.channel + pass.state * state) + scores;
+            self.device.stream_fused(Bytes::new(share * bytes), kernels)
+        };
+        let forward = time(&kimi_delta::FORWARD, kimi_delta::KERNELS.forward);
+        cost.attention += forward;
+        cost.forward += forward;
+        cost.dgrad += time(&kimi_delta::BACKWARD, kimi_delta::KERNELS.backward);
     }
 
     /// Adds a memory-bound scan of `inner` channels to a layer's cost.

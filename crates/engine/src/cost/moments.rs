@@ -378,7 +378,7 @@ impl Costs<'_> {
         }
         let model = self.problem.model();
         let rotated = |layer: &Layer| match (&layer.mixer, layer.attention()) {
-            (Mixer::Mla(mla), _) => f64::from(mla.rope_dim),
+            (Mixer::Mla(mla), _) if mla.rope => f64::from(mla.rope_dim),
             (_, Some(attention)) if attention.rope => f64::from(attention.head_dim),
             (_, Some(_) | None) => 0.0,
         };

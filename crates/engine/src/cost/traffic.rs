@@ -73,6 +73,10 @@ pub mod latent {
     pub const NORM_BYTES: f64 = 4.0;
     /// Bytes per element of the rotary part.
     pub const ROTARY_BYTES: f64 = 12.0;
+    /// Bytes per element of a head's own key that is copied beside the part that heads share, where nothing is rotated.
+    pub const COPIED: f64 = 4.0;
+    /// Bytes per element of the shared part of a key that is written for each head, where nothing is rotated.
+    pub const SPREAD: f64 = 2.0;
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(6.0, 8.0);
     /// Bytes moved backward, against forward.
@@ -150,6 +154,34 @@ pub mod chunked {
     /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which blocks without that
     /// norm do not run.
     pub const NORM: PerPass = PerPass::new(4.0, 8.0);
+}
+
+/// Kimi Delta Attention, kernel by kernel in Triton: convolutions, norms of queries and keys, decays summed over a chunk, scores inside a
+/// chunk and their inverse, states of chunks, output and gated norm. A state is as wide as a head, in bf16.
+///
+/// Source: [flash-linear-attention] `fla/layers/kda.py`, `fla/ops/kda/`; counted in specification §2.3.
+pub mod kimi_delta {
+    use crate::cost::traffic::chunked::PerToken;
+    use crate::kernel::PerPass;
+
+    /// Tokens of a chunk.
+    pub const TOKENS: f64 = 64.0;
+    /// Tokens of the part of a chunk whose scores are in fp32, against a chunk.
+    const PART: f64 = 16.0 / TOKENS;
+    /// Forward pass of a block.
+    pub const FORWARD: PerToken = PerToken { channel: 82.0, state: 4.0, group: 0.0, chunk: 10.0 * (1.0 + PART) };
+    /// Backward pass of a block, which computes decays, factors and states again.
+    pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, chunk: 22.0 };
+    /// Kernels forward and backward.
+    pub const KERNELS: PerPass = PerPass::new(15.0, 32.0);
+    /// Launches of the host beyond those of a layer with attention: the kernels, and five GEMMs, of which backward has two each.
+    pub const LAUNCHES: PerPass = PerPass::new(20.0, 42.0);
+    /// Bytes that are kept for backward.
+    pub const KEPT: PerToken = PerToken { channel: 20.0, state: 0.0, group: 0.0, chunk: 4.0 };
+    /// Bytes that are kept of a head: its step size before and after the sigmoid, and the scales of three norms in fp32.
+    pub const KEPT_OF_HEAD: f64 = 18.0;
+    /// Bytes that are kept for each element of the two maps of low rank.
+    pub const KEPT_LOW_RANK: f64 = 4.0;
 }
 
 /// Attention and Mamba side by side as Falcon-H1's class runs them: multiplications by the numbers of `config.json` and the sum of both

@@ -20,6 +20,7 @@ impl Mixer {
             Self::Mla(m) => m.weights(hidden),
             Self::Mamba(m) => m.weights(hidden),
             Self::DeltaNet(d) => d.weights(hidden),
+            Self::KimiDelta(d) => d.weights(hidden),
             Self::ShortConv(_) => ShortConv::weights(hidden),
             Self::AttentionMamba(both) => both.mixers().iter().map(|mixer| mixer.weights(hidden)).sum(),
             Self::None => 0,
@@ -46,6 +47,7 @@ impl Mixer {
             Self::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(m.span()),
             Self::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
             Self::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
+            Self::KimiDelta(d) => 6.0 * d.width() as f64 * f64::from(d.head_dim),
             Self::ShortConv(c) => c.flops(hidden),
             Self::AttentionMamba(both) => {
                 both.mixers().iter().map(|mixer| mixer.mixing_flops(hidden, s, convention)).sum()

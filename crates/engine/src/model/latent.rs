@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attention::{Projection, Span, Split};
 use super::indexer::Indexer;
+use super::recurrent::{is_true, yes};
 
 /// Multi-head latent attention.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -21,6 +22,9 @@ pub struct Mla {
     pub rope_dim: u32,
     /// Dimension of a head's value.
     pub v_dim: u32,
+    /// Whether the rotary part is rotated; without positions (Kimi-Linear) it is as wide and shared by the heads as well.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub rope: bool,
     /// Indexer that chooses the keys of each query; none where queries attend to all keys before them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexer: Option<Indexer>,
@@ -117,8 +121,16 @@ mod tests {
 
     #[test]
     fn latent_attention_keeps_its_projections_down_on_every_rank() {
-        let mla =
-            Mla { heads: 128, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, indexer: None };
+        let mla = Mla {
+            heads: 128,
+            q_rank: 1536,
+            kv_rank: 512,
+            nope_dim: 128,
+            rope_dim: 64,
+            v_dim: 128,
+            rope: true,
+            indexer: None,
+        };
         assert_eq!(mla.whole_parameters(7168, 1), 7168 * 1536 + 7168 * (512 + 64) + 1536 + 512);
     }
 }

@@ -1,7 +1,7 @@
 //! Ranges of the sizes of a model, and an upper bound of its parameters in floating point, by which impossible sizes are refused before
 //! parameters are counted in integers.
 
-use super::{Attention, DeltaNet, Ffn, Indexer, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
+use super::{Attention, DeltaNet, Ffn, Indexer, KimiDelta, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
 use crate::range::{self, HIDDEN, LAYERS, MTP_LAYERS, OutOfRange, PARTS, SEQUENCE, WIDTH};
 
 /// Number of widths that bound the small terms of a layer: biases, norms and scalars.
@@ -33,7 +33,7 @@ impl Attention {
 
 impl Mla {
     fn sizes(&self) -> Vec<Size> {
-        let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim, indexer: _ } = *self;
+        let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim, rope: _, indexer: _ } = *self;
         vec![
             size("heads", heads, PARTS.at_least_one()),
             size("q_rank", q_rank, PARTS),
@@ -80,6 +80,17 @@ impl DeltaNet {
     }
 }
 
+impl KimiDelta {
+    fn sizes(&self) -> Vec<Size> {
+        let Self { heads, head_dim, conv_kernel } = *self;
+        vec![
+            size("heads", heads, PARTS.at_least_one()),
+            size("head_dim", head_dim, PARTS.at_least_one()),
+            size("conv_kernel", conv_kernel, PARTS),
+        ]
+    }
+}
+
 impl Moe {
     fn sizes(&self) -> Vec<Size> {
         vec![
@@ -100,6 +111,7 @@ impl Mixer {
             Self::Mla(mla) => mla.sizes(),
             Self::Mamba(mamba) => mamba.sizes(),
             Self::DeltaNet(delta) => delta.sizes(),
+            Self::KimiDelta(delta) => delta.sizes(),
             Self::ShortConv(conv) => vec![size("conv_kernel", conv.conv_kernel, PARTS.at_least_one())],
             Self::AttentionMamba(both) => both.mixers().iter().flat_map(Self::sizes).collect(),
             Self::None => Vec::new(),
@@ -130,6 +142,11 @@ impl Mixer {
             Self::DeltaNet(d) => {
                 let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
                 2.0 * keys + 3.0 * values + 2.0 * n(d.value_heads) + (2.0 * keys + values) * n(d.conv_kernel) / hidden
+            }
+            Self::KimiDelta(d) => {
+                let width = n(d.heads) * n(d.head_dim);
+                let low_rank = 2.0 * n(d.head_dim) * (1.0 + width / hidden);
+                4.0 * width + low_rank + n(d.heads) + 3.0 * width * n(d.conv_kernel) / hidden
             }
             Self::ShortConv(c) => 4.0 * hidden + n(c.conv_kernel),
             Self::AttentionMamba(both) => both.mixers().iter().map(|mixer| mixer.width_bound(hidden)).sum(),

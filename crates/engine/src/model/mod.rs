@@ -27,7 +27,7 @@ pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
 pub use ffn::{Ffn, Mlp, Moe, RouterScore};
 pub use indexer::Indexer;
 pub use latent::Mla;
-pub use recurrent::{DeltaNet, Mamba};
+pub use recurrent::{DeltaNet, KimiDelta, Mamba};
 
 /// Normalisation of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -66,6 +66,8 @@ pub enum Mixer {
     Mamba(Mamba),
     /// Gated delta rule (linear attention of Qwen3-Next).
     DeltaNet(DeltaNet),
+    /// Kimi Delta Attention (Kimi-Linear).
+    KimiDelta(KimiDelta),
     /// Gated short convolution (LFM2).
     ShortConv(ShortConv),
     /// Attention and a Mamba-2 block side by side (Falcon-H1).
@@ -106,7 +108,12 @@ impl Layer {
     pub const fn attention(&self) -> Option<&Attention> {
         match &self.mixer {
             Mixer::Attention(attention) | Mixer::AttentionMamba(AttentionMamba { attention, .. }) => Some(attention),
-            Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::None => None,
+            Mixer::Mla(_)
+            | Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
+            | Mixer::ShortConv(_)
+            | Mixer::None => None,
         }
     }
 

@@ -82,6 +82,7 @@ impl Mixer {
             Self::Mla(m) => m.index_weights(hidden) + m.small_parameters(norm_width),
             Self::Mamba(m) => m.small_parameters(hidden),
             Self::DeltaNet(d) => d.small_parameters(),
+            Self::KimiDelta(d) => d.small_parameters(),
             Self::ShortConv(c) => c.small_parameters(hidden),
             Self::AttentionMamba(both) => both.mixers().iter().map(|m| m.small_parameters(hidden, norm_width)).sum(),
             Self::None => 0,

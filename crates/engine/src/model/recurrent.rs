@@ -1,4 +1,4 @@
-//! Recurrent mixers, which have a state instead of keys: Mamba-2 and the gated delta rule.
+//! Recurrent mixers, which have a state instead of keys: Mamba-2, the gated delta rule, and Kimi's delta attention.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,12 +34,14 @@ pub struct Mamba {
     pub norm: bool,
 }
 
-const fn yes() -> bool {
+/// Default of a switch that is on.
+pub(super) const fn yes() -> bool {
     true
 }
 
+/// Whether a switch is on.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field over by reference")]
-const fn is_true(value: &bool) -> bool {
+pub(super) const fn is_true(value: &bool) -> bool {
     *value
 }
 
@@ -133,5 +135,59 @@ impl DeltaNet {
         (2 * self.keys() + self.values()) * u64::from(self.conv_kernel)
             + 2 * u64::from(self.value_heads)
             + u64::from(self.value_dim)
+    }
+}
+
+/// Kimi Delta Attention: a gated delta rule whose decay is by channel, from a map of low rank.
+///
+/// Source: [transformers] `modeling_kimi_linear.py`, `KimiLinearDeltaAttention`; [flash-linear-attention] `fla/layers/kda.py`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KimiDelta {
+    /// Number of heads.
+    pub heads: u32,
+    /// Dimension of a head: of its queries, keys and values, and the rank of the maps to decays and to the output's gate.
+    pub head_dim: u32,
+    /// Kernel of the causal convolutions over queries, keys and values.
+    pub conv_kernel: u32,
+}
+
+impl KimiDelta {
+    /// Width of all queries, and as well of keys, of values, of decays and of the gate.
+    pub fn width(&self) -> u64 {
+        u64::from(self.heads) * u64::from(self.head_dim)
+    }
+
+    /// Linear maps of the block: queries, keys, values; decay and gate, each down to a head's dimension and up; step sizes; output.
+    pub fn projections(&self, hidden: u32) -> [Projection; 9] {
+        let (h, w, d) = (f64::from(hidden), self.width() as f64, f64::from(self.head_dim));
+        let (into, down, up) = (Projection::columns(h, w), Projection::whole(h, d), Projection::columns(d, w));
+        let steps = Projection::columns(h, f64::from(self.heads));
+        [into, into, into, down, up, down, up, steps, Projection::rows(w, h)]
+    }
+
+    /// Weights of the projections: `4·h·w + 2·d·(h + w) + h·heads`.
+    pub fn weights(&self, hidden: u32) -> u64 {
+        let (h, w, d) = (u64::from(hidden), self.width(), u64::from(self.head_dim));
+        4 * h * w + 2 * d * (h + w) + h * u64::from(self.heads)
+    }
+
+    /// Convolutions over q, k and v; the decay's bias for each channel and scale for each head; the gated norm.
+    pub fn small_parameters(&self) -> u64 {
+        3 * self.width() * u64::from(self.conv_kernel) + self.width() + u64::from(self.heads) + u64::from(self.head_dim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KimiDelta;
+
+    /// A layer of Kimi-Linear-48B-A3B: 32 heads of 128 at a hidden size of 2,304.
+    #[test]
+    fn maps_of_kimis_delta_attention_add_up() {
+        let net = KimiDelta { heads: 32, head_dim: 128, conv_kernel: 4 };
+        let maps: f64 = net.projections(2304).iter().map(|map| map.input * map.output).sum();
+        assert_eq!(net.weights(2304), maps as u64);
+        assert_eq!(net.small_parameters(), 3 * 4096 * 4 + 4096 + 32 + 128);
     }
 }

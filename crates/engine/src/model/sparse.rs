@@ -10,6 +10,7 @@ impl Model {
             Mixer::Attention(_)
             | Mixer::Mamba(_)
             | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
             | Mixer::ShortConv(_)
             | Mixer::AttentionMamba(_)
             | Mixer::None => None,
@@ -23,6 +24,7 @@ impl Model {
             Mixer::Attention(_)
             | Mixer::Mamba(_)
             | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
             | Mixer::ShortConv(_)
             | Mixer::AttentionMamba(_)
             | Mixer::None => None,

@@ -51,6 +51,7 @@ fn latent_with_indexer(model: &Model) -> Option<&Mla> {
         | Mixer::Mla(_)
         | Mixer::Mamba(_)
         | Mixer::DeltaNet(_)
+        | Mixer::KimiDelta(_)
         | Mixer::ShortConv(_)
         | Mixer::AttentionMamba(_)
         | Mixer::None => None,

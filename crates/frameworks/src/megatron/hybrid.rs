@@ -22,6 +22,7 @@ fn mamba(model: &Model) -> Option<&Mamba> {
         Mixer::Attention(_)
         | Mixer::Mla(_)
         | Mixer::DeltaNet(_)
+        | Mixer::KimiDelta(_)
         | Mixer::ShortConv(_)
         | Mixer::AttentionMamba(_)
         | Mixer::None => None,

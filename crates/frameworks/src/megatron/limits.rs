@@ -187,7 +187,12 @@ fn hierarchy(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let heads = problem.model().kinds.iter().find_map(|layer| match &layer.mixer {
         Mixer::Attention(a) => Some((a.kv_heads / tp).max(1)),
         Mixer::Mla(m) => Some(m.heads / tp),
-        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::AttentionMamba(_) | Mixer::None => None,
+        Mixer::Mamba(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::KimiDelta(_)
+        | Mixer::ShortConv(_)
+        | Mixer::AttentionMamba(_)
+        | Mixer::None => None,
     })?;
     if inside > 1 && inside < cp && cp.is_multiple_of(inside) && heads.is_multiple_of(inside) {
         return None;

@@ -31,7 +31,10 @@ pub struct LayerTensors {
 pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<LayerTensors> {
     let layer = problem.model().kinds.get(kind)?;
     if problem.stack().attention == AttentionKernel::Unfused
-        || matches!(layer.mixer, Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::AttentionMamba(_))
+        || matches!(
+            layer.mixer,
+            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::KimiDelta(_) | Mixer::ShortConv(_) | Mixer::AttentionMamba(_)
+        )
     {
         return None;
     }
@@ -85,9 +88,12 @@ impl<'a> Rank<'a> {
         let mut weights = match &layer.mixer {
             Mixer::Attention(attention) => self.attention_weights(attention),
             Mixer::Mla(mla) => self.mla_weights(mla),
-            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::AttentionMamba(_) | Mixer::None => {
-                Vec::new()
-            }
+            Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
+            | Mixer::ShortConv(_)
+            | Mixer::AttentionMamba(_)
+            | Mixer::None => Vec::new(),
         };
         match &layer.ffn {
             Ffn::Dense(mlp) => weights.extend(self.mlp_weights(mlp)),
@@ -150,7 +156,12 @@ impl<'a> Rank<'a> {
         match &layer.mixer {
             Mixer::Attention(attention) => all.extend(self.attention_activations(attention)),
             Mixer::Mla(mla) => all.extend(self.mla_activations(mla)),
-            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::AttentionMamba(_) | Mixer::None => {}
+            Mixer::Mamba(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::KimiDelta(_)
+            | Mixer::ShortConv(_)
+            | Mixer::AttentionMamba(_)
+            | Mixer::None => {}
         }
         match &layer.ffn {
             Ffn::Dense(mlp) if !self.recomputed.mlp => all.extend(self.mlp_activations(mlp, self.tokens, self.tp)),

@@ -10,7 +10,7 @@ use meshwright_engine::model::{
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
 const LATENT: Mla =
-    Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, indexer: None };
+    Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, rope: true, indexer: None };
 /// Sliding window of GPT-OSS, on every second layer.
 const GPT_OSS_WINDOW: u32 = 128;
 /// Kernel of Mamba's convolution. Source: [hf-nemotron-h].

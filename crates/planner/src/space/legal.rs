@@ -50,6 +50,7 @@ fn mixer(mixer: &Mixer, plan: &Plan, found: &mut Vec<Rejection>) {
         }
         Mixer::Mamba(m) => heads(tp, m.heads, found),
         Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
+        Mixer::KimiDelta(_) => whole_states(plan, found),
         Mixer::ShortConv(_) => whole_channels(plan, found),
         Mixer::AttentionMamba(both) => side_by_side(both, plan, found),
         Mixer::None => {}
@@ -93,6 +94,20 @@ fn whole_channels(plan: &Plan, found: &mut Vec<Rejection>) {
     }
     if plan.layout.cp > 1 {
         push(found, Rejection::Combination("cp over 1: no framework shares the sequences of gated short convolutions"));
+    }
+}
+
+/// Checks that ranks share neither the heads nor the sequences of Kimi Delta Attention.
+///
+/// Source: [transformers] `configuration_kimi_linear.py`, whose plan for tensor parallelism has MLPs and experts alone;
+/// [flash-linear-attention] `fla/ops/cp/`: ranks that share a sequence exchange states of chunks.
+fn whole_states(plan: &Plan, found: &mut Vec<Rejection>) {
+    if plan.layout.tp > 1 {
+        push(found, Rejection::Combination("tp over 1: no class of Kimi Linear splits Kimi Delta Attention"));
+    }
+    if plan.layout.cp > 1 {
+        let why = "cp over 1: the states of Kimi Delta Attention that ranks would exchange have no price";
+        push(found, Rejection::Combination(why));
     }
 }
 

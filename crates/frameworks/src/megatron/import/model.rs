@@ -154,6 +154,7 @@ fn latent_attention(list: &mut Arguments, heads: u32) -> Mla {
         nope_dim: list.size("--qk-head-dim").unwrap_or(128),
         rope_dim: list.size("--qk-pos-emb-head-dim").unwrap_or(64),
         v_dim: list.size("--v-head-dim").unwrap_or(128),
+        rope: true,
         indexer: sparse::read(list),
     }
 }

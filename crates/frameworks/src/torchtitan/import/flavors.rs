@@ -134,7 +134,8 @@ fn dense(sizes: &Dense) -> Model {
 
 /// DeepSeek-V2-Lite: 27 layers, the first dense, 64 experts and 2 shared ones in the others.
 fn lite() -> Model {
-    let latent = Mla { heads: 16, q_rank: 0, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, indexer: None };
+    let latent =
+        Mla { heads: 16, q_rank: 0, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128, rope: true, indexer: None };
     let mixer = Mixer::Mla(latent);
     let first = Ffn::Dense(Mlp { intermediate: 10_944, gated: true, bias: false });
     let other = Ffn::Moe(Moe { shared_intermediate: 2816, ..Moe::gated(64, 6, 1408) });

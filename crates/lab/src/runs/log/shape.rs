@@ -14,6 +14,7 @@ pub fn of_model(model: &Model, row: Row) -> Row {
         Mixer::Mla(_)
         | Mixer::Mamba(_)
         | Mixer::DeltaNet(_)
+        | Mixer::KimiDelta(_)
         | Mixer::ShortConv(_)
         | Mixer::AttentionMamba(_)
         | Mixer::None => None,

@@ -93,7 +93,7 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("vaultgemma", 4),
 ];
 
-/// Experts that all tokens share, layers without experts, ranks and sizes of Mamba where a file has none; null is none at all.
+/// Experts, layers without experts, ranks and heads of latent attention, and sizes of Mamba where a file has none; null is none at all.
 const PARTS: &[(&str, Defaults)] = &[
     ("afmoe", &[("num_dense_layers", 1), ("num_shared_experts", 2)]),
     ("aria_text", &[("moe_num_shared_experts", 2)]),
@@ -118,6 +118,19 @@ const PARTS: &[(&str, Defaults)] = &[
     ("glm4v_moe_text", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),
     ("glm_moe_dsa", &[("n_shared_experts", 1), ("q_lora_rank", 2048)]),
     ("hy_v3", &[("num_shared_experts", 1)]),
+    (
+        "kimi_linear",
+        &[
+            ("first_k_dense_replace", 1),
+            ("kv_lora_rank", 512),
+            ("num_experts", 256),
+            ("num_experts_per_token", 8),
+            ("num_shared_experts", 1),
+            ("qk_nope_head_dim", 128),
+            ("qk_rope_head_dim", 64),
+            ("v_head_dim", 128),
+        ],
+    ),
     ("minicpm3", &[("q_lora_rank", 768)]),
     ("mistral4", &[("n_shared_experts", 1), ("q_lora_rank", 1024)]),
     ("solar_open", &[("n_shared_experts", 1)]),

@@ -24,6 +24,7 @@ const SIGMOID: &[&str] = &[
     "glm_moe_dsa",
     "hy_v3",
     "kimi_k2",
+    "kimi_linear",
     "kolibri1",
     "lfm2_moe",
     "llama4_text",
@@ -52,6 +53,7 @@ const BIASED: &[&str] = &[
     "glm_moe_dsa",
     "hy_v3",
     "kimi_k2",
+    "kimi_linear",
     "kolibri1",
     "lfm2_moe",
     "mimo_v2",
@@ -315,7 +317,8 @@ fn activation(fields: &Fields, model_type: &str) -> Result<Option<Activation>, H
 /// Writes the score of the routers into the model's layers, by the file and by what the family always does.
 pub fn add_router_score(fields: &Fields, model_type: &str, model: &mut Model) -> Result<(), HfError> {
     let usual = if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax };
-    let score = match fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?) {
+    let by_name = fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?);
+    let score = match by_name.or(fields.text("moe_router_activation_func")?) {
         Some("sigmoid") => RouterScore::Sigmoid,
         Some("softmax") => RouterScore::Softmax,
         Some(_) | None => usual,
@@ -330,7 +333,8 @@ pub fn add_router_score(fields: &Fields, model_type: &str, model: &mut Model) ->
 
 /// The router, by the file and by what the family always does.
 fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
-    let normalized = fields.flag("norm_topk_prob")?.or(NORMALIZED.contains(&model_type).then_some(true));
+    let normalized = fields.flag("norm_topk_prob")?.or(fields.flag("moe_renormalize")?);
+    let normalized = normalized.or(NORMALIZED.contains(&model_type).then_some(true));
     Ok(Router {
         normalized,
         bias: Some(BIASED.contains(&model_type) && fields.flag("use_expert_bias")?.unwrap_or(true)),

@@ -8,7 +8,7 @@ use super::llama::qwen_spans;
 use meshwright_engine::model::{Attention, Ffn, Indexer, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Names of the number of experts that a token visits.
-const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"];
+const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk", "num_experts_per_token"];
 
 /// Names of the number of routed experts.
 const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
@@ -136,7 +136,7 @@ pub fn fine_grained(frame: &Frame, fields: &Fields, usual_dense: u32) -> Result<
 
 /// Groups that a token may visit, where routing is limited.
 fn group_limit(fields: &Fields) -> Result<u32, HfError> {
-    let groups = fields.count(&["n_group"])?;
+    let groups = fields.count(&["n_group", "num_expert_group"])?;
     let limit = fields.count(&["topk_group"])?;
     let greedy = fields.text("topk_method")? == Some("greedy");
     Ok(if greedy || groups <= 1 || limit >= groups { 0 } else { limit })
@@ -225,6 +225,7 @@ pub fn latent_attention_of(fields: &Fields, v_dim: u32) -> Result<Mla, HfError> 
         nope_dim: fields.size(&["qk_nope_head_dim"])?,
         rope_dim: fields.size(&["qk_rope_head_dim"])?,
         v_dim,
+        rope: true,
         indexer: None,
     })
 }

@@ -19,6 +19,7 @@ mod fields;
 mod frame;
 mod gemma;
 mod hybrid;
+mod kimi;
 mod latent;
 mod llama;
 mod mixtures;
@@ -102,6 +103,7 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("iquestcoder", llama::iquest_coder),
     ("jais2", dense::jais2),
     ("kimi_k2", experts::deepseek),
+    ("kimi_linear", kimi::kimi_linear),
     ("kolibri1", sliding::kolibri),
     ("lfm2", convolution::lfm2),
     ("lfm2_moe", convolution::lfm2_moe),
@@ -169,7 +171,6 @@ const UNPRICED: &[(&str, &str)] = &[
     ("falcon_mamba", "Mamba-1 blocks"),
     ("gemma3n_text", "embeddings for each layer, and layers that share keys"),
     ("jamba", "Mamba-1 blocks"),
-    ("kimi_linear", "Kimi's delta attention, whose decay is by channel"),
     ("laguna", "a gate for each head"),
     ("longcat_flash", "experts that compute nothing, whose share of the tokens is learned"),
     ("mamba", "Mamba-1 blocks"),
