@@ -22,7 +22,8 @@ fn problem(mixer: &Mixer, stack: &str) -> Problem {
     Problem::new(model, cluster, workload(64, 4096, Format::Bf16), stack, HbmProfile::Normal).unwrap()
 }
 
-fn both() -> AttentionMamba {
+/// Attention and Mamba of Falcon-H1-34B.
+pub fn both() -> AttentionMamba {
     let mamba = Mamba {
         heads: 32,
         head_dim: 128,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::beside;
 use crate::random::{Spec, SplitMix, spec};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::frameworks::FRAMEWORKS;
+use meshwright::model::{KimiDelta, Layer, Mixer, Mla};
 use meshwright::plan::{Layout, Offload, Plan};
-use meshwright::problem::Problem;
+use meshwright::problem::{HbmProfile, Problem};
 use meshwright::search::{Goal, Objective, Ranking, SearchOptions, SearchProof, search, search_for};
 use meshwright::space::{self, Restrictions, Space};
 use std::ops::ControlFlow;
@@ -179,12 +181,14 @@ fn adds_up(what: &str, found: &Ranking, size: u64) {
 
 /// Plans that a plain loop prices, and what the search found, which must agree.
 fn searched_both_ways(spec: &Spec, restrictions: &Restrictions) -> (Vec<Evaluation>, Ranking) {
-    let what = format!("{spec:?} {restrictions:?}");
-    let problem = spec.problem();
-    let (evaluations, size) = by_hand(&problem, restrictions);
-    let found = search(&problem, &options(restrictions), &|_, _| ());
-    agree(&what, &found, &best(&evaluations, time), time);
-    adds_up(&what, &found, size);
+    both_ways(&format!("{spec:?} {restrictions:?}"), &spec.problem(), restrictions)
+}
+
+fn both_ways(what: &str, problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, Ranking) {
+    let (evaluations, size) = by_hand(problem, restrictions);
+    let found = search(problem, &options(restrictions), &|_, _| ());
+    agree(what, &found, &best(&evaluations, time), time);
+    adds_up(what, &found, size);
     (evaluations, found)
 }
 
@@ -224,6 +228,40 @@ fn and_where_offloaded_activations_make_room_for_the_optimizer() {
     fixed.split_whitespace().for_each(|item| restrictions.fix(item).unwrap());
     let (evaluations, _) = searched_both_ways(&spec, &restrictions);
     assert!(!evaluations.is_empty());
+}
+
+/// Layers whose mixer is of two parts, beside layers with delta attention and latent attention without positions.
+#[test]
+fn and_with_the_mixers_of_hybrids() {
+    for (stack, set) in [("nemo-25", "pp=1..4"), ("fsdp-eager-2023", "zero=3")] {
+        let spec = spec("llama3-8b", "dgx-h100-64", stack, 32, 4096).gpus(8).set("model.layers=d*4");
+        let usual = spec.problem();
+        let mut model = usual.model().clone();
+        let like = model.kinds[0].clone();
+        let delta = Mixer::KimiDelta(KimiDelta { heads: 32, head_dim: 128, conv_kernel: 4 });
+        let mla = Mla {
+            heads: 32,
+            q_rank: 0,
+            kv_rank: 512,
+            nope_dim: 128,
+            rope_dim: 64,
+            v_dim: 128,
+            rope: false,
+            indexer: None,
+        };
+        for mixers in [vec![Mixer::AttentionMamba(beside::both())], vec![delta, Mixer::Mla(mla)]] {
+            model.kinds = mixers.into_iter().map(|mixer| Layer { mixer, ..like.clone() }).collect();
+            model.order = (0..4).map(|i| i % model.kinds.len()).collect();
+            let (cluster, stack) = (usual.cluster().clone(), usual.stack().clone());
+            let problem =
+                Problem::new(model.clone(), cluster, usual.workload().clone(), stack, HbmProfile::Normal).unwrap();
+            let mut restrictions = Restrictions::default();
+            let fixed = "mbs=1,2 order=tp-cp-ep-dp-pp split=even recompute=none,full cp-kind=p2p tp=1,2 cp=1,2";
+            fixed.split_whitespace().chain([set]).for_each(|item| restrictions.fix(item).unwrap());
+            let (evaluations, _) = both_ways(&format!("{:?}", model.kinds), &problem, &restrictions);
+            assert!(!evaluations.is_empty(), "{:?}", model.kinds);
+        }
+    }
 }
 
 /// Under ZeRO 3 in a pipeline half the head counts, which is much of the step of a model of five layers.
