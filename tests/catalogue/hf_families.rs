@@ -181,7 +181,9 @@ fn kimis_delta_attention_stands_between_layers_with_latent_attention() {
     refused("kda_layers", &|other| other["linear_attn_config"]["full_attn_layers"] = json!([1, 4]));
     refused("use_full_rank_gate", &|other| other["linear_attn_config"]["use_full_rank_gate"] = json!(true));
     refused("layer_types", &|other| other["layer_types"] = json!(vec!["mamba"; 27]));
-    for field in ["mla_use_output_gate", "attn_res_block_size", "routed_expert_hidden_size", "attention_bias"] {
+    let biased = with(&|other| other["attention_bias"] = json!(true)).unwrap();
+    assert_eq!(biased.parameters().total - counted.total, 7 * (512 + 64 + 2304));
+    for field in ["mla_use_output_gate", "attn_res_block_size", "routed_expert_hidden_size"] {
         refused(field, &|other| other[field] = if field.contains("size") { json!(2) } else { json!(true) });
     }
 }

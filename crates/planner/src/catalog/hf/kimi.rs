@@ -18,7 +18,9 @@ pub fn kimi_linear(fields: &Fields) -> Result<Model, HfError> {
     if fields.flag("mla_use_nope")? == Some(false) {
         return Err(fields.unsupported("mla_use_nope", "the class rotates no part of its heads"));
     }
-    let mla = Mixer::Mla(Mla { rope: false, ..latent_attention(fields)? });
+    let mla = Mla { rope: false, ..latent_attention(fields)? };
+    let biases = if fields.flag("attention_bias")?.unwrap_or(false) { biases(&mla, frame.hidden) } else { 0 };
+    let mla = Mixer::Mla(mla);
     let part = if fields.has(LINEAR) { Some(fields.part(LINEAR, "linear_attn_config.")?) } else { None };
     let delta = Mixer::KimiDelta(delta(fields, part.as_ref())?);
     let attends = attends(&frame, fields, part.as_ref())?;
@@ -26,12 +28,17 @@ pub fn kimi_linear(fields: &Fields) -> Result<Model, HfError> {
         part.nothing_left()?;
     }
     let one = |(attends, ffn)| {
-        let mixer = if attends { mla.clone() } else { delta.clone() };
-        Layer { mixer, ffn, norms: 2, extra_parameters: 0 }
+        let (mixer, extra_parameters) = if attends { (mla.clone(), biases) } else { (delta.clone(), 0) };
+        Layer { mixer, ffn, norms: 2, extra_parameters }
     };
     let layers = attends.into_iter().zip(fine_grained(&frame, fields, 1)?).map(one).collect();
     let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// Biases of latent attention under `attention_bias`: of the maps down to both ranks, of the part that heads share, and of the output.
+fn biases(mla: &Mla, hidden: u32) -> u64 {
+    [mla.q_rank, mla.kv_rank, mla.rope_dim, hidden].into_iter().map(u64::from).sum()
 }
 
 /// Sizes of the delta attention: those of the part, else those beside it, else the defaults of the class.
