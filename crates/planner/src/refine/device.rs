@@ -97,7 +97,7 @@ impl DeviceLayers {
             Some(kind) => {
                 let mut fewer = counts.to_vec();
                 fewer[kind] -= 1;
-                self.frontier_of(&fewer).with(kind, &self.options[kind])
+                self.frontier_of(&fewer).with(&self.options[kind])
             }
         };
         let made = Rc::new(made);

@@ -49,11 +49,12 @@ impl Frontier {
 
     /// Frontier with one more layer of these options, the first of which is the fastest.
     #[must_use]
-    pub fn with(&self, _kind: usize, options: &[LayerOption]) -> Self {
+    pub fn with(&self, options: &[LayerOption]) -> Self {
         let base = options[0].time.backward.get();
+        // Option by option, so that the points come in ascending runs, which a merge sort keeps together.
         let mut all = Vec::with_capacity(self.points.len() * options.len());
-        for (before, point) in self.points.iter().enumerate() {
-            for (at, option) in options.iter().enumerate() {
+        for (at, option) in options.iter().enumerate() {
+            for (before, point) in self.points.iter().enumerate() {
                 all.push(RecomputePoint {
                     extra: point.extra + (option.time.backward.get() - base),
                     kept: point.kept + option.kept.get(),
@@ -63,7 +64,7 @@ impl Frontier {
                 });
             }
         }
-        sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.working_set]);
+        sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.working_set, point.before as f64]);
         let mut points: Vec<RecomputePoint> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
         let mut least: Vec<(f64, f64)> = Vec::new();

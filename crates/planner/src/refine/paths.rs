@@ -25,19 +25,32 @@ pub struct PathWeights {
 }
 
 impl PathWeights {
+    /// No visits to any of `stages` stages.
+    fn none(stages: usize) -> Self {
+        let none = vec![0.0; stages];
+        Self { forward: none.clone(), backward: none.clone(), wgrad: none.clone(), traffic: none }
+    }
+
     /// Mean of paths with these weights.
     pub fn of<'a>(stages: usize, paths: impl Iterator<Item = (&'a Path, f64)>) -> Self {
-        let none = vec![0.0; stages];
-        let mut weighted = Self { forward: none.clone(), backward: none.clone(), wgrad: none.clone(), traffic: none };
+        let mut weighted = Self::none(stages);
         for (path, weight) in paths.filter(|(_, weight)| *weight > 0.0) {
-            for stage in 0..stages {
-                weighted.forward[stage] += weight * path.forward[stage];
-                weighted.backward[stage] += weight * path.backward[stage];
-                weighted.wgrad[stage] += weight * path.wgrad[stage];
-                weighted.traffic[stage] += weight * path.traffic[stage];
-            }
+            weighted.add_passes(path, weight);
+            weighted.add_others(path, weight);
         }
         weighted
+    }
+
+    /// Adds the forwards and backwards of a path with a weight.
+    fn add_passes(&mut self, path: &Path, weight: f64) {
+        add_weighted(&mut self.forward, &path.forward, weight);
+        add_weighted(&mut self.backward, &path.backward, weight);
+    }
+
+    /// Adds the weight gradients and expert traffic of a path with a weight.
+    fn add_others(&mut self, path: &Path, weight: f64) {
+        add_weighted(&mut self.wgrad, &path.wgrad, weight);
+        add_weighted(&mut self.traffic, &path.traffic, weight);
     }
 
     /// Length that a stage adds, a lower bound where its frontier was thinned.
@@ -46,6 +59,13 @@ impl PathWeights {
             + self.backward[stage] * (load.backward - load.slack)
             + self.wgrad[stage] * load.wgrad
             + self.traffic[stage] * load.traffic
+    }
+}
+
+/// Adds the visits of a path to each stage with a weight.
+fn add_weighted(sums: &mut [f64], visits: &[f64], weight: f64) {
+    for (sum, visits) in sums.iter_mut().zip(visits) {
+        *sum += weight * visits;
     }
 }
 
@@ -63,45 +83,55 @@ pub fn length(path: &Path, loads: &[StageLoad]) -> f64 {
         .sum()
 }
 
-/// Dependency paths stage by stage: the visits of all paths to a stage lie together, for all lengths to be summed at once.
+/// Dependency paths with their visits stage by stage: those of all paths to a stage lie together, for all lengths to be summed at once.
 pub struct PathTable {
-    /// Forwards and backwards of each path, for each stage.
-    passes: Vec<Vec<[f64; 2]>>,
-    /// Counts of weight gradients and expert traffic; empty where no path counts any.
+    /// The paths.
+    pub paths: Vec<Path>,
+    /// Forwards of each path, for each stage.
+    forward: Vec<Vec<f64>>,
+    /// Backwards of each path, for each stage.
+    backward: Vec<Vec<f64>>,
+    /// Weight gradients and expert traffic of each path, for each stage; empty where no path has any.
     others: Vec<Vec<[f64; 2]>>,
 }
 
 impl PathTable {
     /// Table of paths through a pipeline of `stages` stages.
-    pub fn new(stages: usize, paths: &[Path]) -> Self {
-        let by_stage = |of: fn(&Path, usize) -> [f64; 2]| -> Vec<Vec<[f64; 2]>> {
-            (0..stages).map(|stage| paths.iter().map(|path| of(path, stage)).collect()).collect()
+    pub fn new(stages: usize, paths: Vec<Path>) -> Self {
+        let by_stage = |of: fn(&Path) -> &[f64]| -> Vec<Vec<f64>> {
+            (0..stages).map(|stage| paths.iter().map(|path| of(path)[stage]).collect()).collect()
         };
-        let others = by_stage(|path, stage| [path.wgrad[stage], path.traffic[stage]]);
-        let counts_others = others.iter().flatten().flatten().any(|visits| *visits != 0.0);
+        let (wgrad, traffic) = (by_stage(|path| &path.wgrad), by_stage(|path| &path.traffic));
+        let has_others = wgrad.iter().chain(&traffic).flatten().any(|visits| *visits != 0.0);
+        let pairs = |(wgrad, traffic): (Vec<f64>, Vec<f64>)| {
+            wgrad.into_iter().zip(traffic).map(|(wgrad, traffic)| [wgrad, traffic]).collect()
+        };
         Self {
-            passes: by_stage(|path, stage| [path.forward[stage], path.backward[stage]]),
-            others: if counts_others { others } else { Vec::new() },
+            forward: by_stage(|path| &path.forward),
+            backward: by_stage(|path| &path.backward),
+            others: if has_others { wgrad.into_iter().zip(traffic).map(pairs).collect() } else { Vec::new() },
+            paths,
         }
     }
 
     /// Number of pairs of a path and a stage.
-    pub fn len(&self) -> usize {
-        self.passes.iter().map(Vec::len).sum()
+    pub const fn len(&self) -> usize {
+        self.paths.len() * self.forward.len()
     }
 
     /// Length of each path, in seconds.
     pub fn lengths(&self, loads: &[StageLoad]) -> Vec<f64> {
-        let mut lengths = vec![0.0; self.passes.first().map_or(0, Vec::len)];
-        for (stage, (load, passes)) in loads.iter().zip(&self.passes).enumerate() {
+        let mut lengths = vec![0.0; self.paths.len()];
+        for (stage, (load, passes)) in loads.iter().zip(self.forward.iter().zip(&self.backward)).enumerate() {
             let StageLoad { forward, backward, wgrad, traffic, .. } = *load;
+            let visits = lengths.iter_mut().zip(passes.0).zip(passes.1);
             if let Some(others) = self.others.get(stage) {
-                for ((length, visits), others) in lengths.iter_mut().zip(passes).zip(others) {
-                    *length += visits[0] * forward + visits[1] * backward + others[0] * wgrad + others[1] * traffic;
+                for (((length, forwards), backwards), others) in visits.zip(others) {
+                    *length += forwards * forward + backwards * backward + others[0] * wgrad + others[1] * traffic;
                 }
             } else {
-                for (length, visits) in lengths.iter_mut().zip(passes) {
-                    *length += visits[0] * forward + visits[1] * backward;
+                for ((length, forwards), backwards) in visits {
+                    *length += forwards * forward + backwards * backward;
                 }
             }
         }
@@ -110,22 +140,14 @@ impl PathTable {
 
     /// Mean of the paths with these weights.
     pub fn mean(&self, weights: &[f64]) -> PathWeights {
-        let used: Vec<(usize, f64)> = weights.iter().copied().enumerate().filter(|(_, weight)| *weight > 0.0).collect();
-        let mean = |table: &[Vec<[f64; 2]>]| -> (Vec<f64>, Vec<f64>) {
-            let of_stage = |visits: &Vec<[f64; 2]>| {
-                let mut sums = (0.0, 0.0);
-                for &(path, weight) in &used {
-                    let [first, second] = visits[path];
-                    sums = (sums.0 + weight * first, sums.1 + weight * second);
-                }
-                sums
-            };
-            table.iter().map(of_stage).unzip()
-        };
-        let (forward, backward) = mean(&self.passes);
-        let none = || vec![0.0; self.passes.len()];
-        let (wgrad, traffic) = if self.others.is_empty() { (none(), none()) } else { mean(&self.others) };
-        PathWeights { forward, backward, wgrad, traffic }
+        let mut mean = PathWeights::none(self.forward.len());
+        for (path, &weight) in self.paths.iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
+            mean.add_passes(path, weight);
+            if !self.others.is_empty() {
+                mean.add_others(path, weight);
+            }
+        }
+        mean
     }
 }
 
@@ -235,7 +257,7 @@ mod tests {
         for schedule in [Schedule::OneFOneB, Schedule::GPipe, Schedule::ZbH1] {
             let stages = 6;
             let paths = paths::paths(schedule.on(6), 24);
-            let table = PathTable::new(stages, &paths);
+            let table = PathTable::new(stages, paths.clone());
             let load = |seed: u64| {
                 let [forward, backward, wgrad, traffic] = numbers(4, seed)[..] else {
                     unreachable!("four were asked for")

@@ -84,9 +84,8 @@ pub fn solve(
     let mut search = Search {
         program,
         table: &table,
-        visits: PathTable::new(program.chunks, &paths),
+        paths: PathTable::new(program.chunks, paths),
         slow: 0,
-        paths,
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
         most_evaluations,
@@ -121,8 +120,7 @@ pub fn solve(
             Rc::new(Under { edges: table.edges(program, &arcs), arcs })
         });
         let cutoff = under.edges.line(program, sends).pipeline(time * (1.0 - tolerance));
-        let relaxation =
-            Relaxation { program, table: &table, arcs: &under.arcs, paths: &search.paths, visits: &search.visits };
+        let relaxation = Relaxation { program, table: &table, arcs: &under.arcs, paths: &search.paths };
         let (least, candidates) = relaxation.bound(low, cutoff, &mut work);
         let branch = widest(&candidates);
         for cuts in candidates {
@@ -170,9 +168,7 @@ struct Search<'a, F> {
     program: &'a StageProgram<'a>,
     table: &'a StageTable,
     /// Dependency paths of the schedule.
-    paths: Vec<Path>,
-    /// Their visits to each stage.
-    visits: PathTable,
+    paths: PathTable,
     /// The path on which cuts were last found to be slow.
     slow: usize,
     /// Step of a path, a lower bound.
@@ -203,10 +199,10 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
         let known = self.least();
         let is_slow = |path: &Path| self.line.step(length(path, &loads)) >= known;
         // Neighbouring cuts are slow on the same path.
-        if self.line.base >= known || self.paths.get(self.slow).is_some_and(is_slow) {
+        if self.line.base >= known || self.paths.paths.get(self.slow).is_some_and(is_slow) {
             return false;
         }
-        if let Some(slow) = self.paths.iter().position(is_slow) {
+        if let Some(slow) = self.paths.paths.iter().position(is_slow) {
             self.slow = slow;
             return false;
         }
@@ -248,9 +244,7 @@ struct Relaxation<'a> {
     table: &'a StageTable,
     arcs: &'a Arcs,
     /// Dependency paths of the schedule.
-    paths: &'a [Path],
-    /// Their visits to each stage.
-    visits: &'a PathTable,
+    paths: &'a PathTable,
 }
 
 impl Relaxation<'_> {
@@ -264,7 +258,7 @@ impl Relaxation<'_> {
             let own = |stage: usize, load: &StageLoad| stage == rank && load.busy <= low;
             let mut of_rank: Option<(f64, usize)> = None;
             let mut met: Vec<Vec<usize>> = Vec::new();
-            for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
+            for (at, path) in paths.paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
                 let weighted = PathWeights::of(program.chunks, [(path, 1.0)].into_iter());
                 let price = |stage: usize, load: &StageLoad| {
                     if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
@@ -308,16 +302,16 @@ impl Relaxation<'_> {
         cutoff: f64,
         work: &mut usize,
     ) -> (f64, Vec<Vec<usize>>) {
-        let Self { table, arcs, visits, .. } = *self;
-        let mut weights = vec![0.0; self.paths.len()];
+        let Self { table, arcs, paths, .. } = *self;
+        let mut weights = vec![0.0; paths.paths.len()];
         weights[first] = 1.0;
         let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
         for _ in 0..ROUNDS {
-            let weighted = visits.mean(&weights);
+            let weighted = paths.mean(&weights);
             let price = |stage: usize, load: &StageLoad| {
                 if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
             };
-            *work += arcs.len() + visits.len();
+            *work += arcs.len() + paths.len();
             let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
             if sum <= most {
                 pace *= 0.7;
@@ -328,7 +322,7 @@ impl Relaxation<'_> {
             if most >= cutoff || cutoff.is_infinite() {
                 break;
             }
-            let lengths = visits.lengths(&loads);
+            let lengths = paths.lengths(&loads);
             let mean: f64 = lengths.iter().zip(&weights).map(|(length, weight)| length * weight).sum();
             let slope = |length: f64, weight: f64| if weight <= 0.0 && length < mean { 0.0 } else { length - mean };
             let norm: f64 = lengths.iter().zip(&weights).map(|(&l, &w)| slope(l, w).powi(2)).sum();
