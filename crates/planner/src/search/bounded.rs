@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::incumbents::Incumbents;
 use super::menus::ReplicatedEnds;
+use super::options::Objective;
 use super::tables::PipelineEntry;
 use meshwright_engine::cost::incremental::{AroundFlow, Price, Stages};
 use meshwright_engine::plan::{Plan, Recompute};
@@ -115,6 +116,12 @@ impl BoundedPipeline<'_> {
     /// Whether none of its plans can enter the answer, by its bounds.
     pub fn is_hopeless(&self, best: &Incumbents) -> bool {
         best.is_hopeless(&self.plan.layout, Price { time: self.bound, memory: self.memory })
+    }
+
+    /// Whether it takes longer than any plan of an answer that step times rank. It then comes after all pipelines that do not.
+    pub fn is_too_slow(&self, best: &Incumbents) -> bool {
+        let bound = Price { time: self.bound, memory: self.memory };
+        best.objective() == Some(Objective::StepTime) && best.is_hopeless_for_all(bound)
     }
 
     /// Whether all its plans have the same layers on each virtual stage: a cost-balanced split depends on the recomputation.

@@ -338,7 +338,8 @@ impl<'e> Pipelines<'e> {
 
     /// Lower bound of a shape: that of its first pipeline whose states fit, and no less than `least`. Counts the illegal
     /// pipelines and those before the first; `None` if there is no other. `has_example` = an example of a plan that exceeds the
-    /// memory is known: then layouts whose states alone do are only counted. Layouts that cannot enter the answer are left out.
+    /// memory is known: then layouts whose states alone do are only counted. Layouts that cannot enter the answer are left out, and
+    /// pipelines that are too slow are only counted.
     ///
     /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
     pub fn bound(
@@ -352,7 +353,7 @@ impl<'e> Pipelines<'e> {
         let layers = Recomputed::new(self.costs, self.tables, shape);
         let most = has_example.then_some(self.budget);
         let layouts = self.layouts(shape, most, best, counts);
-        let (mut open, mut bounded) = (BinaryHeap::new(), 0);
+        let (mut open, mut bounded, mut too_slow) = (BinaryHeap::new(), 0, 0);
         loop {
             // Pipelines are bounded while those of another layout may come next.
             while let Some(next) = layouts.get(bounded)
@@ -364,12 +365,21 @@ impl<'e> Pipelines<'e> {
                 }
                 let (pipelines, left_out) = self.of_layout(next, &layers, most, counts);
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
-                open.extend(pipelines);
+                for pipeline in pipelines {
+                    if pipeline.is_too_slow(best) {
+                        too_slow += pipeline.plans();
+                    } else {
+                        open.push(pipeline);
+                    }
+                }
             }
-            let first = open.pop()?;
+            let Some(first) = open.pop() else {
+                counts.flow += too_slow;
+                return None;
+            };
             let splits = self.splits(&first, &layers);
             let Some(states) = self.too_large_states(&first, &layers, &splits) else {
-                let left = first.plans() + open.iter().map(BoundedPipeline::plans).sum::<u64>();
+                let left = first.plans() + open.iter().map(BoundedPipeline::plans).sum::<u64>() + too_slow;
                 let memories = open.iter().chain([&first]).map(|pipeline| pipeline.memory);
                 let others = layouts[bounded..].iter().map(|layout| layout.bound.memory);
                 let memory = memories.chain(others).reduce(Bytes::min).unwrap_or_default();
