@@ -11,7 +11,7 @@ use crate::import::context::{Context, ImportError};
 use crate::import::finding::{Finding, Place};
 
 pub(crate) use tree::CALLED;
-pub use tree::{Entries, Node, NodeValue};
+pub use tree::{Entries, Node, NodeValue, TableEntry, value_of};
 
 /// Form of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn parse(text: &str, form: Form, context: &Context) -> Result<Document, Impo
             }
             Ok(document)
         }
-        NodeValue::Scalar(..) | NodeValue::List(_) => {
+        NodeValue::Scalar { .. } | NodeValue::List(_) => {
             Err(bad(1, "the file is no table of settings".into(), "keys and values at its top"))
         }
     }
@@ -92,21 +92,21 @@ impl Document {
                 node.value = NodeValue::Map(Vec::new());
             }
             let NodeValue::Map(entries) = &mut node.value else { return };
-            let at = entries.iter().position(|(known, ..)| known == key).unwrap_or_else(|| {
-                entries.push((key.to_owned(), line, Node { value: NodeValue::Scalar(String::new(), false), line }));
+            let at = entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
+                entries.push(TableEntry::new(key, line, Node::bare("", line)));
                 entries.len() - 1
             });
-            entries[at].1 = line;
-            node = &mut entries[at].2;
+            entries[at].line = line;
+            node = &mut entries[at].value;
         }
-        *node = Node { value: NodeValue::Scalar(value.to_owned(), false), line };
+        *node = Node::bare(value, line);
     }
 
     /// Takes over the keys of another document that this one lacks at its top.
     pub fn join(&mut self, other: Self) {
         if let (NodeValue::Map(entries), NodeValue::Map(more)) = (&mut self.root.value, other.root.value) {
-            let known: BTreeSet<String> = entries.iter().map(|(key, ..)| key.clone()).collect();
-            entries.extend(more.into_iter().filter(|(key, ..)| !known.contains(key)));
+            let known: BTreeSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
+            entries.extend(more.into_iter().filter(|entry| !known.contains(&entry.key)));
         }
     }
 
@@ -120,7 +120,7 @@ impl Document {
     pub fn leaves(&self, path: &str) -> Vec<String> {
         fn walk(node: &Node, found: &mut Vec<String>) {
             match &node.value {
-                NodeValue::Scalar(text, _) => found.push(text.clone()),
+                NodeValue::Scalar { text, .. } => found.push(text.clone()),
                 NodeValue::List(items) => items.iter().for_each(|item| walk(item, found)),
                 NodeValue::Map(_) => {}
             }
@@ -138,14 +138,14 @@ impl Document {
         for key in path.split('.') {
             (node, line) = match &node.value {
                 NodeValue::Map(entries) => {
-                    let (_, at, inner) = entries.iter().find(|(known, ..)| known == key)?;
-                    (inner, *at)
+                    let entry = entries.iter().find(|entry| entry.key == key)?;
+                    (&entry.value, entry.line)
                 }
                 NodeValue::List(items) => {
                     let inner = items.get(key.parse::<usize>().ok()?)?;
                     (inner, inner.line)
                 }
-                NodeValue::Scalar(..) => return None,
+                NodeValue::Scalar { .. } => return None,
             };
         }
         Some((node, line))
@@ -176,9 +176,9 @@ impl Document {
         let node = if path.is_empty() { Some(&self.root) } else { self.find(path).map(|(node, _)| node) };
         match node.map(|node| &node.value) {
             Some(NodeValue::Map(entries)) => {
-                entries.iter().filter(|(key, ..)| key != CALLED).map(|(key, ..)| key.clone()).collect()
+                entries.iter().filter(|entry| entry.key != CALLED).map(|entry| entry.key.clone()).collect()
             }
-            Some(NodeValue::Scalar(..) | NodeValue::List(_)) | None => Vec::new(),
+            Some(NodeValue::Scalar { .. } | NodeValue::List(_)) | None => Vec::new(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Document {
         match &self.find(path)?.0.value {
             NodeValue::List(items) => Some(items.len() as u32),
             NodeValue::Map(_) => self.count(&format!("{path}.0")),
-            NodeValue::Scalar(..) => None,
+            NodeValue::Scalar { .. } => None,
         }
     }
 
@@ -197,10 +197,12 @@ impl Document {
         let (node, _) = self.find(path)?;
         self.used.borrow_mut().insert(path.to_owned());
         match &node.value {
-            NodeValue::Scalar(text, false) if matches!(text.as_str(), "" | "null" | "~" | "Null" | "NULL" | "None") => {
+            NodeValue::Scalar { text, quoted: false }
+                if matches!(text.as_str(), "" | "null" | "~" | "Null" | "NULL" | "None") =>
+            {
                 None
             }
-            NodeValue::Scalar(text, _) => Some(text.clone()),
+            NodeValue::Scalar { text, .. } => Some(text.clone()),
             NodeValue::Map(_) | NodeValue::List(_) => {
                 self.wrong(path, "a table or a list", "a single value");
                 None
@@ -211,7 +213,7 @@ impl Document {
     /// The text of a key, which stays unread.
     pub fn peek(&self, path: &str) -> Option<&str> {
         match &self.find(path)?.0.value {
-            NodeValue::Scalar(text, _) => Some(text),
+            NodeValue::Scalar { text, .. } => Some(text),
             NodeValue::Map(_) | NodeValue::List(_) => None,
         }
     }
@@ -222,9 +224,11 @@ impl Document {
         match self.find(path).map(|(node, _)| &node.value) {
             Some(NodeValue::List(items)) => items
                 .iter()
-                .filter_map(|item| if let NodeValue::Scalar(text, _) = &item.value { Some(text.clone()) } else { None })
+                .filter_map(
+                    |item| if let NodeValue::Scalar { text, .. } = &item.value { Some(text.clone()) } else { None },
+                )
                 .collect(),
-            Some(NodeValue::Scalar(..)) => self.word(path).into_iter().collect(),
+            Some(NodeValue::Scalar { .. }) => self.word(path).into_iter().collect(),
             Some(NodeValue::Map(_)) | None => Vec::new(),
         }
     }
@@ -312,12 +316,12 @@ impl Document {
         }
         match &node.value {
             NodeValue::Map(entries) if !entries.is_empty() => {
-                for (key, line, inner) in entries.iter().filter(|(key, ..)| key != CALLED) {
+                for TableEntry { key, line, value: inner } in entries.iter().filter(|entry| entry.key != CALLED) {
                     let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     self.walk(inner, below, *line, found);
                 }
             }
-            NodeValue::Map(_) | NodeValue::List(_) | NodeValue::Scalar(..) => {
+            NodeValue::Map(_) | NodeValue::List(_) | NodeValue::Scalar { .. } => {
                 found.push((path, Place { file: self.file.clone(), line }));
             }
         }

@@ -3,8 +3,8 @@
 //! Source: [olmo-core] `nn/transformer/config.py`, release 2.5.0.
 
 use super::sizes::{FACTORIES, Family, Sizes};
-use super::tree::{field, holds, is_none, list, number, object, text, truth, word};
-use crate::readers::document::{Entries, Node, NodeValue};
+use super::tree::{field, holds, is_none, list, number, object, truth};
+use crate::readers::document::{Entries, Node, NodeValue, TableEntry, value_of};
 
 /// Arguments of `llama_like` that are no fields of `TransformerConfig`.
 const OF_BLOCKS: &[&str] = &[
@@ -40,12 +40,12 @@ pub(super) fn model(method: &str, arguments: &Entries, line: u32) -> Option<Node
         "llama_like" => {}
         "llama_like_moe" => given.of_experts()?,
         "olmoe_1B_7B" => {
-            given.usual("d_model", word("2048", line));
+            given.usual("d_model", Node::bare("2048", line));
             let moe = given.experts("MoEType.dropless", 64.0, 0.5, 8.0, None)?;
             given.small_experts(16, 16, moe);
         }
         "smallmoe" => {
-            given.usual("d_model", word("768", line));
+            given.usual("d_model", Node::bare("768", line));
             let moe = given.experts("MoEType.default", 32.0, 0.5, 4.0, Some(2.0))?;
             given.small_experts(12, 12, moe);
         }
@@ -67,12 +67,12 @@ pub(super) fn model(method: &str, arguments: &Entries, line: u32) -> Option<Node
 /// Arguments by name, where the one that is given without is `first`.
 fn by_name(arguments: &Entries, first: &str) -> Option<Entries> {
     let mut found = Entries::new();
-    for (key, line, node) in arguments {
+    for TableEntry { key, line, value } in arguments {
         let key = if key == "0" { first } else { key };
         if key.parse::<usize>().is_ok() {
             return None;
         }
-        found.push((key.to_owned(), *line, node.clone()));
+        found.push(TableEntry::new(key, *line, value.clone()));
     }
     Some(found)
 }
@@ -85,30 +85,30 @@ struct Given {
 
 impl Given {
     fn get(&self, key: &str) -> Option<&Node> {
-        self.arguments.iter().find(|(known, ..)| known == key).map(|(.., node)| node).filter(|node| !is_none(node))
+        value_of(&self.arguments, key).filter(|node| !is_none(node))
     }
 
     fn has(&self, key: &str) -> bool {
-        self.arguments.iter().any(|(known, ..)| known == key)
+        self.arguments.iter().any(|entry| entry.key == key)
     }
 
     /// An argument where it is not given.
     fn usual(&mut self, key: &str, node: Node) {
         if !self.has(key) {
-            self.arguments.push((key.to_owned(), node.line, node));
+            self.arguments.push(TableEntry::new(key, node.line, node));
         }
     }
 
     /// Takes an argument by its key.
     fn take(&mut self, key: &str) -> Option<Node> {
-        let at = self.arguments.iter().position(|(known, ..)| known == key)?;
-        Some(self.arguments.remove(at).2)
+        let at = self.arguments.iter().position(|entry| entry.key == key)?;
+        Some(self.arguments.remove(at).value)
     }
 
     fn of_sizes(&mut self, sizes: &Sizes) {
         let line = self.line;
         let Sizes { family, hidden, layers, heads, kv_heads, head_dim, ratio, multiple, theta, tied } = *sizes;
-        let whole = |number: u32| word(number.to_string(), line);
+        let whole = |number: u32| Node::bare(number.to_string(), line);
         for (key, number) in [("d_model", hidden), ("n_layers", layers), ("n_heads", heads), ("rope_theta", theta)] {
             self.usual(key, whole(number));
         }
@@ -121,25 +121,25 @@ impl Given {
             for (key, on) in [("qk_norm", true), ("use_head_qk_norm", true)] {
                 self.usual(key, truth(on, line));
             }
-            self.usual("layer_norm_eps", word("1e-6", line));
-            self.usual("layer_norm_name", word("LayerNormType.qwen_rms", line));
+            self.usual("layer_norm_eps", Node::bare("1e-6", line));
+            self.usual("layer_norm_name", Node::bare("LayerNormType.qwen_rms", line));
             let mlp = [("hidden_size", whole(multiple)), ("bias", truth(false, line))];
             self.usual("feed_forward", object("FeedForwardConfig", mlp, line));
             self.usual("tie_word_embeddings", truth(tied, line));
             return;
         }
         if ratio > 0.0 {
-            self.usual("hidden_size_multiplier", word(ratio.to_string(), line));
+            self.usual("hidden_size_multiplier", Node::bare(ratio.to_string(), line));
         }
         self.usual("hidden_size_multiple_of", whole(multiple));
         if family == Family::Llama {
             return;
         }
-        self.usual("block_name", word("TransformerBlockType.reordered_norm", line));
+        self.usual("block_name", Node::bare("TransformerBlockType.reordered_norm", line));
         self.usual("qk_norm", truth(true, line));
-        self.usual("layer_norm_eps", word("1e-6", line));
+        self.usual("layer_norm_eps", Node::bare("1e-6", line));
         if family == Family::Olmo3 {
-            let window = |keys: &str| word(keys, line);
+            let window = |keys: &str| Node::bare(keys, line);
             let pattern = list(vec![window("4096"), window("4096"), window("4096"), window("-1")], line);
             let sliding = [
                 ("pattern", pattern),
@@ -147,7 +147,7 @@ impl Given {
                 ("force_full_attention_on_last_layer", truth(true, line)),
             ];
             self.usual("sliding_window", object("SlidingWindowAttentionConfig", sliding, line));
-            self.usual("attn_backend", word("AttentionBackendName.flash_2", line));
+            self.usual("attn_backend", Node::bare("AttentionBackendName.flash_2", line));
         }
     }
 
@@ -155,20 +155,20 @@ impl Given {
     fn experts(&self, kind: &str, experts: f64, share: f64, top_k: f64, shared: Option<f64>) -> Option<Node> {
         let line = self.line;
         let hidden = number(self.get("d_model")?)?;
-        let whole = |number: f64| word(number.trunc().to_string(), line);
+        let whole = |number: f64| Node::bare(number.trunc().to_string(), line);
         let router = object("MoERouterConfig", [("top_k", whole(top_k))], line);
         let shared = shared.map_or_else(
-            || word("None", line),
+            || Node::bare("None", line),
             |ratio| object("FeedForwardConfig", [("hidden_size", whole(hidden * ratio))], line),
         );
         let fields = [
-            ("name", word(kind, line)),
+            ("name", Node::bare(kind, line)),
             ("num_experts", whole(experts)),
             ("hidden_size", whole(hidden * share)),
             ("router", router),
             ("shared_mlp", shared),
-            ("lb_loss_weight", word("0.01", line)),
-            ("z_loss_weight", word("0.001", line)),
+            ("lb_loss_weight", Node::bare("0.01", line)),
+            ("z_loss_weight", Node::bare("0.001", line)),
         ];
         Some(object("MoEConfig", fields, line))
     }
@@ -177,12 +177,12 @@ impl Given {
     fn small_experts(&mut self, layers: u32, heads: u32, moe: Node) {
         let line = self.line;
         for (key, number) in [("n_layers", layers), ("n_heads", heads), ("rope_theta", 500_000)] {
-            self.usual(key, word(number.to_string(), line));
+            self.usual(key, Node::bare(number.to_string(), line));
         }
-        self.usual("name", word("TransformerType.moe", line));
-        self.usual("block_name", word("TransformerBlockType.moe_reordered_norm", line));
+        self.usual("name", Node::bare("TransformerType.moe", line));
+        self.usual("block_name", Node::bare("TransformerBlockType.moe_reordered_norm", line));
         self.usual("qk_norm", truth(true, line));
-        self.usual("layer_norm_eps", word("1e-6", line));
+        self.usual("layer_norm_eps", Node::bare("1e-6", line));
         self.usual("feed_forward_moe", moe);
     }
 
@@ -198,7 +198,7 @@ impl Given {
             (false, false) => "moe",
         };
         let router = object("MoERouterConfig", [("top_k", self.take("top_k")?)], line);
-        let none = || word("None", line);
+        let none = || Node::bare("None", line);
         let shared = match self.take("shared_expert_hidden_size") {
             Some(width) if !is_none(&width) => {
                 object("FeedForwardConfig", [("hidden_size", width), ("bias", truth(false, line))], line)
@@ -206,17 +206,17 @@ impl Given {
             Some(_) | None => none(),
         };
         let fields = [
-            ("name", word(if dropless { "MoEType.dropless" } else { "MoEType.default" }, line)),
+            ("name", Node::bare(if dropless { "MoEType.dropless" } else { "MoEType.default" }, line)),
             ("num_experts", self.take("num_experts")?),
             ("hidden_size", self.take("expert_hidden_size")?),
             ("capacity_factor", self.take("capacity_factor").unwrap_or_else(none)),
             ("router", router),
             ("shared_mlp", shared),
-            ("lb_loss_weight", self.take("lb_loss_weight").unwrap_or_else(|| word("0.01", line))),
-            ("z_loss_weight", self.take("z_loss_weight").unwrap_or_else(|| word("0.001", line))),
+            ("lb_loss_weight", self.take("lb_loss_weight").unwrap_or_else(|| Node::bare("0.01", line))),
+            ("z_loss_weight", self.take("z_loss_weight").unwrap_or_else(|| Node::bare("0.001", line))),
         ];
-        self.usual("name", word("TransformerType.moe", line));
-        self.usual("block_name", word(format!("TransformerBlockType.{kind}"), line));
+        self.usual("name", Node::bare("TransformerType.moe", line));
+        self.usual("block_name", Node::bare(format!("TransformerBlockType.{kind}"), line));
         self.usual("qk_norm", truth(reordered, line));
         self.usual("feed_forward_moe", object("MoEConfig", fields, line));
         Some(())
@@ -232,13 +232,13 @@ impl Given {
             Some(ratio) => (number(ratio)? * plain).trunc(),
             None => plain,
         };
-        (multiple >= 1.0).then(|| word(((width / multiple).ceil() * multiple).to_string(), self.line))
+        (multiple >= 1.0).then(|| Node::bare(((width / multiple).ceil() * multiple).to_string(), self.line))
     }
 
     /// The whole configuration.
     fn llama_like(self) -> Option<Node> {
         let line = self.line;
-        let none = || word("None", line);
+        let none = || Node::bare("None", line);
         let field_of = |key: &str| self.get(key).cloned().unwrap_or_else(none);
         let is_on = |key: &str| self.get(key).map_or(Some(false), holds);
         if self.has("block_mods") {
@@ -246,9 +246,9 @@ impl Given {
         }
         let fused = is_on("fused_ops")?;
         let kind = self.get("layer_norm_name").cloned();
-        let kind =
-            kind.unwrap_or_else(|| word(if fused { "LayerNormType.fused_rms" } else { "LayerNormType.rms" }, line));
-        let epsilon = self.get("layer_norm_eps").cloned().unwrap_or_else(|| word("1e-5", line));
+        let kind = kind
+            .unwrap_or_else(|| Node::bare(if fused { "LayerNormType.fused_rms" } else { "LayerNormType.rms" }, line));
+        let epsilon = self.get("layer_norm_eps").cloned().unwrap_or_else(|| Node::bare("1e-5", line));
         let norm = || {
             object(
                 "LayerNormConfig",
@@ -257,7 +257,7 @@ impl Given {
             )
         };
         let mut rope = vec![
-            ("theta", self.get("rope_theta").cloned().unwrap_or_else(|| word("500000", line))),
+            ("theta", self.get("rope_theta").cloned().unwrap_or_else(|| Node::bare("500000", line))),
             ("no_global_rope", truth(is_on("no_global_rope")?, line)),
             ("scaling", field_of("rope_scaling")),
         ];
@@ -265,7 +265,7 @@ impl Given {
         let qk_norm = is_on("qk_norm")?;
         let fused_attention = fused && self.get("n_kv_heads").is_none() && self.get("rope_type").is_none();
         let mixer = [
-            ("name", word(if fused_attention { "AttentionType.fused" } else { "AttentionType.default" }, line)),
+            ("name", Node::bare(if fused_attention { "AttentionType.fused" } else { "AttentionType.default" }, line)),
             ("n_heads", self.get("n_heads")?.clone()),
             ("n_kv_heads", field_of("n_kv_heads")),
             ("head_dim", field_of("head_dim")),
@@ -286,7 +286,7 @@ impl Given {
                 object("FeedForwardConfig", [("hidden_size", self.width()?), ("bias", truth(false, line))], line)
             }
         };
-        let name = self.get("block_name").cloned().unwrap_or_else(|| word("TransformerBlockType.default", line));
+        let name = self.get("block_name").cloned().unwrap_or_else(|| Node::bare("TransformerBlockType.default", line));
         let block = [
             ("name", name),
             ("sequence_mixer", object("AttentionConfig", mixer, line)),
@@ -298,8 +298,8 @@ impl Given {
         let own =
             [("block", object("TransformerBlockConfig", block, line)), ("lm_head", object("LMHeadConfig", head, line))];
         let own = own.into_iter().map(|(key, node)| (key.to_owned(), node));
-        let others = self.arguments.iter().filter(|(key, ..)| !OF_BLOCKS.contains(&key.as_str()));
-        let others = others.map(|(key, _, node)| (key.clone(), node.clone()));
+        let others = self.arguments.iter().filter(|entry| !OF_BLOCKS.contains(&entry.key.as_str()));
+        let others = others.map(|TableEntry { key, value, .. }| (key.clone(), value.clone()));
         Some(object("TransformerConfig", own.chain(others), line))
     }
 }
@@ -307,7 +307,7 @@ impl Given {
 /// `with_rope_scaling`: the scaling of layers that have no window, or of all.
 pub(super) fn with_scaling(model: &Node, arguments: &Entries, line: u32) -> Option<Node> {
     let arguments = by_name(arguments, "rope_scaling")?;
-    let get = |key: &str| arguments.iter().find(|(known, ..)| known == key).map(|(.., node)| node);
+    let get = |key: &str| value_of(&arguments, key);
     let all = get("full_attn_layers_only").map_or(Some(false), |node| holds(node).map(|only| !only))?;
     let mut block = field(model, "block")?.clone();
     let mut mixer = field(&block, "sequence_mixer")?.clone();
@@ -315,7 +315,7 @@ pub(super) fn with_scaling(model: &Node, arguments: &Entries, line: u32) -> Opti
     let windows = field(&mixer, "sliding_window").is_some_and(|window| !is_none(window));
     super::tree::set(&mut rope, "scaling", get("rope_scaling")?.clone());
     if windows && !all {
-        super::tree::set(&mut rope, "scaled_layers", text(PARTLY, line));
+        super::tree::set(&mut rope, "scaled_layers", Node::quoted(PARTLY, line));
     }
     super::tree::set(&mut mixer, "rope", rope);
     super::tree::set(&mut block, "sequence_mixer", mixer);

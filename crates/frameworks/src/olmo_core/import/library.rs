@@ -3,8 +3,8 @@
 //! Source: [olmo-core] `data/tokenizer.py`, `internal/cookbook.py`, `config.py`, `distributed/utils.py`, release 2.5.0.
 
 use super::factories;
-use super::tree::{class, field, holds, is_none, number, object, object_of_call, set, truth, word};
-use crate::readers::document::{Entries, Node, NodeValue};
+use super::tree::{class, field, holds, is_none, number, object, object_of_call, set, truth};
+use crate::readers::document::{Entries, Node, NodeValue, TableEntry};
 use crate::readers::python::Library;
 
 /// OLMo-core as a program on a number of GPUs sees it.
@@ -26,12 +26,12 @@ const HARMLESS: &[&str] = &["with_callback", "with_callbacks", "with_recommended
 impl Library for OlmoCore {
     fn called(&self, name: &str, arguments: &Entries, line: u32) -> Option<Node> {
         let (before, last) = name.rsplit_once('.').unwrap_or(("", name));
-        let whole = |number: Option<u32>| number.map(|number| word(number.to_string(), line));
+        let whole = |number: Option<u32>| number.map(|number| Node::bare(number.to_string(), line));
         match (before.rsplit('.').next().unwrap_or_default(), last) {
             ("TransformerConfig", method) => factories::model(method, arguments, line),
             ("TokenizerConfig", method) => {
                 let (_, vocab) = TOKENIZERS.iter().find(|(name, _)| *name == method)?;
-                Some(object("TokenizerConfig", [("vocab_size", word(vocab.to_string(), line))], line))
+                Some(object("TokenizerConfig", [("vocab_size", Node::bare(vocab.to_string(), line))], line))
             }
             (_, "get_world_size") if arguments.is_empty() => whole(self.world),
             (_, "get_num_nodes") if arguments.is_empty() => {
@@ -50,24 +50,26 @@ impl Library for OlmoCore {
             name if HARMLESS.contains(&name) && of == "TrainerConfig" => Some(object.clone()),
             // Overrides of the command line come later.
             "merge" => match arguments.as_slice() {
-                [(.., Node { value: NodeValue::List(items), .. })] if items.is_empty() => Some(object.clone()),
+                [TableEntry { value: Node { value: NodeValue::List(items), .. }, .. }] if items.is_empty() => {
+                    Some(object.clone())
+                }
                 _ => None,
             },
             "replace" => {
                 let mut changed = object.clone();
-                for (key, _, node) in arguments {
-                    set(&mut changed, key, node.clone());
+                for TableEntry { key, value, .. } in arguments {
+                    set(&mut changed, key, value.clone());
                 }
                 Some(changed)
             }
             "padded_vocab_size" if of == "TokenizerConfig" => {
                 let multiple = match arguments.as_slice() {
                     [] => 128.0,
-                    [(.., node)] => number(node)?,
+                    [entry] => number(&entry.value)?,
                     _ => return None,
                 };
                 let vocab = number(field(object, "vocab_size")?)?;
-                (multiple >= 1.0).then(|| word(((vocab / multiple).ceil() * multiple).to_string(), line))
+                (multiple >= 1.0).then(|| Node::bare(((vocab / multiple).ceil() * multiple).to_string(), line))
             }
             "with_rope_scaling" if of == "TransformerConfig" => factories::with_scaling(object, arguments, line),
             _ => None,
@@ -80,22 +82,24 @@ fn train_module(arguments: &Entries, line: u32) -> Option<Node> {
     const PLACES: &[&str] = &["max_sequence_length", "rank_microbatch_size", "learning_rate", "scheduler"];
     let get = |key: &str| {
         let place = PLACES.iter().position(|known| *known == key).map(|place| place.to_string());
-        let found = arguments.iter().find(|(known, ..)| known == key || Some(known) == place.as_ref());
-        found.map(|(.., node)| node.clone())
+        let found = arguments.iter().find(|entry| entry.key == key || Some(&entry.key) == place.as_ref());
+        found.map(|entry| entry.value.clone())
     };
-    let none = || word("None", line);
+    let none = || Node::bare("None", line);
     let narrow = get("float8_enabled").map_or(Some(false), |node| holds(&node))?;
-    let budget = get("activation_memory_budget").unwrap_or_else(|| word("1.0", line));
+    let budget = get("activation_memory_budget").unwrap_or_else(|| Node::bare("1.0", line));
     let recomputes = number(&budget)? < 1.0;
     let cp = get("cp_degree").filter(|node| !is_none(node) && holds(node) != Some(false));
     let data = [
-        ("name", word("DataParallelType.hsdp", line)),
-        ("param_dtype", word("DType.bfloat16", line)),
-        ("reduce_dtype", word("DType.float32", line)),
+        ("name", Node::bare("DataParallelType.hsdp", line)),
+        ("param_dtype", Node::bare("DType.bfloat16", line)),
+        ("reduce_dtype", Node::bare("DType.float32", line)),
         ("shard_degree", get("dp_shard_degree").unwrap_or_else(none)),
     ];
-    let ac =
-        [("mode", word("TransformerActivationCheckpointingMode.budget", line)), ("activation_memory_budget", budget)];
+    let ac = [
+        ("mode", Node::bare("TransformerActivationCheckpointingMode.budget", line)),
+        ("activation_memory_budget", budget),
+    ];
     let ao = object("AOFloat8LinearConfig.recommended", Vec::<(String, Node)>::new(), line);
     let fields = [
         ("rank_microbatch_size", get("rank_microbatch_size")?),

@@ -4,10 +4,10 @@
 //! Source: [olmo-core] `script_utils.py`, `internal/experiment.py`, release 2.5.0.
 
 use super::library::OlmoCore;
-use super::tree::{holds, list, object, object_of_call, text, word};
+use super::tree::{holds, list, object};
 use crate::import::context::{Context, ImportError};
 use crate::import::finding::{Finding, Place, Severity};
-use crate::readers::document::{CALLED, Document, Entries, Node, NodeValue};
+use crate::readers::document::{CALLED, Document, Entries, Node, NodeValue, TableEntry, value_of};
 use crate::readers::python::{Followed, FunctionSignature};
 
 /// Words of a launch line behind the program's name.
@@ -104,9 +104,9 @@ pub(super) fn read(
                 "opts" | "args" | "options" => options.clone(),
                 "overrides" => list(Vec::new(), 1),
                 "cli_context" | "cli" => command_line(),
-                _ => text("run", 1),
+                _ => Node::quoted("run", 1),
             };
-            (place.to_string(), 1, node)
+            TableEntry::new(place.to_string(), 1, node)
         });
         let given: Entries = given.collect();
         followed.call(name, &given)
@@ -131,7 +131,7 @@ pub(super) fn read(
     for (path, value, line) in &arguments.overrides {
         document.put(path, if value == "null" { "None" } else { value }, *line);
     }
-    let replaced = |path: &str| arguments.overrides.iter().any(|(known, ..)| known == path);
+    let replaced = |path: &str| arguments.overrides.iter().any(|(key, ..)| key == path);
     for (path, line) in open.iter().filter(|(path, _)| decides(path) && !replaced(path)) {
         let message = format!("`{path}` depends on running the program");
         let place = Place { file: context.file.to_owned(), line: *line };
@@ -230,7 +230,11 @@ fn strictly(document: &Document, source: &str) {
 fn command_line() -> Node {
     object(
         "CliContext",
-        [("overrides", list(Vec::new(), 1)), ("run_name", text("run", 1)), ("script", text("script", 1))],
+        [
+            ("overrides", list(Vec::new(), 1)),
+            ("run_name", Node::quoted("run", 1)),
+            ("script", Node::quoted("script", 1)),
+        ],
         1,
     )
 }
@@ -238,32 +242,33 @@ fn command_line() -> Node {
 /// Options of a program's parser: as the launch line gives them, else their defaults.
 fn options(followed: &Followed, arguments: &Arguments) -> Node {
     let word_of = |value: &str| {
-        if value.parse::<f64>().is_ok() { word(value, 1) } else { text(value, 1) }
+        if value.parse::<f64>().is_ok() { Node::bare(value, 1) } else { Node::quoted(value, 1) }
     };
     let mut found: Vec<(String, Node)> =
-        SHARED.iter().map(|(name, value)| ((*name).to_owned(), word(*value, 1))).collect();
+        SHARED.iter().map(|(name, value)| ((*name).to_owned(), Node::bare(*value, 1))).collect();
     for call in followed.calls_of("add_argument") {
-        let get = |key: &str| call.iter().find(|(known, ..)| known == key).map(|(.., node)| node);
-        let names = call.iter().filter(|(key, ..)| key.parse::<u32>().is_ok());
-        let mut flag = names
-            .filter_map(|(.., node)| if let NodeValue::Scalar(name, true) = &node.value { Some(name) } else { None });
+        let get = |key: &str| value_of(&call, key);
+        let names = call.iter().filter(|entry| entry.key.parse::<u32>().is_ok());
+        let mut flag = names.filter_map(|entry| {
+            if let NodeValue::Scalar { text, quoted: true } = &entry.value.value { Some(text) } else { None }
+        });
         let Some(flag) = flag.rfind(|name| name.starts_with("--")) else { continue };
         let name = flag.trim_start_matches('-').replace('-', "_");
-        let switch =
-            get("action").is_some_and(|node| matches!(&node.value, NodeValue::Scalar(text, _) if text == "store_true"));
+        let switch = get("action")
+            .is_some_and(|node| matches!(&node.value, NodeValue::Scalar { text, .. } if text == "store_true"));
         let required = get("required").and_then(holds) == Some(true);
         let usual = match get("default") {
             Some(node) => node.clone(),
-            None if switch => word("False", 1),
+            None if switch => Node::bare("False", 1),
             None if required => continue,
-            None => word("None", 1),
+            None => Node::bare("None", 1),
         };
         found.retain(|(known, _)| *known != name);
         found.push((name, usual));
     }
     for (name, value) in &mut found {
         if let Some(given) = arguments.option(name) {
-            *value = given.as_deref().map_or_else(|| word("True", 1), word_of);
+            *value = given.as_deref().map_or_else(|| Node::bare("True", 1), word_of);
         }
     }
     object("Namespace", found, 1)
@@ -271,17 +276,17 @@ fn options(followed: &Followed, arguments: &Arguments) -> Node {
 
 /// `build_config` of its experiments, away from Beaker: `launch` is None there.
 fn experiment(followed: &mut Followed, given: &Entries) -> Option<Node> {
-    let get = |key: &str| given.iter().find(|(known, ..)| known == key).map(|(.., node)| node.clone());
+    let get = |key: &str| value_of(given, key).cloned();
     let name_of = |key: &str| match get(key)?.value {
-        NodeValue::Scalar(name, false) => Some(name),
-        NodeValue::Scalar(..) | NodeValue::Map(_) | NodeValue::List(_) => None,
+        NodeValue::Scalar { text: name, quoted: false } => Some(name),
+        NodeValue::Scalar { .. } | NodeValue::Map(_) | NodeValue::List(_) => None,
     };
-    let dolma = || object("TokenizerConfig", [("vocab_size", word("100278", 1))], 1);
+    let dolma = || object("TokenizerConfig", [("vocab_size", Node::bare("100278", 1))], 1);
     let mut common = vec![
-        ("run_name", text("run", 1)),
-        ("launch", word("None", 1)),
+        ("run_name", Node::quoted("run", 1)),
+        ("launch", Node::bare("None", 1)),
         ("tokenizer", get("tokenizer").unwrap_or_else(dolma)),
-        ("max_sequence_length", get("max_sequence_length").unwrap_or_else(|| word("4096", 1))),
+        ("max_sequence_length", get("max_sequence_length").unwrap_or_else(|| Node::bare("4096", 1))),
     ];
     common.extend(get("global_batch_size").map(|node| ("global_batch_size", node)));
     let common = match name_of("common_config_builder") {
@@ -290,16 +295,16 @@ fn experiment(followed: &mut Followed, given: &Entries) -> Option<Node> {
             let own = common
                 .into_iter()
                 .filter(|(key, _)| ["tokenizer", "max_sequence_length", "global_batch_size"].contains(key));
-            let mut all: Entries = vec![("0".into(), 1, command_line())];
-            all.extend(own.map(|(key, node)| (key.to_owned(), 1, node)));
+            let mut all: Entries = vec![TableEntry::new("0", 1, command_line())];
+            all.extend(own.map(|(key, node)| TableEntry::new(key, 1, node)));
             followed.call(&name, &all)?
         }
     };
     let field = |key: &str| super::tree::field(&common, key).cloned();
     let mut parts: Vec<(String, Node)> = Vec::new();
-    let mut all: Entries = vec![("0".into(), 1, common.clone())];
+    let mut all: Entries = vec![TableEntry::new("0", 1, common.clone())];
     if let Some(name) = name_of("data_config_builder") {
-        all.extend(given.iter().filter(|(key, ..)| !OWN.contains(&key.as_str()) && key != CALLED).cloned());
+        all.extend(given.iter().filter(|entry| !OWN.contains(&entry.key.as_str()) && entry.key != CALLED).cloned());
         let data = followed.call(&name, &all)?;
         for key in ["dataset", "data_loader"] {
             parts.extend(super::tree::field(&data, key).map(|node| (key.to_owned(), node.clone())));
@@ -311,12 +316,11 @@ fn experiment(followed: &mut Followed, given: &Entries) -> Option<Node> {
         parts.push(("data_loader".into(), object("NumpyDataLoaderConfig", batch, 1)));
     }
     for (key, part) in BUILDERS {
-        let given = name_of(key).and_then(|name| followed.call(&name, &vec![("0".into(), 1, common.clone())]));
+        let given = name_of(key).and_then(|name| followed.call(&name, &vec![TableEntry::new("0", 1, common.clone())]));
         // What trains is asked for by name where it is missing.
         parts.extend(given.map(|node| ((*part).to_owned(), node)));
     }
-    let config =
-        object_of_call("ExperimentConfig", &parts.into_iter().map(|(key, node)| (key, node.line, node)).collect(), 1);
+    let config = object("ExperimentConfig", parts, 1);
     match name_of("finalize_config") {
         Some(name) => followed.object_after_call(&name, config),
         None => Some(config),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use toml::de::{DeTable, DeValue};
 
-use super::tree::{Entries, Node, NodeValue};
+use super::tree::{Entries, Node, NodeValue, TableEntry};
 
 /// Most values of a file, so that aliases of aliases do not exhaust memory.
 const MOST_NODES: usize = 100_000;
@@ -60,7 +60,7 @@ impl<'a> Yaml<'a> {
         }
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, _) => {
-                (anchor, NodeValue::Scalar(text.into_owned(), !matches!(style, ScalarStyle::Plain)))
+                (anchor, NodeValue::Scalar { text: text.into_owned(), quoted: !matches!(style, ScalarStyle::Plain) })
             }
             Event::SequenceStart(anchor, _) => {
                 let mut items = Vec::new();
@@ -96,13 +96,13 @@ impl<'a> Yaml<'a> {
 
     /// Entries of a mapping up to its end; those of `<<` are merged into it.
     fn map(&mut self, depth: u32) -> Result<Entries, (u32, String)> {
-        let mut entries: Vec<(String, u32, Node)> = Vec::new();
+        let mut entries = Entries::new();
         loop {
             let (event, line) = self.next()?;
             if event == Event::MappingEnd {
                 return Ok(entries);
             }
-            let NodeValue::Scalar(key, _) = self.node(event, line, depth + 1)?.value else {
+            let NodeValue::Scalar { text: key, .. } = self.node(event, line, depth + 1)?.value else {
                 return Err((line, "a key that is no word".into()));
             };
             let (event, at) = self.next()?;
@@ -113,11 +113,11 @@ impl<'a> Yaml<'a> {
                 }
                 continue;
             }
-            if let Some((_, before, _)) = entries.iter().find(|(known, ..)| *known == key) {
+            if let Some(before) = entries.iter().find(|entry| entry.key == key).map(|entry| entry.line) {
                 self.twice.push((line, format!("`{key}` stands here and on line {before}")));
-                entries.retain(|(known, ..)| *known != key);
+                entries.retain(|entry| entry.key != key);
             }
-            entries.push((key, line, node));
+            entries.push(TableEntry { key, line, value: node });
         }
     }
 }
@@ -125,9 +125,9 @@ impl<'a> Yaml<'a> {
 /// Number of values in a value, with itself.
 fn size(node: &Node) -> usize {
     match &node.value {
-        NodeValue::Scalar(..) => 1,
+        NodeValue::Scalar { .. } => 1,
         NodeValue::List(items) => 1 + items.iter().map(size).sum::<usize>(),
-        NodeValue::Map(entries) => 1 + entries.iter().map(|(_, _, node)| size(node)).sum::<usize>(),
+        NodeValue::Map(entries) => 1 + entries.iter().map(|entry| size(&entry.value)).sum::<usize>(),
     }
 }
 
@@ -150,18 +150,18 @@ pub(super) fn toml(text: &str) -> Result<Node, (u32, String)> {
 fn toml_table(table: &DeTable, line_of: &dyn Fn(usize) -> u32) -> NodeValue {
     let entry = |(key, value): (&toml::Spanned<std::borrow::Cow<str>>, &toml::Spanned<DeValue>)| {
         let line = line_of(key.span().start);
-        (key.get_ref().to_string(), line, Node { value: toml_value(value.get_ref(), line_of), line })
+        TableEntry::new(key.get_ref().as_ref(), line, Node { value: toml_value(value.get_ref(), line_of), line })
     };
     NodeValue::Map(table.iter().map(entry).collect())
 }
 
 fn toml_value(value: &DeValue, line_of: &dyn Fn(usize) -> u32) -> NodeValue {
     match value {
-        DeValue::String(text) => NodeValue::Scalar(text.to_string(), true),
-        DeValue::Integer(number) => NodeValue::Scalar(number.to_string(), false),
-        DeValue::Float(number) => NodeValue::Scalar(number.to_string(), false),
-        DeValue::Boolean(yes) => NodeValue::Scalar(yes.to_string(), false),
-        DeValue::Datetime(time) => NodeValue::Scalar(time.to_string(), false),
+        DeValue::String(text) => NodeValue::Scalar { text: text.to_string(), quoted: true },
+        DeValue::Integer(number) => NodeValue::Scalar { text: number.to_string(), quoted: false },
+        DeValue::Float(number) => NodeValue::Scalar { text: number.to_string(), quoted: false },
+        DeValue::Boolean(yes) => NodeValue::Scalar { text: yes.to_string(), quoted: false },
+        DeValue::Datetime(time) => NodeValue::Scalar { text: time.to_string(), quoted: false },
         DeValue::Array(items) => {
             let item = |item: &toml::Spanned<DeValue>| Node {
                 value: toml_value(item.get_ref(), line_of),

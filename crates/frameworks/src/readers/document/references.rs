@@ -1,6 +1,6 @@
 //! References of OmegaConf between the values of one document: `${variables.max_seq_len}`, `${.hidden_size}`.
 
-use super::{Document, Node, NodeValue};
+use super::{Document, Node, NodeValue, TableEntry};
 
 /// Longest chain of references.
 const DEEPEST: u32 = 16;
@@ -18,20 +18,21 @@ impl Document {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let value = match &node.value {
             NodeValue::Map(entries) => {
-                let replaced =
-                    |(key, line, inner): &(String, u32, Node)| (key.clone(), *line, self.replaced(inner, &below(key)));
+                let replaced = |TableEntry { key, line, value }: &TableEntry| {
+                    TableEntry::new(key.clone(), *line, self.replaced(value, &below(key)))
+                };
                 NodeValue::Map(entries.iter().map(replaced).collect())
             }
             NodeValue::List(items) => {
                 let replaced = |(at, item): (usize, &Node)| self.replaced(item, &below(&at.to_string()));
                 NodeValue::List(items.iter().enumerate().map(replaced).collect())
             }
-            NodeValue::Scalar(text, quoted) => {
+            NodeValue::Scalar { text, quoted } => {
                 let section = path.rsplit_once('.').map_or("", |(section, _)| section);
                 let filled = self.filled(text, section, 0);
                 // A text that is a reference alone becomes what it refers to, which no quotes keep a text.
                 let quoted = *quoted && filled.is_none();
-                NodeValue::Scalar(filled.unwrap_or_else(|| text.clone()), quoted)
+                NodeValue::Scalar { text: filled.unwrap_or_else(|| text.clone()), quoted }
             }
         };
         Node { value, line: node.line }

@@ -33,7 +33,7 @@ pub(super) fn assign(
         let targets = plain.split(|(word, _)| *word == Token::Sign(","));
         let values: Vec<Option<&Node>> = match value.map(|node| &node.value) {
             Some(NodeValue::List(items)) => items.iter().map(Some).collect(),
-            Some(NodeValue::Scalar(..) | NodeValue::Map(_)) | None => Vec::new(),
+            Some(NodeValue::Scalar { .. } | NodeValue::Map(_)) | None => Vec::new(),
         };
         for (at, target) in targets.enumerate() {
             assign(target, &[], values.get(at).copied().flatten(), names, spot, unread);

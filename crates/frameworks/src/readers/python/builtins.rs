@@ -1,44 +1,44 @@
 //! Python's own functions and methods that make values of values.
 
 use super::holes::{is_known, is_open, is_plain_table};
-use super::truth::{boolean, is_class_name, key_of, scalar, settled, truth};
-use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+use super::truth::{boolean, is_class_name, key_of, settled, truth};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue, value_of};
 
 /// Result of a call, by the name that is called: nothing where the function is not one of these, or its result is not known.
 pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<Node> {
-    let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
-    if !entries.iter().all(|(.., node)| is_known(node)) {
+    let argument = |at: usize| value_of(entries, &at.to_string());
+    if !entries.iter().all(|entry| is_known(&entry.value)) {
         return None;
     }
     let first = argument(0)?;
     let number = |node: &Node| settled(node)?.parse::<f64>().ok();
     match called {
-        "int" => Some(scalar(number(first)?.trunc().to_string(), line)),
-        "float" => Some(scalar(number(first)?.to_string(), line)),
+        "int" => Some(Node::bare(number(first)?.trunc().to_string(), line)),
+        "float" => Some(Node::bare(number(first)?.to_string(), line)),
         "bool" => truth(first).map(|value| boolean(value, line)),
         "str" => match &first.value {
-            NodeValue::Scalar(text, true) => Some(Node { value: NodeValue::Scalar(text.clone(), true), line }),
-            NodeValue::Scalar(..) | NodeValue::List(_) | NodeValue::Map(_) => None,
+            NodeValue::Scalar { text, quoted: true } => Some(Node::quoted(text.clone(), line)),
+            NodeValue::Scalar { .. } | NodeValue::List(_) | NodeValue::Map(_) => None,
         },
         "list" | "tuple" => match &first.value {
             NodeValue::List(items) => Some(Node { value: NodeValue::List(items.clone()), line }),
-            NodeValue::Scalar(..) | NodeValue::Map(_) => None,
+            NodeValue::Scalar { .. } | NodeValue::Map(_) => None,
         },
         "len" => match &first.value {
-            NodeValue::List(items) => Some(scalar(items.len().to_string(), line)),
-            NodeValue::Scalar(..) | NodeValue::Map(_) => None,
+            NodeValue::List(items) => Some(Node::bare(items.len().to_string(), line)),
+            NodeValue::Scalar { .. } | NodeValue::Map(_) => None,
         },
         "max" | "min" => {
-            let numbers: Option<Vec<f64>> = entries.iter().map(|(.., node)| number(node)).collect();
+            let numbers: Option<Vec<f64>> = entries.iter().map(|entry| number(&entry.value)).collect();
             let pick = if called == "max" { f64::max } else { f64::min };
-            numbers?.into_iter().reduce(pick).map(|number| scalar(number.to_string(), line))
+            numbers?.into_iter().reduce(pick).map(|number| Node::bare(number.to_string(), line))
         }
         "hasattr" => attribute(first, argument(1)?).map(|_| boolean(true, line)),
         "getattr" => attribute(first, argument(1)?).cloned(),
         "isinstance" => {
             let kinds = match &argument(1)?.value {
                 NodeValue::List(kinds) => kinds.iter().collect(),
-                NodeValue::Scalar(..) | NodeValue::Map(_) => vec![argument(1)?],
+                NodeValue::Scalar { .. } | NodeValue::Map(_) => vec![argument(1)?],
             };
             let answers: Vec<Option<bool>> = kinds.into_iter().map(|kind| of_kind(first, kind)).collect();
             let is = if answers.contains(&Some(true)) {
@@ -52,9 +52,9 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
         "replace" | "dataclasses.replace" => {
             let NodeValue::Map(own) = &first.value else { return None };
             let mut own = own.clone();
-            for (key, at, node) in entries.iter().filter(|(key, ..)| key != "0") {
-                own.retain(|(known, ..)| known != key);
-                own.push((key.clone(), *at, node.clone()));
+            for entry in entries.iter().filter(|entry| entry.key != "0") {
+                own.retain(|known| known.key != entry.key);
+                own.push(entry.clone());
             }
             Some(Node { value: NodeValue::Map(own), line })
         }
@@ -66,8 +66,11 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
 pub(super) fn attribute_of(node: &Node) -> Option<String> {
     let NodeValue::Map(entries) = &node.value else { return None };
     let word = |wanted: &str, quoted: bool| {
-        let node = entries.iter().find(|(key, ..)| key == wanted).map(|(.., node)| node)?;
-        if let NodeValue::Scalar(word, is) = &node.value { (*is == quoted).then(|| word.clone()) } else { None }
+        let node = value_of(entries, wanted)?;
+        match &node.value {
+            NodeValue::Scalar { text, quoted: is } if *is == quoted => Some(text.clone()),
+            NodeValue::Scalar { .. } | NodeValue::List(_) | NodeValue::Map(_) => None,
+        }
     };
     if word(CALLED, false)? != "getattr" {
         return None;
@@ -76,8 +79,10 @@ pub(super) fn attribute_of(node: &Node) -> Option<String> {
 }
 
 fn attribute<'n>(object: &'n Node, name: &Node) -> Option<&'n Node> {
-    let (NodeValue::Map(entries), NodeValue::Scalar(name, true)) = (&object.value, &name.value) else { return None };
-    entries.iter().find(|(key, _, node)| key == name && is_known(node)).map(|(.., node)| node)
+    let (NodeValue::Map(entries), NodeValue::Scalar { text: name, quoted: true }) = (&object.value, &name.value) else {
+        return None;
+    };
+    value_of(entries, name).filter(|node| is_known(node))
 }
 
 /// Abstract classes, of which values of Python's own types may be.
@@ -102,10 +107,10 @@ const ABSTRACT: &[&str] = &[
 
 /// Whether a value is of a type.
 fn of_kind(node: &Node, kind: &Node) -> Option<bool> {
-    let NodeValue::Scalar(kind, false) = &kind.value else { return None };
+    let NodeValue::Scalar { text: kind, quoted: false } = &kind.value else { return None };
     let is = match &node.value {
-        NodeValue::Scalar(_, true) => "str",
-        NodeValue::Scalar(text, false) => match text.as_str() {
+        NodeValue::Scalar { quoted: true, .. } => "str",
+        NodeValue::Scalar { text, quoted: false } => match text.as_str() {
             "True" | "False" => "bool",
             "None" => "None",
             number if number.parse::<i64>().is_ok() => "int",
@@ -113,7 +118,7 @@ fn of_kind(node: &Node, kind: &Node) -> Option<bool> {
             _ => return None,
         },
         NodeValue::List(_) => "list",
-        NodeValue::Map(entries) if entries.iter().any(|(key, ..)| key == CALLED) => "object",
+        NodeValue::Map(entries) if entries.iter().any(|entry| entry.key == CALLED) => "object",
         NodeValue::Map(_) => "dict",
     };
     match kind.as_str() {
@@ -129,40 +134,36 @@ fn of_kind(node: &Node, kind: &Node) -> Option<bool> {
 }
 
 fn text_of(node: &Node) -> Option<&str> {
-    if let NodeValue::Scalar(text, true) = &node.value { Some(text) } else { None }
+    if let NodeValue::Scalar { text, quoted: true } = &node.value { Some(text) } else { None }
 }
 
 /// Result of a method of a value: `table.get(key)`, `text.lower()`.
 pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u32) -> Option<Node> {
-    let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
-    let none = || scalar("None", line);
+    let argument = |at: usize| value_of(entries, &at.to_string());
+    let none = || Node::bare("None", line);
     match (&object.value, method) {
         // The entry that `pop` takes out goes with the statement (`take`).
         (NodeValue::Map(own), "get" | "pop") if is_plain_table(object) => {
             let key = key_of(argument(0)?)?;
             let default =
                 || if method == "pop" { argument(1).cloned() } else { Some(argument(1).cloned().unwrap_or_else(none)) };
-            match own.iter().find(|(known, ..)| *known == key) {
-                Some((.., node)) => Some(node.clone()),
+            match value_of(own, &key) {
+                Some(node) => Some(node.clone()),
                 None if is_open(own) => None,
                 None => default(),
             }
             .filter(is_known)
         }
-        (NodeValue::Scalar(text, true), "lower") => {
-            Some(Node { value: NodeValue::Scalar(text.to_lowercase(), true), line })
-        }
-        (NodeValue::Scalar(text, true), "upper") => {
-            Some(Node { value: NodeValue::Scalar(text.to_uppercase(), true), line })
-        }
-        (NodeValue::Scalar(between, true), "join") => {
+        (NodeValue::Scalar { text, quoted: true }, "lower") => Some(Node::quoted(text.to_lowercase(), line)),
+        (NodeValue::Scalar { text, quoted: true }, "upper") => Some(Node::quoted(text.to_uppercase(), line)),
+        (NodeValue::Scalar { text: between, quoted: true }, "join") => {
             let NodeValue::List(items) = &argument(0)?.value else { return None };
             let texts: Option<Vec<&str>> = items.iter().map(text_of).collect();
-            Some(Node { value: NodeValue::Scalar(texts?.join(between), true), line })
+            Some(Node::quoted(texts?.join(between), line))
         }
-        (NodeValue::Scalar(text, true), "replace") => {
+        (NodeValue::Scalar { text, quoted: true }, "replace") => {
             let (from, to) = (text_of(argument(0)?)?, text_of(argument(1)?)?);
-            Some(Node { value: NodeValue::Scalar(text.replace(from, to), true), line })
+            Some(Node::quoted(text.replace(from, to), line))
         }
         (NodeValue::Map(_) | NodeValue::List(_), "copy") => Some(object.clone()),
         _ => None,
@@ -174,14 +175,13 @@ pub(super) fn item_of(object: &Node, key: &Node) -> Option<Node> {
     match &object.value {
         NodeValue::Map(entries) => {
             let key = key_of(key)?;
-            let found = entries.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone());
-            found.filter(is_known)
+            value_of(entries, &key).filter(|node| is_known(node)).cloned()
         }
         NodeValue::List(items) => {
             let at: i64 = key_of(key)?.parse().ok()?;
             let from_end = usize::try_from(-at).ok().filter(|_| at < 0).map(|back| items.len().checked_sub(back));
             items.get(from_end.unwrap_or_else(|| usize::try_from(at).ok())?).cloned()
         }
-        NodeValue::Scalar(..) => None,
+        NodeValue::Scalar { .. } => None,
     }
 }

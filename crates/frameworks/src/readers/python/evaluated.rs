@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::import::context::Interpreter;
-use crate::readers::document::{Entries, Node, NodeValue};
+use crate::readers::document::{Entries, Node, NodeValue, TableEntry};
 
 /// Program that runs a configuration with stand-ins for the modules that are not there.
 const RECORDER: &str = concat!(
@@ -55,8 +55,8 @@ fn node(value: &Value) -> Option<Node> {
     let [kind, content, line] = value.as_array()?.as_slice() else { return None };
     let line = line.as_u64()? as u32;
     let value = match (kind.as_str()?, content) {
-        ("text", Value::String(text)) => NodeValue::Scalar(text.clone(), true),
-        ("name", Value::String(text)) => NodeValue::Scalar(text.clone(), false),
+        ("text", Value::String(text)) => NodeValue::Scalar { text: text.clone(), quoted: true },
+        ("name", Value::String(text)) => NodeValue::Scalar { text: text.clone(), quoted: false },
         ("list", Value::Array(items)) => NodeValue::List(items.iter().map(node).collect::<Option<_>>()?),
         ("map", Value::Array(entries)) => NodeValue::Map(entries.iter().map(entry).collect::<Option<Entries>>()?),
         _ => return None,
@@ -64,7 +64,7 @@ fn node(value: &Value) -> Option<Node> {
     Some(Node { value, line })
 }
 
-fn entry(value: &Value) -> Option<(String, u32, Node)> {
+fn entry(value: &Value) -> Option<TableEntry> {
     let [key, line, inner] = value.as_array()?.as_slice() else { return None };
-    Some((key.as_str()?.to_owned(), line.as_u64()? as u32, node(inner)?))
+    Some(TableEntry::new(key.as_str()?, line.as_u64()? as u32, node(inner)?))
 }

@@ -11,7 +11,7 @@ use super::names::Names;
 use super::program::{Call, Frame, Program};
 use super::tokens::Token;
 use crate::import::context::{Context, ImportError};
-use crate::readers::document::{Document, Entries, Node, NodeValue};
+use crate::readers::document::{Document, Entries, Node, NodeValue, TableEntry};
 
 /// Name of a function with its positional parameters.
 pub(crate) struct FunctionSignature {
@@ -78,7 +78,7 @@ impl<'c> Followed<'c> {
     pub fn object_after_call(&mut self, name: &str, object: Node) -> Option<Node> {
         let function = self.program.modules.function(MAIN, name)?;
         let parameter = (*function.parameters().by_place.first()?).to_owned();
-        let arguments = vec![("0".to_owned(), object.line, object)];
+        let arguments = vec![TableEntry::new("0", object.line, object)];
         let mut lines = Vec::new();
         let (_, after) = self.program.call(&function, &arguments, &self.names, Frame::of(MAIN), &mut lines);
         self.unread.append(&mut lines);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::tokens::{Line, Token};
-use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue, TableEntry, value_of};
 
 /// A function at the top of a module.
 pub(super) struct Function {
@@ -122,8 +122,8 @@ pub(super) fn functions(lines: &[Line], module: usize) -> Vec<Rc<Function>> {
 pub(super) fn partial(object: Option<&Node>, arguments: &Entries) -> Option<(String, Entries)> {
     let NodeValue::Map(bound) = &object?.value else { return None };
     let word = |wanted: &str| {
-        let entry = bound.iter().find(|(key, ..)| key == wanted);
-        entry.and_then(|(.., node)| if let NodeValue::Scalar(word, false) = &node.value { Some(word) } else { None })
+        let node = value_of(bound, wanted)?;
+        if let NodeValue::Scalar { text, quoted: false } = &node.value { Some(text) } else { None }
     };
     if !matches!(word(CALLED)?.as_str(), "partial" | "functools.partial") {
         return None;
@@ -132,15 +132,16 @@ pub(super) fn partial(object: Option<&Node>, arguments: &Entries) -> Option<(Str
     let place_of = |key: &String| key.parse::<usize>().ok();
     let first: Entries = bound
         .iter()
-        .filter(|(key, ..)| place_of(key).is_some_and(|at| at > 0))
+        .filter(|entry| place_of(&entry.key).is_some_and(|at| at > 0))
         .enumerate()
-        .map(|(at, (_, line, node))| (at.to_string(), *line, node.clone()))
+        .map(|(at, entry)| TableEntry { key: at.to_string(), ..entry.clone() })
         .collect();
-    let moved = arguments.iter().map(|(key, line, node)| {
-        (place_of(key).map_or_else(|| key.clone(), |at| (at + first.len()).to_string()), *line, node.clone())
+    let moved = arguments.iter().map(|entry| {
+        let key = place_of(&entry.key).map_or_else(|| entry.key.clone(), |at| (at + first.len()).to_string());
+        TableEntry { key, ..entry.clone() }
     });
-    let named = bound.iter().filter(|(key, ..)| key != CALLED && place_of(key).is_none());
-    let named = named.filter(|(key, ..)| arguments.iter().all(|(known, ..)| known != key)).cloned();
+    let named = bound.iter().filter(|entry| entry.key != CALLED && place_of(&entry.key).is_none());
+    let named = named.filter(|entry| value_of(arguments, &entry.key).is_none()).cloned();
     let moved: Entries = moved.chain(named).collect();
     Some((function, first.into_iter().chain(moved).collect()))
 }

@@ -4,7 +4,7 @@ use super::builtins::method_of;
 use super::library::OBJECT;
 use super::tokens::Token;
 use super::value::Expression;
-use crate::readers::document::{Entries, Node};
+use crate::readers::document::{Entries, Node, TableEntry, value_of};
 
 impl Expression<'_> {
     /// Name of the method that is called next, behind `.`.
@@ -32,7 +32,7 @@ impl Expression<'_> {
         if let Some(result) = method_of(object, method, entries, line) {
             return Some(result);
         }
-        let mut all: Entries = vec![(OBJECT.to_owned(), line, object.clone())];
+        let mut all: Entries = vec![TableEntry::new(OBJECT, line, object.clone())];
         all.extend(entries.iter().cloned());
         (self.functions)(&format!(".{method}"), &all).map(|(node, _)| node)
     }
@@ -43,8 +43,8 @@ impl Expression<'_> {
         while let Some(method) = self.method() {
             self.skip(3);
             *called = format!("{called}.{method}");
-            let known = |key: &String| entries.iter().any(|(known, ..)| known == key);
-            let more: Entries = self.arguments().into_iter().filter(|(key, ..)| !known(key)).collect();
+            let is_known = |entry: &TableEntry| value_of(entries, &entry.key).is_some();
+            let more: Entries = self.arguments().into_iter().filter(|entry| !is_known(entry)).collect();
             entries.extend(more);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::functions::partial;
 use super::holes::{add_unknown, is_known, unknown};
-use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue, TableEntry, value_of};
 
 /// Values of names in this function and its module.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +97,7 @@ impl Names {
         let mut node = self.values.get(path.first()?)?;
         for key in &path[1..] {
             let NodeValue::Map(entries) = &node.value else { return None };
-            node = &entries.iter().find(|(known, ..)| known == key)?.2;
+            node = value_of(entries, key)?;
         }
         Some(node).filter(|node| is_known(node))
     }
@@ -118,8 +118,8 @@ impl Names {
     pub fn change(&mut self, path: &[String], line: u32) {
         let Some(mut node) = self.get(path).cloned() else { return };
         match &mut node.value {
-            NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED) => add_unknown(entries, line),
-            NodeValue::Map(_) | NodeValue::Scalar(..) => return,
+            NodeValue::Map(entries) if entries.iter().all(|entry| entry.key != CALLED) => add_unknown(entries, line),
+            NodeValue::Map(_) | NodeValue::Scalar { .. } => return,
             NodeValue::List(_) => node = unknown(line),
         }
         match self.whole(path).as_slice() {
@@ -157,17 +157,17 @@ impl Names {
                 at.value = NodeValue::Map(Vec::new());
             }
             let NodeValue::Map(entries) = &mut at.value else { return };
-            let place = entries.iter().position(|(known, ..)| known == key);
+            let place = entries.iter().position(|entry| entry.key == *key);
             if is_last {
-                entries.retain(|(known, ..)| known != key);
-                entries.extend(node.map(|node| (key.clone(), line, node)));
+                entries.retain(|entry| entry.key != *key);
+                entries.extend(node.map(|node| TableEntry::new(key, line, node)));
                 return;
             }
             let place = place.unwrap_or_else(|| {
-                entries.push((key.clone(), line, Node { value: NodeValue::Map(Vec::new()), line }));
+                entries.push(TableEntry::new(key, line, Node { value: NodeValue::Map(Vec::new()), line }));
                 entries.len() - 1
             });
-            at = &mut entries[place].2;
+            at = &mut entries[place].value;
         }
     }
 

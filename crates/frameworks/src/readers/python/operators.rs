@@ -1,6 +1,5 @@
 //! Arithmetic operators of Python's values.
 
-use super::truth::scalar;
 use crate::readers::document::{Node, NodeValue};
 
 /// Most values of one expression, so that `[0] * 1000000000` does not exhaust memory.
@@ -10,8 +9,8 @@ const MOST_VALUES: usize = 100_000;
 pub(super) fn operated(sign: &str, left: Node, right: Node) -> Option<Node> {
     let line = left.line;
     let number = |node: &Node| match &node.value {
-        NodeValue::Scalar(text, false) => text.parse::<f64>().ok(),
-        NodeValue::Scalar(..) | NodeValue::Map(_) | NodeValue::List(_) => None,
+        NodeValue::Scalar { text, quoted: false } => text.parse::<f64>().ok(),
+        NodeValue::Scalar { .. } | NodeValue::Map(_) | NodeValue::List(_) => None,
     };
     if let (Some(a), Some(b)) = (number(&left), number(&right)) {
         let result = match sign {
@@ -24,7 +23,7 @@ pub(super) fn operated(sign: &str, left: Node, right: Node) -> Option<Node> {
             "**" => a.powf(b),
             _ => return None,
         };
-        return result.is_finite().then(|| scalar(result.to_string(), line));
+        return result.is_finite().then(|| Node::bare(result.to_string(), line));
     }
     let times = |list: Vec<Node>, times: f64| {
         let fits = times >= 0.0 && times * list.len() as f64 <= MOST_VALUES as f64;
@@ -33,12 +32,15 @@ pub(super) fn operated(sign: &str, left: Node, right: Node) -> Option<Node> {
     };
     match (sign, number(&left), number(&right), left.value, right.value) {
         ("*", _, Some(n), NodeValue::List(list), _) | ("*", Some(n), _, _, NodeValue::List(list)) => times(list, n),
-        ("*", _, Some(n), NodeValue::Scalar(text, true), _) | ("*", Some(n), _, _, NodeValue::Scalar(text, true)) => {
+        ("*", _, Some(n), NodeValue::Scalar { text, quoted: true }, _)
+        | ("*", Some(n), _, _, NodeValue::Scalar { text, quoted: true }) => {
             let fits = n >= 0.0 && n * text.len() as f64 <= MOST_VALUES as f64;
-            fits.then(|| Node { value: NodeValue::Scalar(text.repeat(n as usize), true), line })
+            fits.then(|| Node::quoted(text.repeat(n as usize), line))
         }
-        ("+", _, _, NodeValue::Scalar(a, true), NodeValue::Scalar(b, true)) if a.len() + b.len() <= MOST_VALUES => {
-            Some(Node { value: NodeValue::Scalar(a + &b, true), line })
+        ("+", _, _, NodeValue::Scalar { text: a, quoted: true }, NodeValue::Scalar { text: b, quoted: true })
+            if a.len() + b.len() <= MOST_VALUES =>
+        {
+            Some(Node::quoted(a + &b, line))
         }
         ("+", _, _, NodeValue::List(mut a), NodeValue::List(b)) if a.len() + b.len() <= MOST_VALUES => {
             a.extend(b);

@@ -1,6 +1,6 @@
 //! Lines of values that a function of another module gave: the line of the call in the file that is read.
 
-use crate::readers::document::{Node, NodeValue};
+use crate::readers::document::{Node, NodeValue, TableEntry};
 
 /// A value on the line of the call that gave it; what stood in `before`, and is the same, keeps its line.
 pub(super) fn relocated(after: Node, before: Option<&Node>, line: u32) -> Node {
@@ -8,19 +8,16 @@ pub(super) fn relocated(after: Node, before: Option<&Node>, line: u32) -> Node {
         return after;
     }
     let value = match after.value {
-        NodeValue::Scalar(text, quoted) => NodeValue::Scalar(text, quoted),
+        NodeValue::Scalar { text, quoted } => NodeValue::Scalar { text, quoted },
         NodeValue::List(items) => NodeValue::List(items.into_iter().map(|item| relocated(item, None, line)).collect()),
         NodeValue::Map(entries) => {
             let known = |name: &str| match before.map(|before| &before.value) {
-                Some(NodeValue::Map(entries)) => entries.iter().find(|(key, ..)| key == name),
-                Some(NodeValue::Scalar(..) | NodeValue::List(_)) | None => None,
+                Some(NodeValue::Map(entries)) => entries.iter().find(|entry| entry.key == name),
+                Some(NodeValue::Scalar { .. } | NodeValue::List(_)) | None => None,
             };
-            let moved = entries.into_iter().map(|(key, _, node)| match known(&key) {
-                Some((_, old, same)) if *same == node => (key, *old, node),
-                found => {
-                    let node = relocated(node, found.map(|(.., node)| node), line);
-                    (key, line, node)
-                }
+            let moved = entries.into_iter().map(|TableEntry { key, value, .. }| match known(&key) {
+                Some(old) if old.value == value => TableEntry { key, line: old.line, value },
+                found => TableEntry { key, line, value: relocated(value, found.map(|old| &old.value), line) },
             });
             NodeValue::Map(moved.collect())
         }
@@ -33,9 +30,7 @@ mod tests {
     use super::*;
 
     fn table(entries: &[(&str, u32, &str)]) -> Node {
-        let entry = |(key, line, text): &(&str, u32, &str)| {
-            ((*key).to_owned(), *line, Node { value: NodeValue::Scalar((*text).to_owned(), false), line: *line })
-        };
+        let entry = |(key, line, text): &(&str, u32, &str)| TableEntry::new(*key, *line, Node::bare(*text, *line));
         Node { value: NodeValue::Map(entries.iter().map(entry).collect()), line: 1 }
     }
 

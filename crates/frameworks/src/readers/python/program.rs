@@ -16,7 +16,7 @@ use super::truth::truth;
 use super::unread::decides;
 use super::value::Expression;
 use crate::import::context::Context;
-use crate::readers::document::{Entries, Node, NodeValue};
+use crate::readers::document::{Entries, Node, NodeValue, value_of};
 
 /// Deepest nesting of functions that call one another.
 const DEEPEST: u32 = 24;
@@ -192,8 +192,8 @@ impl<'c> Program<'c> {
             return self.called(call, &Names::default(), frame, inner);
         }
         if let Some(method) = name.strip_prefix('.') {
-            let object = arguments.iter().find(|(key, ..)| key == OBJECT).map(|(.., node)| node)?;
-            let others: Entries = arguments.iter().filter(|(key, ..)| key != OBJECT).cloned().collect();
+            let object = value_of(arguments, OBJECT)?;
+            let others: Entries = arguments.iter().filter(|entry| entry.key != OBJECT).cloned().collect();
             return self.library.method(object, method, &others, line).map(|node| (node, true));
         }
         let is_own = self.modules.module(frame.module).functions.iter().any(|function| function.name == name);
@@ -206,7 +206,7 @@ impl<'c> Program<'c> {
         }
         let mut lines = Vec::new();
         let given = self.call(&function, arguments, names, frame.inner(), &mut lines).0?;
-        let first = arguments.iter().find(|(key, ..)| key == "0").map(|(.., node)| node);
+        let first = value_of(arguments, "0");
         let given = if function.module == frame.module { given } else { relocated(given, first, line) };
         let is_whole = lines.is_empty();
         // Of a configuration it inherits, every line counts; of a part of it, those that decide, and that it was not read whole.

@@ -9,7 +9,7 @@ use super::program::{Call, Frame, Program};
 use super::tokens::{Line, Token};
 use super::truth::key_of;
 use super::value::Expression;
-use crate::readers::document::{Entries, Node, NodeValue};
+use crate::readers::document::{Entries, Node, NodeValue, TableEntry, value_of};
 
 impl Program<'_> {
     /// Follows a statement that changes a table, a list or an attribute in its place; whether all that it sets is known. None, without
@@ -31,7 +31,7 @@ impl Program<'_> {
         let is_whole = match &mut node.value {
             NodeValue::Map(entries) if is_table => change_table(entries, method, &arguments, line.number)?,
             NodeValue::List(items) => change_list(items, method, argument(&arguments, 0))?,
-            NodeValue::Map(_) | NodeValue::Scalar(..) => return None,
+            NodeValue::Map(_) | NodeValue::Scalar { .. } => return None,
         };
         match object {
             [name] => names.set_whole(name, node),
@@ -62,7 +62,7 @@ impl Program<'_> {
 
 /// Argument of a call by its place.
 fn argument(arguments: &Entries, at: usize) -> Option<&Node> {
-    arguments.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node)
+    value_of(arguments, &at.to_string())
 }
 
 /// `setattr(object, name, value)`, where `words` follow its bracket; whether the value is known.
@@ -86,7 +86,7 @@ fn change_table(entries: &mut Entries, method: &str, arguments: &Entries, line: 
         }
         ("pop", Some(key)) => {
             let key = key_of(key)?;
-            entries.retain(|(known, ..)| *known != key);
+            entries.retain(|entry| entry.key != key);
             Some(true)
         }
         _ => None,
@@ -119,12 +119,12 @@ fn delete(target: &[(Token, u32)], names: &mut Names, line: u32) -> Option<bool>
 /// Applies `update` to a table; whether all that it sets is known.
 fn updated(entries: &mut Entries, arguments: &Entries, line: u32) -> bool {
     let mut whole = true;
-    for (key, at, value) in arguments {
+    for TableEntry { key, line: at, value } in arguments {
         if key == "0" {
             whole &= merge(entries, Some(value.clone()), *at);
         } else {
             whole &= is_known(value);
-            insert(entries, (key.clone(), line, value.clone()));
+            insert(entries, TableEntry::new(key, line, value.clone()));
         }
     }
     whole

@@ -5,8 +5,8 @@ use super::holes::{OPEN, add_unknown, insert, is_plain_table, merge, unknown};
 use super::names::Names;
 use super::operators::operated;
 use super::tokens::Token;
-use super::truth::{is_class_name, is_configuration, key_of, scalar};
-use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+use super::truth::{is_class_name, is_configuration, key_of};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue, TableEntry, value_of};
 
 /// The value that a call of a function of the program returns with these arguments, and whether all of it was read.
 pub(super) type Functions<'f> = &'f mut dyn FnMut(&str, &Entries) -> Option<(Node, bool)>;
@@ -90,7 +90,7 @@ impl Expression<'_> {
         let line = self.line();
         if self.sign("-") {
             self.skip(1);
-            return operated("-", scalar("0", line), self.signed()?);
+            return operated("-", Node::bare("0", line), self.signed()?);
         }
         self.primary()
     }
@@ -101,7 +101,7 @@ impl Expression<'_> {
         match word {
             Token::Number(number) => {
                 self.skip(1);
-                Some(scalar(number, line))
+                Some(Node::bare(number, line))
             }
             Token::Text(_) => {
                 let mut whole = String::new();
@@ -109,7 +109,7 @@ impl Expression<'_> {
                     whole.push_str(text);
                     self.skip(1);
                 }
-                self.methods(Node { value: NodeValue::Scalar(whole, true), line })
+                self.methods(Node::quoted(whole, line))
             }
             Token::Sign("(") => {
                 self.skip(1);
@@ -183,7 +183,7 @@ impl Expression<'_> {
                 self.skip(1);
                 let value = self.value().unwrap_or_else(|| unknown(at));
                 match key.as_ref().and_then(key_of) {
-                    Some(key) => insert(&mut entries, (key, at, value)),
+                    Some(key) => insert(&mut entries, TableEntry { key, line: at, value }),
                     None => add_unknown(&mut entries, at),
                 }
             } else if key.is_none() {
@@ -268,7 +268,7 @@ impl Expression<'_> {
             return if known.is_none() && is_part {
                 None
             } else {
-                Some(known.unwrap_or_else(|| scalar(path.join("."), line)))
+                Some(known.unwrap_or_else(|| Node::bare(path.join("."), line)))
             };
         }
         self.skip(1);
@@ -312,7 +312,7 @@ impl Expression<'_> {
         // A function of another module that takes a configuration changes or replaces it: the configuration goes on, and what
         // the function does is not read.
         if !is_class_name(&called)
-            && let Some((_, _, given)) = entries.iter().find(|(key, _, value)| key == "0" && is_configuration(value))
+            && let Some(given) = value_of(&entries, "0").filter(|given| is_configuration(given))
         {
             self.unread.push(line);
             return Some(given.clone());
@@ -320,7 +320,7 @@ impl Expression<'_> {
         if called == "dict" {
             return Some(self.dict(entries, line));
         }
-        let mut all: Entries = vec![(CALLED.to_owned(), line, scalar(called, line))];
+        let mut all: Entries = vec![TableEntry::new(CALLED, line, Node::bare(called, line))];
         all.extend(entries);
         Some(Node { value: NodeValue::Map(all), line })
     }
@@ -328,9 +328,9 @@ impl Expression<'_> {
     /// The table that `dict(other, key=value)` makes.
     fn dict(&mut self, arguments: Entries, line: u32) -> Node {
         let mut entries = Entries::new();
-        for (key, at, value) in arguments {
+        for TableEntry { key, line: at, value } in arguments {
             if key != "0" {
-                insert(&mut entries, (key, at, value));
+                insert(&mut entries, TableEntry { key, line: at, value });
             } else if !merge(&mut entries, Some(value), at) {
                 self.unread.push(at);
             }
@@ -340,7 +340,7 @@ impl Expression<'_> {
 
     /// Some of a call's arguments are not known.
     fn lose(&mut self, entries: &mut Entries, line: u32) {
-        insert(entries, (OPEN.to_owned(), line, unknown(line)));
+        insert(entries, TableEntry::new(OPEN, line, unknown(line)));
         self.unread.push(line);
     }
 
@@ -372,7 +372,8 @@ impl Expression<'_> {
                 if let Some(Node { value: NodeValue::List(items), .. }) = self.value() {
                     let places = at..;
                     at += items.len();
-                    entries.extend(places.zip(items).map(|(place, item)| (place.to_string(), line, item)));
+                    entries
+                        .extend(places.zip(items).map(|(place, item)| TableEntry::new(place.to_string(), line, item)));
                 } else {
                     self.lose(&mut entries, line);
                 }
@@ -387,7 +388,7 @@ impl Expression<'_> {
                 (at - 1).to_string()
             };
             let value = self.value().unwrap_or_else(|| unknown(line));
-            entries.push((key, line, value));
+            entries.push(TableEntry { key, line, value });
             if !self.sign(",") && !self.sign(")") {
                 self.skip(1);
             }
