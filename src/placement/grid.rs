@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::unplaceable::Unplaceable;
 use meshwright_engine::cluster::Cluster;
-use meshwright_engine::collective::{Axis, Seats, units};
+use meshwright_engine::collective::{Axis, RankMapping, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::{Plan, RankOrder};
 
@@ -94,20 +94,23 @@ impl Grid {
             && self.shapes.iter().any(|shape| shape.iter().enumerate().all(|(unit, ranks)| holds(unit) == *ranks))
     }
 
-    /// Seats of the ranks in a placement.
-    pub fn seats(&self, cluster: &Cluster, chosen: &[usize]) -> Seats {
+    /// Mapping of the ranks in a placement.
+    pub fn mapping(&self, cluster: &Cluster, chosen: &[usize]) -> RankMapping {
         let axes = self.axes.iter().zip(&self.spreads).zip(chosen);
-        Seats::new(cluster, axes.map(|((&ranks, spreads), &at)| Axis { ranks, inside: spreads[at].clone() }).collect())
+        RankMapping::new(
+            cluster,
+            axes.map(|((&ranks, spreads), &at)| Axis { ranks, inside: spreads[at].clone() }).collect(),
+        )
     }
 }
 
-/// Seats of the ranks when hosts are listed in rank order; `None` if a unit's ranks are no whole part of the grid.
-pub fn in_order(cluster: &Cluster, plan: &Plan, order: RankOrder) -> Option<Seats> {
+/// Mapping of the ranks when hosts are listed in rank order; `None` if a unit's ranks are no whole part of the grid.
+pub fn in_order(cluster: &Cluster, plan: &Plan, order: RankOrder) -> Option<RankMapping> {
     let axes = axes(plan)?;
     let held: Vec<Spread> =
         units(cluster).into_iter().map(|gpus| filled(plan, order, &axes, gpus)).collect::<Option<_>>()?;
     let axis = |(at, ranks): (usize, u32)| Axis { ranks, inside: held.iter().map(|held| held[at]).collect() };
-    Some(Seats::new(cluster, axes.into_iter().enumerate().map(axis).collect()))
+    Some(RankMapping::new(cluster, axes.into_iter().enumerate().map(axis).collect()))
 }
 
 /// Plan in Megatron's default rank order if its hosts have the same ranks in that order; the order of hosts gives the rest.

@@ -1,27 +1,27 @@
 //! Placement as a list of hosts: launchers number ranks in the order of the list.
 
 use meshwright_engine::cluster::Cluster;
-use meshwright_engine::collective::{Seats, units};
+use meshwright_engine::collective::{RankMapping, units};
 use meshwright_engine::plan::Plan;
 
 use super::grid::{filled, sequence, whole_host};
 
 /// Host of each node rank, counted from 0 in the cluster's own order: unit by unit, domain by domain. On a torus, the chip
 /// of each rank. `None` if hosts have no whole part of the grid.
-pub fn host_order(cluster: &Cluster, plan: &Plan, seats: &Seats) -> Option<Vec<u32>> {
+pub fn host_order(cluster: &Cluster, plan: &Plan, mapping: &RankMapping) -> Option<Vec<u32>> {
     let (host, world) = (whole_host(cluster), plan.layout.world_size());
-    let ranks: Vec<u32> = seats.axes().iter().map(|axis| axis.ranks).collect();
+    let ranks: Vec<u32> = mapping.axes().iter().map(|axis| axis.ranks).collect();
     let of_host = filled(plan, plan.order, &ranks, host)?;
     let mut holds = vec![of_host];
     let mut sizes = Vec::new();
     for (unit, gpus) in units(cluster).into_iter().enumerate().filter(|(_, gpus)| *gpus > host) {
-        let held: Vec<u32> = seats.axes().iter().map(|axis| axis.inside[unit]).collect();
+        let held: Vec<u32> = mapping.axes().iter().map(|axis| axis.inside[unit]).collect();
         sizes.push((gpus, held.iter().product()));
         holds.push(held);
     }
     sizes.push((cluster.gpus, world));
     holds.push(ranks.clone());
-    let seat = slots(&sizes, host, 0, cluster.gpus).into_iter().next()?;
+    let hosts = slots(&sizes, host, 0, cluster.gpus).into_iter().next()?;
     let counted = sequence(plan, plan.order, &ranks);
     let place = |node: u32| {
         let mut left = node * host;
@@ -40,7 +40,7 @@ pub fn host_order(cluster: &Cluster, plan: &Plan, seats: &Seats) -> Option<Vec<u
         }
         place as usize
     };
-    (0..world / host).map(|node| seat.get(place(node)).copied()).collect()
+    (0..world / host).map(|node| hosts.get(place(node)).copied()).collect()
 }
 
 /// Hosts of every block of the last size that fits the units among `gpus` GPUs from `start` on. Each block lists its hosts

@@ -15,7 +15,7 @@ mod unplaceable;
 use std::ops::ControlFlow;
 
 use meshwright_engine::ascending::sort_by_numbers;
-use meshwright_engine::collective::Seats;
+use meshwright_engine::collective::RankMapping;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
@@ -54,8 +54,8 @@ pub enum PlacementMethod {
 pub struct Placement {
     /// The plan in the rank order of its launch: Megatron's default if hosts have the same ranks in either order.
     pub plan: Plan,
-    /// Seats of the ranks after hosts are reordered; `None` if no other order is faster.
-    pub seats: Option<Seats>,
+    /// Mapping of the ranks after hosts are reordered; `None` if no other order is faster.
+    pub mapping: Option<RankMapping>,
     /// Simulated step time.
     pub step: Seconds,
     /// Step time with hosts in their own order, by the more favourable estimate: the ranking's or a placement's.
@@ -82,7 +82,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     let asked = plan;
     let plan = &grid::launched(cluster, plan);
     let grid = Grid::new(cluster, plan)?;
-    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.seats(cluster, chosen));
+    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.mapping(cluster, chosen));
     let mut all = Vec::new();
     let whole = grid.each(|chosen| {
         all.push(chosen.to_vec());
@@ -98,25 +98,26 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
         PlacementMethod::Program(priced.len())
     };
     sort_by_numbers(&mut priced, |(time, ..)| [time.get()]);
-    let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
-    let simulated = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
-    let (step, seats) = simulated.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::IndivisibleUnits)?;
+    let mappings = priced.iter().take(options.answers).map(|(_, chosen)| grid.mapping(cluster, chosen));
+    let simulated = mappings.map(|mapping| (simulated_step(costs, plan, &mapping), mapping));
+    let (step, mapping) =
+        simulated.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::IndivisibleUnits)?;
     let in_order = in_own_order(costs, asked);
-    let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
-    Ok(Placement { plan: plan.clone(), seats, step, in_order, found })
+    let (mapping, step) = if step < in_order { (Some(mapping), step) } else { (None, in_order) };
+    Ok(Placement { plan: plan.clone(), mapping, step, in_order, found })
 }
 
 /// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.
 fn in_own_order(costs: &Costs, plan: &Plan) -> Seconds {
     let ranked = costs.evaluate_simulated(plan).step.total();
-    let seats = in_order(costs.problem.cluster(), plan, plan.order);
-    seats.map_or(ranked, |seats| simulated_step(costs, plan, &seats).min(ranked))
+    let mapping = in_order(costs.problem.cluster(), plan, plan.order);
+    mapping.map_or(ranked, |mapping| simulated_step(costs, plan, &mapping).min(ranked))
 }
 
 /// Seconds that each spread of each axis adds to the step, with the other axes as in `base`.
 pub fn extra(costs: &Costs, plan: &Plan, grid: &Grid, base: &[usize]) -> Vec<Vec<f64>> {
     let cluster = costs.problem.cluster();
-    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.seats(cluster, chosen)).get();
+    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.mapping(cluster, chosen)).get();
     let from = step_of(base);
     let of_axis = |axis: usize| {
         let mut chosen = base.to_vec();
@@ -140,7 +141,7 @@ fn by_program(
     answers: usize,
 ) -> Result<Vec<(Seconds, Vec<usize>)>, Unplaceable> {
     let cluster = costs.problem.cluster();
-    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.seats(cluster, chosen));
+    let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.mapping(cluster, chosen));
     let mut best = (step_of(&first), first);
     let mut priced = vec![best.clone()];
     let mut known: Vec<Vec<usize>> = Vec::new();

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Sheet;
 use crate::placement::{Placement, PlacementMethod, Unplaceable, host_order};
-use meshwright_engine::collective::{Seats, units};
+use meshwright_engine::collective::{RankMapping, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -22,10 +22,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Placement and seats, if the reordering saves more than `least` as a share of the step.
-    fn if_gain_exceeds(&self, least: f64) -> Option<(&Placement, &Seats)> {
+    /// Placement and mapping, if the reordering saves more than `least` as a share of the step.
+    fn if_gain_exceeds(&self, least: f64) -> Option<(&Placement, &RankMapping)> {
         let placed = self.outcome.as_ref().ok().filter(|placed| placed.gain() > least)?;
-        Some((placed, placed.seats.as_ref()?))
+        Some((placed, placed.mapping.as_ref()?))
     }
 }
 
@@ -40,14 +40,14 @@ pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> 
     let columns = ["#", "plan", "in rank order", "placed", "gain", "one unit holds", "hosts (chips of a torus)"];
     let mut sheet = Sheet::new("with reordered hosts", &columns);
     for entry in entries {
-        let Some((placed, seats)) = entry.if_gain_exceeds(least) else { continue };
+        let Some((placed, mapping)) = entry.if_gain_exceeds(least) else { continue };
         sheet.push([
             entry.place.to_string(),
             placed.plan.to_string(),
             placed.in_order.to_string(),
             placed.step.to_string(),
             percent(placed.gain()),
-            held(problem, &placed.plan, seats).join(";\n"),
+            held(problem, &placed.plan, mapping).join(";\n"),
             shortened(&hosts(problem, placed)),
         ]);
     }
@@ -92,7 +92,7 @@ pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
 
 /// Host list for launchers: one host per line in the order of node ranks; `None` if the rank order stays.
 pub fn host_file(problem: &Problem, placed: &Placement) -> Option<String> {
-    let hosts = placed.seats.as_ref().and_then(|seats| host_order(problem.cluster(), &placed.plan, seats))?;
+    let hosts = placed.mapping.as_ref().and_then(|mapping| host_order(problem.cluster(), &placed.plan, mapping))?;
     let head = format!(
         "# Host of each node rank in turn, counted from 0 as hosts stand in the network, unit by unit.\n\
          # plan: {}\n# predicted: {} a step, {} with hosts in rank order\n\
@@ -110,7 +110,7 @@ pub fn nothing(entries: &[Entry]) -> Option<String> {
     let entry = entries.first()?;
     match &entry.outcome {
         Err(why) => Some(why.to_string()),
-        Ok(placed) if placed.seats.is_none() => {
+        Ok(placed) if placed.mapping.is_none() => {
             Some(format!("rank order {} is as fast as any other host order", entry.plan.order))
         }
         Ok(_) => None,
@@ -118,12 +118,12 @@ pub fn nothing(entries: &[Entry]) -> Option<String> {
 }
 
 fn hosts(problem: &Problem, placed: &Placement) -> Vec<u32> {
-    let seats = placed.seats.as_ref();
-    seats.and_then(|seats| host_order(problem.cluster(), &placed.plan, seats)).unwrap_or_default()
+    let mapping = placed.mapping.as_ref();
+    mapping.and_then(|mapping| host_order(problem.cluster(), &placed.plan, mapping)).unwrap_or_default()
 }
 
 /// Ranks in one unit of each size above a host: `pod: tp 8, dp 24`.
-fn held(problem: &Problem, plan: &Plan, seats: &Seats) -> Vec<String> {
+fn held(problem: &Problem, plan: &Plan, mapping: &RankMapping) -> Vec<String> {
     let cluster = problem.cluster();
     let sizes = units(cluster);
     let below = sizes.len() - cluster.levels.len().max(1);
@@ -137,7 +137,7 @@ fn held(problem: &Problem, plan: &Plan, seats: &Seats) -> Vec<String> {
         let ends = [layout.tp, layout.tp * layout.cp, layout.tp * layout.cp * layout.dp, layout.world_size()];
         let mut held = [1; 4];
         let mut stride = 1;
-        for axis in seats.axes() {
+        for axis in mapping.axes() {
             stride *= axis.ranks;
             held[ends.iter().position(|end| stride <= *end).unwrap_or(3)] *= axis.inside[unit];
         }

@@ -1,4 +1,4 @@
-//! Where ranks sit: regular strides as a special case of seats; placements by program and by enumeration.
+//! Placement of ranks: regular strides as a special case of a mapping; placements by program and by enumeration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::random::{Spec, SplitMix, spec};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::{Cluster, Level};
-use meshwright::collective::{Axis, Dispatch, Fabric, Group, Seats, units};
+use meshwright::collective::{Axis, Dispatch, Fabric, Group, RankMapping, units};
 use meshwright::cost::Costs;
 use meshwright::gpu::Collective;
 use meshwright::placement::{self, Grid, PlacementMethod, PlacementOptions, Unplaceable, place};
@@ -24,16 +24,16 @@ fn cluster(name: &str) -> Cluster {
 
 /// Regular strides are the grid of one axis: every collective takes as long, to the last bit.
 #[test]
-fn strides_are_seats_of_one_axis() {
+fn strides_are_a_mapping_of_one_axis() {
     for name in ["h100-24576", "dgx-a100-1k", "gb200-nvl72-1152"] {
         let cluster = cluster(name);
         let inside = units(&cluster).iter().map(|gpus| *gpus.min(&cluster.gpus)).collect();
-        let seats = Seats::new(&cluster, vec![Axis { ranks: cluster.gpus, inside }]);
+        let mapping = RankMapping::new(&cluster, vec![Axis { ranks: cluster.gpus, inside }]);
         let specification = meshwright::catalog::Overrides::specification();
         let stack = meshwright::catalog::stack("nemo-25", &specification).unwrap();
-        let (mut plain, mut seated) = (Fabric::new(&cluster, &stack), Fabric::new(&cluster, &stack));
-        (plain.network_efficiency, seated.network_efficiency) = (0.9, 0.9);
-        seated.seats = Some(&seats);
+        let (mut plain, mut mapped) = (Fabric::new(&cluster, &stack), Fabric::new(&cluster, &stack));
+        (plain.network_efficiency, mapped.network_efficiency) = (0.9, 0.9);
+        mapped.mapping = Some(&mapping);
         for (ranks, stride) in itertools::iproduct!([2, 3, 8, 48, 96], [1, 2, 8, 12, 24]) {
             let group = Group { ranks, stride };
             if ranks * stride > cluster.gpus {
@@ -42,14 +42,17 @@ fn strides_are_seats_of_one_axis() {
             for op in [Collective::AllReduce, Collective::AllGather, Collective::AllToAll] {
                 let time = |fabric: Fabric| fabric.time(op, Bytes::new(3e8), group, 2.0);
                 // Only ranks in the order of their numbers are split over parts of a large domain.
-                let (own, by_seats) = (time(plain), time(seated));
-                assert!(if ranks * stride > 8 { own <= by_seats } else { own == by_seats }, "{name} {group:?} {op:?}");
+                let (own, by_mapping) = (time(plain), time(mapped));
+                assert!(
+                    if ranks * stride > 8 { own <= by_mapping } else { own == by_mapping },
+                    "{name} {group:?} {op:?}"
+                );
             }
             for dispatcher in [Dispatcher::AllToAll, Dispatcher::DeepEp] {
                 let (tokens, token_bytes) = (4096.0, Bytes::new(14336.0));
                 let what = Dispatch { tokens, token_bytes, top_k: 8.0, most_domains: 4.0, dispatcher };
-                let (own, by_seats) = (plain.dispatch(&what, group), seated.dispatch(&what, group));
-                assert!(if ranks * stride > 8 { own <= by_seats } else { own == by_seats }, "{name} {group:?}");
+                let (own, by_mapping) = (plain.dispatch(&what, group), mapped.dispatch(&what, group));
+                assert!(if ranks * stride > 8 { own <= by_mapping } else { own == by_mapping }, "{name} {group:?}");
             }
         }
     }
@@ -155,10 +158,10 @@ fn placements_are_never_slower_than_rank_orders() {
         assert!(all.step <= all.in_order && program.step <= program.in_order, "{text}");
         let replica = plan.layout.tp * plan.layout.cp;
         for order in [RankOrder::PipelineOutermost, RankOrder::DataOutermost] {
-            if let Some(seats) =
+            if let Some(mapping) =
                 placement::in_order(problem.cluster(), &plan, order).filter(|_| replica.is_multiple_of(8))
             {
-                assert!(all.step <= placement::simulated_step(&costs, &plan, &seats), "{text} {order}");
+                assert!(all.step <= placement::simulated_step(&costs, &plan, &mapping), "{text} {order}");
             }
         }
         assert!(program.step.get() >= all.step.get() * (1.0 - 1e-9), "{text}: enumeration missed one");
@@ -166,7 +169,7 @@ fn placements_are_never_slower_than_rank_orders() {
     }
 }
 
-/// Where units are whole parts of the grid, hosts in rank order are priced as they are without seats; only sends between stages,
+/// Where units are whole parts of the grid, hosts in rank order are priced as they are without a mapping; only sends between stages,
 /// of which some cross farther than the first, cost more.
 #[test]
 fn rank_orders_are_placements() {
@@ -180,15 +183,15 @@ fn rank_orders_are_placements() {
             if !check(&costs, &plan).is_empty() || wide && order == RankOrder::DataOutermost {
                 continue;
             }
-            let Some(seats) = placement::in_order(problem.cluster(), &plan, order) else { continue };
+            let Some(mapping) = placement::in_order(problem.cluster(), &plan, order) else { continue };
             let plain = costs.evaluate(&plan).step;
-            let seated = costs.seated(&seats).evaluate(&Plan { order: RankOrder::default(), ..plan }).step;
-            assert!(seated.pp_comm >= plain.pp_comm, "{text} {order}");
+            let mapped = costs.mapped(&mapping).evaluate(&Plan { order: RankOrder::default(), ..plan }).step;
+            assert!(mapped.pp_comm >= plain.pp_comm, "{text} {order}");
             let terms = |step: meshwright::cost::StepTime| (step.compute, step.tp_comm, step.ep_comm, step.amax_comm);
-            assert_eq!(terms(plain), terms(seated), "{text} {order}");
+            assert_eq!(terms(plain), terms(mapped), "{text} {order}");
             // Replicas a pipeline apart count as far where cp lies between them (`cost::groups::dp`).
             if order == RankOrder::PipelineOutermost || plan.layout.cp == 1 {
-                assert_eq!((plain.dp_comm, plain.cp_comm), (seated.dp_comm, seated.cp_comm), "{text} {order}");
+                assert_eq!((plain.dp_comm, plain.cp_comm), (mapped.dp_comm, mapped.cp_comm), "{text} {order}");
             }
             compared += 1;
         }
@@ -210,7 +213,7 @@ fn what_cannot_be_placed_is_said() {
     assert_eq!(Grid::new(crooked.cluster(), &plan).unwrap_err(), Unplaceable::IndivisibleHost(8));
 }
 
-/// The list of hosts holds every host once at the most, and the ranks on it sit as the seats say: counted one by one in every unit.
+/// The list of hosts holds every host once at the most, and the ranks on it are those of the mapping: counted one by one in every unit.
 #[test]
 fn host_lists_are_the_placements() {
     let mut moved = 0;
@@ -219,9 +222,9 @@ fn host_lists_are_the_placements() {
         let costs = Costs::new(&problem);
         let placed = place(&costs, &plan(&problem, text), &PlacementOptions::default()).unwrap();
         let plan = placed.plan;
-        let Some(seats) = placed.seats else { continue };
+        let Some(mapping) = placed.mapping else { continue };
         moved += 1;
-        let hosts = placement::host_order(cluster, &plan, &seats).unwrap();
+        let hosts = placement::host_order(cluster, &plan, &mapping).unwrap();
         assert_eq!(hosts.iter().collect::<BTreeSet<_>>().len(), hosts.len(), "{text}");
         let layout = plan.layout;
         let replica = layout.tp * layout.cp;
@@ -234,14 +237,14 @@ fn host_lists_are_the_placements() {
             }
         };
         let mut stride = 1;
-        for axis in seats.axes() {
+        for axis in mapping.axes() {
             for (unit, &gpus) in units(cluster).iter().enumerate() {
                 let mut together = BTreeMap::new();
                 for rank in 0..layout.world_size() {
-                    let seat = hosts[(rank / 8) as usize] * 8 + rank % 8;
+                    let gpu = hosts[(rank / 8) as usize] * 8 + rank % 8;
                     let at = counted(rank);
                     let others = (at % stride, at / (stride * axis.ranks));
-                    *together.entry((others, seat / gpus)).or_insert(0) += 1;
+                    *together.entry((others, gpu / gpus)).or_insert(0) += 1;
                 }
                 let inside = axis.inside[unit];
                 assert!(together.values().all(|ranks| ranks % inside == 0), "{text}: {axis:?} in {gpus}");

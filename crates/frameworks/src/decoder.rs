@@ -4,7 +4,7 @@ use meshwright_engine::model::{Attention, Norm, QkNorm, Span};
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
-use crate::details::{Sayable, unsayable};
+use crate::details::{Expressible, inexpressible};
 use crate::rules::{lacking, no_float16};
 use crate::sizes::{Biases, SharedMixer, Sizes};
 
@@ -16,8 +16,8 @@ pub(crate) struct LlamaDecoder {
     pub head_norms: bool,
     /// Whether attention may be latent.
     pub latent_attention: bool,
-    /// Settings of a model that the framework's files can say.
-    pub sayable: Sayable,
+    /// Settings of a model that the framework's files can express.
+    pub expressible: Expressible,
 }
 
 impl LlamaDecoder {
@@ -58,7 +58,7 @@ impl LlamaDecoder {
                 found.extend(lacking(model, [(!self.latent_attention, "latent attention", why)]));
             }
         }
-        found.extend(unsayable(model, sizes, &self.sayable));
+        found.extend(inexpressible(model, sizes, &self.expressible));
         found.extend(no_float16(problem));
         found
     }

@@ -1,4 +1,4 @@
-//! Settings of a model that a framework's files must carry: which it can say, and the field that it cannot.
+//! Settings of a model that a framework's files must carry: which it can express, and the field that it cannot.
 
 use meshwright_engine::model::{Activation, Details, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
 use meshwright_planner::limits::Obstacle;
@@ -6,11 +6,11 @@ use meshwright_planner::limits::Obstacle;
 use crate::rules::bytes_are;
 use crate::sizes::Sizes;
 
-/// Settings that a framework's files can say. Rotary base, epsilon and `SiLU` in gated parts all can.
-pub(crate) struct Sayable {
+/// Settings that a framework's files can express. Rotary base, epsilon and `SiLU` in gated parts all can.
+pub(crate) struct Expressible {
     /// Whether a share of a head's dimension can be rotary.
     pub rotary_share: bool,
-    /// Whether a change of the rotary frequencies can be said; `latent` for latent attention.
+    /// Whether a change of the rotary frequencies can be expressed; `latent` for latent attention.
     pub scaling: fn(scaling: &RopeScaling, latent: bool) -> bool,
     /// Whether gated parts can have GPT-OSS' activation.
     pub clamped_quick_gelu: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Sayable {
 ///
 /// Source: [megatron-lm] `training/arguments.py`, `training/argument_utils.py`; `core/models/common/embeddings/rotary_pos_embedding.py`
 /// (Llama 3's factors 1 and 4 over 8,192 positions); `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
-pub(crate) const MEGATRON: Sayable = Sayable {
+pub(crate) const MEGATRON: Expressible = Expressible {
     rotary_share: true,
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Linear => !latent && scaling.factor.fract() == 0.0,
@@ -57,7 +57,7 @@ pub(crate) const MEGATRON: Sayable = Sayable {
 /// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose ramp is rounded.
 ///
 /// Source: [megatron-bridge] `models/gpt_provider.py`, `models/mla_provider.py`; [megatron-lm] `MLATransformerConfig`.
-pub(crate) const MEGATRON_BRIDGE: Sayable = Sayable {
+pub(crate) const MEGATRON_BRIDGE: Expressible = Expressible {
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Yarn { truncate, .. } => scaling.original_positions.is_some() && (!latent || *truncate),
         RopeScalingKind::Linear | RopeScalingKind::Llama3 { .. } | RopeScalingKind::Other(_) => {
@@ -73,8 +73,8 @@ pub(crate) fn has_latent_defaults(scaling: &RopeScaling) -> bool {
     bytes_are(beta_fast, 32.0) && bytes_are(beta_slow, 1.0) && truncate && scaling.original_positions == Some(4096)
 }
 
-/// Settings of a model that a framework cannot say, by the names that `config.json` has for them.
-pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obstacle> {
+/// Settings of a model that a framework cannot express, by the names that `config.json` has for them.
+pub(crate) fn inexpressible(model: &Model, sizes: &Sizes, can: &Expressible) -> Vec<Obstacle> {
     let Details {
         rope_theta: _,
         rope_local_theta,

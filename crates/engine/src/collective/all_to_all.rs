@@ -105,7 +105,7 @@ impl Fabric<'_> {
         };
         let local = sent.token_bytes * (sent.tokens * copies * (r - 1.0) / r);
         if self.on_torus(group) {
-            return super::torus::time(&self.cluster.scale_up, self.seats, Collective::AllToAll, local, group);
+            return super::torus::time(&self.cluster.scale_up, self.mapping, Collective::AllToAll, local, group);
         }
         if domains == 1 {
             let saturation = match sent.dispatcher {

@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::observer::{Observer, PricedTransfer, TransferKind};
-use super::seats::Seats;
+use super::rank_mapping::RankMapping;
 use crate::cluster::{Cluster, Level};
 use crate::gpu::{Collective, Topology};
 use crate::stack::Stack;
@@ -20,8 +20,8 @@ pub struct Fabric<'a> {
     pub network_efficiency: f64,
     /// Whether each message fills the network by itself, and not the tensor that it is a part of.
     pub(super) fills_by_message: bool,
-    /// Seats of the ranks; `None` if hosts are listed in rank order.
-    pub seats: Option<&'a Seats>,
+    /// Mapping of the ranks to units; `None` if hosts are listed in rank order.
+    pub mapping: Option<&'a RankMapping>,
     /// GPUs that collectives treat as one scale-up domain: all of the cluster's, or fewer.
     pub(super) domain: u32,
     /// Observer of every transfer that is priced.
@@ -48,7 +48,7 @@ impl<'a> Fabric<'a> {
             cluster,
             network_efficiency,
             fills_by_message,
-            seats: None,
+            mapping: None,
             domain: cluster.scale_up.gpus,
             observer: None,
         }
@@ -85,16 +85,16 @@ impl<'a> Fabric<'a> {
         group: Group,
         time: impl Fn(&Self, Group) -> Seconds,
     ) -> Seconds {
-        let whole = self.seats.is_some()
+        let whole = self.mapping.is_some()
             && self.inside_domain(group) == group.ranks
             && self.cluster.scale_up.topology == Topology::Switch;
-        // Inside a domain it does not matter where seated ranks sit.
+        // Inside a domain it does not matter how ranks are mapped.
         let group = if whole { Group { ranks: group.ranks, stride: 1 } } else { group };
-        let fabric = Self { seats: if whole { None } else { self.seats }, ..*self };
+        let fabric = Self { mapping: if whole { None } else { self.mapping }, ..*self };
         let on_whole = time(&fabric, group);
         let measured = self.cluster.gpu.collectives[&op].last().map_or(1, |curve| curve.ranks);
         let is_small = group.ranks * group.stride <= measured;
-        let splits = !is_small && fabric.seats.is_none() && self.cluster.scale_up.topology == Topology::Switch;
+        let splits = !is_small && fabric.mapping.is_none() && self.cluster.scale_up.topology == Topology::Switch;
         if !splits || measured >= self.domain {
             return on_whole;
         }
@@ -106,8 +106,8 @@ impl<'a> Fabric<'a> {
 
     /// Ranks of a group in one scale-up domain (`above` = 0), or in one unit of the level `above` levels higher.
     pub(super) fn inside(&self, group: Group, above: usize) -> u32 {
-        match self.seats {
-            Some(seats) => seats.inside(group, above),
+        match self.mapping {
+            Some(mapping) => mapping.inside(group, above),
             None if above == 0 => group.inside(self.domain()),
             None => group.inside(self.cluster.levels[above - 1].gpus),
         }
@@ -120,8 +120,8 @@ impl<'a> Fabric<'a> {
 
     /// Whether a group lies on one torus.
     pub(super) fn on_torus(&self, group: Group) -> bool {
-        let inside = match self.seats {
-            Some(seats) => seats.inside(group, 0) == group.ranks,
+        let inside = match self.mapping {
+            Some(mapping) => mapping.inside(group, 0) == group.ranks,
             None => group.ranks * group.stride <= self.domain(),
         };
         self.cluster.scale_up.topology == Topology::Torus && inside

@@ -20,8 +20,8 @@ impl Fabric<'_> {
     /// inside a domain  8 us + S/(0.75·uni)          across  15 us + S/(bw·η)          specification §3.8
     /// ```
     pub fn send(&self, payload: Bytes, distance: u32) -> Seconds {
-        match self.seats {
-            Some(seats) => self.seated_send(payload, |above| seats.apart(distance, above)),
+        match self.mapping {
+            Some(mapping) => self.mapped_send(payload, |above| mapping.apart(distance, above)),
             None if distance < self.domain() => self.send_inside(payload),
             None => self.send_across(payload, self.crossed(Group { ranks: 2, stride: distance }).count()),
         }
@@ -35,7 +35,7 @@ impl Fabric<'_> {
     }
 
     fn mean_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
-        if self.seats.is_some() {
+        if self.mapping.is_some() {
             return self.send(payload, distance);
         }
         let last = (stages - 1) * distance;
@@ -44,16 +44,16 @@ impl Fabric<'_> {
             let crossing = if distance >= unit { stages - 1 } else { last / unit } + u32::from(loops && last >= unit);
             f64::from(crossing) / f64::from(stages - 1 + u32::from(loops))
         };
-        self.seated_send(payload, apart)
+        self.mapped_send(payload, apart)
     }
 
-    /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with seats, of the slowest
+    /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with a mapping, of the slowest
     /// neighbours, for which all wait.
     pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {
-        let time = match self.seats {
+        let time = match self.mapping {
             Some(_) => {
                 let apart = |above| if self.inside(ring, above) < ring.ranks { 1.0 } else { 0.0 };
-                self.seated_send(payload, apart)
+                self.mapped_send(payload, apart)
             }
             None => self.send(payload, ring.stride),
         };
@@ -62,7 +62,7 @@ impl Fabric<'_> {
 
     /// Mean time of a send over neighbours, of which a share `apart(i)` is in different units i levels above the domain:
     /// the time of a micro-batch through a pipeline is the sum over its hops.
-    fn seated_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
+    fn mapped_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
         let levels = self.cluster.levels.len();
         let beyond = |crossed: usize| if crossed < levels { apart(crossed) } else { 0.0 };
         let mut left = beyond(0);

@@ -51,7 +51,7 @@ impl Fabric<'_> {
             return Seconds::ZERO;
         }
         let time = if self.on_torus(group) {
-            torus::time(&self.cluster.scale_up, self.seats, op, payload, group)
+            torus::time(&self.cluster.scale_up, self.mapping, op, payload, group)
         } else {
             self.least_in_parts(op, group, |part, group| part.time_on(op, payload, group, buckets))
         };

@@ -1,7 +1,7 @@
 //! Collectives on a torus of chips (TPU, Trainium).
 
 use super::group::Group;
-use super::seats::Seats;
+use super::rank_mapping::RankMapping;
 use crate::gpu::{Collective, ScaleUp};
 use crate::units::{Bytes, Seconds};
 
@@ -22,10 +22,10 @@ const ALL_TO_ALL: f64 = 4.0;
 ///
 /// An axis that the group does not fill has no wrap-around: one direction instead of two. S is the whole tensor;
 /// for all-to-all, one rank's send buffer. Source: specification §3.5 and §3.11, after [scaling-book].
-pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Bytes, group: Group) -> Seconds {
+pub fn time(torus: &ScaleUp, mapping: Option<&RankMapping>, op: Collective, payload: Bytes, group: Group) -> Seconds {
     let n = f64::from(group.ranks);
-    let Route { links, hops } = match seats {
-        Some(seats) => axes_shared(&torus.axes, seats, group),
+    let Route { links, hops } = match mapping {
+        Some(mapping) => axes_shared(&torus.axes, mapping, group),
         None => axes_used(&torus.axes, group),
     };
     let bandwidth = torus.pair_bandwidth * links;
@@ -70,12 +70,12 @@ fn axes_used(axes: &[u32], group: Group) -> Route {
     if links == 0.0 { Route { links: 1.0, hops: f64::from(group.ranks) } } else { Route { links, hops } }
 }
 
-/// Route of a group whose ranks have known seats. Groups inside it come first on an axis: where neighbours of
+/// Route of a group whose ranks have a known mapping. Groups inside it come first on an axis: where neighbours of
 /// this group are s chips apart, s groups share the links (specification §3.11).
-fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> Route {
+fn axes_shared(axes: &[u32], mapping: &RankMapping, group: Group) -> Route {
     let nearer = Group { ranks: group.stride, stride: 1 };
     let (mut links, mut hops) = (0.0, 0.0);
-    for ((&length, here), stride) in axes.iter().zip(seats.along(group)).zip(seats.along(nearer)) {
+    for ((&length, here), stride) in axes.iter().zip(mapping.along(group)).zip(mapping.along(nearer)) {
         if here > 1 {
             let ways = if here == length { 2.0 } else { 1.0 };
             links += ways / f64::from(stride);
@@ -115,8 +115,8 @@ mod tests {
     fn axes_are_shared() {
         let axes = |near: [u32; 3], inside: [u32; 3], far: [u32; 3]| {
             let axis = |inside: [u32; 3]| Axis { ranks: inside[2], inside: inside.to_vec() };
-            let seats = Seats { axes: vec![axis(near), axis(inside), axis(far)], below: 2 };
-            axes_shared(&[8, 8, 16], &seats, Group { ranks: inside[2], stride: near[2] })
+            let mapping = RankMapping { axes: vec![axis(near), axis(inside), axis(far)], below: 2 };
+            axes_shared(&[8, 8, 16], &mapping, Group { ranks: inside[2], stride: near[2] })
         };
         assert_eq!(axes([1, 8, 8], [8, 8, 8], [1, 1, 16]), Route { links: 2.0, hops: 4.0 });
         assert_eq!(axes([1, 1, 2], [1, 1, 8], [8, 64, 64]), Route { links: 0.5, hops: 16.0 });

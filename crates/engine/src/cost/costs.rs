@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::flows::Flows;
 use super::straggler;
-use crate::collective::{Fabric, Observer, Seats};
+use crate::collective::{Fabric, Observer, RankMapping};
 use crate::kernel::{Device, Meter};
 use crate::model::parameters::LayerParameters;
 use crate::model::{Ffn, Moe};
@@ -93,11 +93,11 @@ impl<'a> Costs<'a> {
         costs
     }
 
-    /// Costs of ranks placed on the given seats.
+    /// Costs of ranks that are mapped to units in a given way.
     #[must_use]
-    pub fn seated<'s>(&'s self, seats: &'s Seats) -> Costs<'s> {
+    pub fn mapped<'s>(&'s self, mapping: &'s RankMapping) -> Costs<'s> {
         let mut costs: Costs<'s> = self.clone();
-        costs.fabric.seats = Some(seats);
+        costs.fabric.mapping = Some(mapping);
         costs
     }
 

@@ -3,7 +3,7 @@
 //! Source: [gpt-neox] `megatron/neox_arguments/arguments.py`, `megatron/training.py` (`get_model`, `get_optimizer`),
 //! `megatron/model/`, commit ea7aefd8; [deepspeed] `runtime/engine.py`, `runtime/pipe/`, of its fork of release 0.16.5.
 
-use crate::details::{Sayable, unsayable};
+use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, Span};
@@ -38,7 +38,7 @@ pub(super) const PARALLEL: &str = "use_parallel_residual";
 /// Its keys for settings of a model. `GELU` by the hyperbolic tangent is that of `bias_gelu_fusion`.
 ///
 /// Source: [gpt-neox] `megatron/model/activations.py`, `positional_embeddings.py`.
-const SAYABLE: Sayable = Sayable {
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: true,
     scaling: |_, _| false,
     clamped_quick_gelu: false,
@@ -73,7 +73,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     found.extend(lacking(model, [(lora, "LoRA", "it trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != PARALLEL);
-    found.extend(unsayable(&plain, sizes, &SAYABLE));
+    found.extend(inexpressible(&plain, sizes, &EXPRESSIBLE));
     found.extend(rules::plain_mixed_precision(problem, &[2.0, 4.0]));
     found
 }

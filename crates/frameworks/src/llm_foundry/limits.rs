@@ -3,7 +3,7 @@
 //! Source: [llm-foundry-code] `models/mpt/`, `models/layers/`, commit 8c8dd48f; [composer] `core/state.py`, `distributed/dist_strategy.py`,
 //! `utils/parallelism.py`, release 0.32.1.
 
-use crate::details::{Sayable, unsayable};
+use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{Biases, SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
@@ -38,7 +38,7 @@ pub const LIMITS: Limits = Limits {
 };
 
 /// Keys of `MPTConfig` for settings of a model: scaling of frequencies is that of `rope_hf_config`.
-const SAYABLE: Sayable = Sayable {
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: false,
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Llama3 { .. } => !latent && scaling.original_positions.is_some(),
@@ -74,7 +74,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
     found.extend(lacking(model, [(lora, "LoRA", "an MPT trains all weights")]));
     let mut plain = model.clone();
     plain.details.others.retain(|(name, _)| name != CAP);
-    found.extend(unsayable(&plain, sizes, &SAYABLE));
+    found.extend(inexpressible(&plain, sizes, &EXPRESSIBLE));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
 }

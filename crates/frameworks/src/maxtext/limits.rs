@@ -3,7 +3,7 @@
 //! Source: [maxtext] `src/maxtext/configs/base.yml`, `configs/types.py`, `layers/decoders.py`, commit e591f30c.
 
 use crate::decoder::LlamaDecoder;
-use crate::details::Sayable;
+use crate::details::Expressible;
 use crate::rules::{self, bytes_are, lacking};
 use crate::sizes::Sizes;
 use meshwright_engine::gpu::Format;
@@ -38,10 +38,10 @@ pub const LIMITS: Limits = Limits {
 
 /// Its decoders of Llama 2, Mixtral and Qwen3. Of changes of the rotary frequencies, they have Llama 3.1's own.
 const DECODER: LlamaDecoder =
-    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: false, sayable: SAYABLE };
+    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: false, expressible: EXPRESSIBLE };
 
-/// Settings of a model that its files can say.
-const SAYABLE: Sayable = Sayable {
+/// Settings of a model that its files can express.
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: false,
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Llama3 { low, high } => {

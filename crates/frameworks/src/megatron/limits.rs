@@ -5,7 +5,7 @@ use super::hybrid::{self, Hybrid};
 use super::offload;
 use super::release;
 use super::sparse;
-use crate::details::{self, Sayable, unsayable};
+use crate::details::{self, Expressible, inexpressible};
 use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
 use crate::scaling;
 use crate::sizes::{Biases, SharedMixer, Sizes};
@@ -50,9 +50,9 @@ fn values(problem: &Problem) -> Vec<&'static str> {
     release::values(problem).chain(of_dense).collect()
 }
 
-/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `sayable` is what the files can say of its
+/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `expressible` is what the files can express of its
 /// other settings.
-pub(crate) fn of_container(problem: &Problem, sayable: &Sayable) -> Vec<Obstacle> {
+pub(crate) fn of_container(problem: &Problem, expressible: &Expressible) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);
     let sizes = match if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) } {
@@ -103,7 +103,7 @@ pub(crate) fn of_container(problem: &Problem, sayable: &Sayable) -> Vec<Obstacle
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
     found.extend(sparse::obstacles(problem, &sizes, hybrid));
-    found.extend(unsayable(model, &sizes, sayable));
+    found.extend(inexpressible(model, &sizes, expressible));
     found.extend(bf16_units(problem));
     let recipe = scaling::words(problem.workload().format, problem.stack().amax_reduction);
     let unrunnable = recipe.and_then(|(_, recipe)| scaling::unrunnable(&problem.cluster().gpu, recipe));

@@ -1,7 +1,7 @@
 //! Limits of nanotron. Source: [nanotron] `src/nanotron/config/`, commit 2411b022.
 
 use crate::decoder::LlamaDecoder;
-use crate::details::Sayable;
+use crate::details::Expressible;
 use crate::rules::{self, attentions, lacking};
 use crate::sizes::Sizes;
 use meshwright_engine::plan::{Plan, ZeroStage};
@@ -30,12 +30,12 @@ pub const LIMITS: Limits = Limits {
 
 /// Its decoders of Llama and Qwen2.
 const DECODER: LlamaDecoder =
-    LlamaDecoder { qkv_bias: true, head_norms: false, latent_attention: false, sayable: SAYABLE };
+    LlamaDecoder { qkv_bias: true, head_norms: false, latent_attention: false, expressible: EXPRESSIBLE };
 
 /// Its keys for settings of a model.
 ///
 /// Source: [nanotron] `src/nanotron/config/models_config.py` (`Qwen2Config`): `rope_theta`, `rms_norm_eps`, `hidden_act`.
-const SAYABLE: Sayable = Sayable {
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: false,
     scaling: |_, _| false,
     clamped_quick_gelu: false,

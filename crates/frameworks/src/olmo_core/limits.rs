@@ -3,7 +3,7 @@
 //! Source: [olmo-core] `nn/transformer/{config,model,block}.py`, `nn/attention/`, `nn/moe/`, `train/train_module/transformer/`,
 //! `distributed/parallel/`, release 2.5.0.
 
-use crate::details::{Sayable, unsayable};
+use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::{AttentionKernel, Format};
@@ -52,7 +52,7 @@ pub const LIMITS: Limits = Limits {
 };
 
 /// Its fields for settings of a model. Its stepwise scaling of frequencies gives the factors of Llama 3 as shares of the spectrum.
-const SAYABLE: Sayable = Sayable {
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: true,
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Llama3 { low, high } => {
@@ -101,7 +101,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         (problem.workload().adaptation.is_lora(), "LoRA", "it trains all weights"),
     ];
     found.extend(lacking(model, around));
-    found.extend(unsayable(model, sizes, &SAYABLE));
+    found.extend(inexpressible(model, sizes, &EXPRESSIBLE));
     found.extend(rules::no_float16(problem));
     found.extend(formats(problem, sizes.moe.is_some()));
     found

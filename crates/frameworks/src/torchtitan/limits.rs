@@ -2,7 +2,7 @@
 //! `distributed/pipeline_parallel.py`, `models/common/config_utils.py`, release 0.3.0.
 
 use crate::decoder::LlamaDecoder;
-use crate::details::Sayable;
+use crate::details::Expressible;
 use crate::rules::{self, lacking};
 use crate::sizes::Sizes;
 use meshwright_engine::model::{Ffn, RopeScalingKind};
@@ -37,12 +37,12 @@ pub const LIMITS: Limits = Limits {
 
 /// Its decoders of Llama 3 and Qwen3, and of DeepSeek-V3 with latent attention.
 const DECODER: LlamaDecoder =
-    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: true, sayable: SAYABLE };
+    LlamaDecoder { qkv_bias: false, head_norms: true, latent_attention: true, expressible: EXPRESSIBLE };
 
 /// Its fields for settings of a model: Llama 3's change of frequencies with complex rotary embeddings, YaRN with both kinds.
 ///
 /// Source: [torchtitan] `models/common/{rope,feed_forward,moe}.py`, release 0.3.0.
-const SAYABLE: Sayable = Sayable {
+const EXPRESSIBLE: Expressible = Expressible {
     rotary_share: false,
     scaling: |scaling, latent| match &scaling.kind {
         RopeScalingKind::Llama3 { .. } => !latent,

@@ -1,4 +1,4 @@
-//! Seats of ranks when hosts are not listed in rank order.
+//! Mapping of ranks to the units of a cluster when hosts are not listed in rank order.
 
 use super::group::Group;
 use crate::cluster::Cluster;
@@ -14,12 +14,12 @@ pub struct Axis {
     pub inside: Vec<u32>,
 }
 
-/// Rank grid, innermost axis first, stages last (`tp-cp-ep-dp-pp`), with the ranks of every axis in each unit of the
-/// cluster.
+/// Mapping of a rank grid to a cluster: its axes, innermost first, stages last (`tp-cp-ep-dp-pp`), each with its ranks in each unit of
+/// the cluster.
 ///
 /// A group is a range of that order: ranks `stride` apart, `ranks` of them. Regular strides are the grid of one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seats {
+pub struct RankMapping {
     pub(super) axes: Vec<Axis>,
     /// Number of units below the scale-up domain: axes of a torus.
     pub(super) below: usize,
@@ -43,8 +43,8 @@ pub fn units(cluster: &Cluster) -> Vec<u32> {
     units
 }
 
-impl Seats {
-    /// Seats of ranks on a cluster; `axes` innermost first, stages last, each with one number for each of its [`units`].
+impl RankMapping {
+    /// Mapping of ranks on a cluster; `axes` innermost first, stages last, each with one number for each of its [`units`].
     pub fn new(cluster: &Cluster, axes: Vec<Axis>) -> Self {
         Self { axes, below: units(cluster).len() - cluster.levels.len().max(1) }
     }
@@ -113,15 +113,15 @@ mod tests {
             Axis { ranks: 4, inside: inside(1, 2, 2) },
             Axis { ranks: 16, inside: inside(1, 1, 4) },
         ];
-        let seats = Seats { axes, below: 0 };
-        let inside_units = |ranks, stride| [0, 1, 2, 3].map(|above| seats.inside(Group { ranks, stride }, above));
+        let mapping = RankMapping { axes, below: 0 };
+        let inside_units = |ranks, stride| [0, 1, 2, 3].map(|above| mapping.inside(Group { ranks, stride }, above));
         assert_eq!(inside_units(8, 1), [8, 8, 8, 8]);
         assert_eq!(inside_units(4, 8), [1, 2, 2, 4]);
         assert_eq!(inside_units(32, 1), [8, 16, 16, 32]);
         assert_eq!(inside_units(16, 32), [1, 1, 4, 16]);
         // The far half of the replicas: the two near ones lie in one rack, so the next lie in another.
         assert_eq!(inside_units(2, 16), [1, 1, 1, 2]);
-        let crossing = [0, 1, 2, 3].map(|above| (seats.apart(32, above) * 15.0).round() as u32);
+        let crossing = [0, 1, 2, 3].map(|above| (mapping.apart(32, above) * 15.0).round() as u32);
         assert_eq!(crossing, [15, 15, 3, 0]);
     }
 }
