@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Add;
 use std::rc::Rc;
 
 use super::frontier::Frontier;
 use super::options::Freedom;
+use super::split::StageSeconds;
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::by_stage::LayerOption;
@@ -18,8 +20,8 @@ pub struct DeviceLayers {
     pub options: Vec<Vec<LayerOption>>,
     /// Expert traffic of a layer of each kind that pairs of passes may hide.
     pub traffic: Vec<f64>,
-    /// Forward, backward, weight-gradient time and that traffic of the first `i` items under their fastest option.
-    pub fastest: Vec<[f64; 4]>,
+    /// Times of the first `i` items under their fastest option.
+    pub fastest: Vec<StageSeconds>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     pub kept: Vec<f64>,
     /// Work of every stage that does not depend on its layers.
@@ -52,13 +54,11 @@ impl DeviceLayers {
         let paired = stager.plan().schedule.is_bidirectional();
         let hidden = |option: &LayerOption| if paired { option.work.ep_beside.get() * share } else { 0.0 };
         let traffic: Vec<f64> = options.iter().map(|options| hidden(&options[0])).collect();
-        let (mut kept, mut fastest) = (vec![0.0], vec![[0.0; 4]]);
+        let (mut kept, mut fastest) = (vec![0.0], vec![StageSeconds::default()]);
         for (at, &kind) in items.iter().enumerate() {
             let option = &options[kind][0];
             kept.push(kept[at] + option.kept.get());
-            let [f, b, w, e] = fastest[at];
-            let time = option.time;
-            fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get(), e + traffic[kind]]);
+            fastest.push(fastest[at] + seconds(&option.time, traffic[kind]));
         }
         Self {
             options,
@@ -72,19 +72,12 @@ impl DeviceLayers {
         }
     }
 
-    /// Forward, backward and weight-gradient time of stage `chunk` of `chunks` without its layers: maxima, the embedding of the first
-    /// and the loss of the last.
-    pub fn time_without_layers(&self, chunk: usize, chunks: usize) -> [f64; 3] {
+    /// Times of stage `chunk` of `chunks` without its layers: maxima, the embedding of the first and the loss of the last.
+    pub fn time_without_layers(&self, chunk: usize, chunks: usize) -> StageSeconds {
         let (is_first, is_last) = (chunk == 0, chunk + 1 == chunks);
-        let mut sum = [0.0; 3];
-        for (here, time) in [(true, &self.every), (is_first, &self.embedding), (is_last, &self.loss)] {
-            if here {
-                sum[0] += time.forward.get();
-                sum[1] += time.backward.get();
-                sum[2] += time.wgrad.get();
-            }
-        }
-        sum
+        let parts = [(true, &self.every), (is_first, &self.embedding), (is_last, &self.loss)];
+        let here = parts.into_iter().filter(|(is_here, _)| *is_here).map(|(_, time)| seconds(time, 0.0));
+        here.fold(StageSeconds::default(), StageSeconds::add)
     }
 
     /// Undominated mixes of recomputation, for a number of layers of each kind.
@@ -104,6 +97,11 @@ impl DeviceLayers {
         self.frontiers.borrow_mut().insert(counts.to_vec(), Rc::clone(&made));
         made
     }
+}
+
+/// Times in seconds of passes, with expert traffic that pairs may hide.
+fn seconds(StageTime { forward, backward, wgrad, .. }: &StageTime, traffic: f64) -> StageSeconds {
+    StageSeconds { forward: forward.get(), backward: backward.get(), wgrad: wgrad.get(), traffic }
 }
 
 /// Recomputations of one layer: every set of modules, the whole layer, and what the plan does by itself.

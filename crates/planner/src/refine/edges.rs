@@ -64,8 +64,9 @@ impl Edges {
             let items = if chunk == 0 { n } else { 0 };
             let [dense, experts] = program.parameters(chunk, 0, items);
             all = [all[0] + dense, all[1] + experts];
-            let [own, back, ..] = program.longest(chunk, 0, items);
-            (forward, backward) = (forward + own / program.share, backward + back / program.share);
+            let longest = program.longest(chunk, 0, items);
+            (forward, backward) =
+                (forward + longest.forward / program.share, backward + longest.backward / program.share);
         }
         let ranks = program.ranks as f64;
         let mean = (all[0] + all[1]) / ranks;

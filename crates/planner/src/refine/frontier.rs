@@ -21,6 +21,22 @@ pub struct RecomputePoint {
     pub before: usize,
 }
 
+/// Bytes of one mix of recomputation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct MixBytes {
+    /// Bytes kept for one micro-batch.
+    kept: f64,
+    /// Working set of whole recomputed layers, bytes.
+    working_set: f64,
+}
+
+impl MixBytes {
+    /// Whether neither part exceeds that of `other`.
+    fn within(self, other: Self) -> bool {
+        self.working_set <= other.working_set && self.kept <= other.kept
+    }
+}
+
 /// Undominated mixes, the fastest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frontier {
@@ -29,7 +45,7 @@ pub struct Frontier {
     /// Upper bound on the time lost by merging near mixes, seconds.
     pub slack: f64,
     /// The fewest bytes kept with each working set, or a smaller one.
-    smallest: Vec<(f64, f64)>,
+    smallest: Vec<MixBytes>,
 }
 
 impl Frontier {
@@ -38,13 +54,13 @@ impl Frontier {
         Self {
             points: vec![RecomputePoint { extra: 0.0, kept: 0.0, working_set: 0.0, option: 0, before: 0 }],
             slack: 0.0,
-            smallest: vec![(0.0, 0.0)],
+            smallest: vec![MixBytes { kept: 0.0, working_set: 0.0 }],
         }
     }
 
     /// Fewest bytes of any mix with `in_flight` micro-batches in flight.
     pub fn least_bytes(&self, in_flight: f64) -> f64 {
-        self.smallest.iter().map(|&(working_set, kept)| kept * in_flight + working_set).fold(f64::INFINITY, f64::min)
+        self.smallest.iter().map(|mix| mix.kept * in_flight + mix.working_set).fold(f64::INFINITY, f64::min)
     }
 
     /// Frontier with one more layer of these options, the first of which is the fastest.
@@ -67,13 +83,14 @@ impl Frontier {
         sort_by_numbers(&mut all, |point| [point.extra, point.kept, point.working_set, point.before as f64]);
         let mut points: Vec<RecomputePoint> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
-        let mut least: Vec<(f64, f64)> = Vec::new();
+        let mut least: Vec<MixBytes> = Vec::new();
         for point in all {
-            if least.iter().any(|&(working_set, kept)| working_set <= point.working_set && kept <= point.kept) {
+            let own = MixBytes { kept: point.kept, working_set: point.working_set };
+            if least.iter().any(|known| known.within(own)) {
                 continue;
             }
-            least.retain(|&(working_set, kept)| !(point.working_set <= working_set && point.kept <= kept));
-            least.push((point.working_set, point.kept));
+            least.retain(|known| !own.within(*known));
+            least.push(own);
             points.push(point);
         }
         let (points, lost) = thin(points);

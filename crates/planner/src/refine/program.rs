@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::device::DeviceLayers;
 use super::frontier::{Frontier, RecomputePoint};
 use super::options::Freedom;
-use super::split::{StageLoad, StagedSplit};
+use super::split::{StageLoad, StageSeconds, StagedSplit};
 use meshwright_engine::cost::Stager;
 use meshwright_engine::plan::Recompute;
 use meshwright_engine::schedule::replay::StageTime;
@@ -190,14 +190,15 @@ impl<'a> StageProgram<'a> {
     pub fn least_layers(&self) -> Vec<f64> {
         let time_on = |device: &DeviceLayers, kind: usize| {
             let StageTime { forward, backward, wgrad, .. } = device.options[kind][0].time;
-            self.busy([forward.get(), backward.get(), wgrad.get(), device.traffic[kind]])
+            let (forward, backward, wgrad) = (forward.get(), backward.get(), wgrad.get());
+            self.busy(StageSeconds { forward, backward, wgrad, traffic: device.traffic[kind] })
         };
         let least = |kind| self.devices.iter().map(|device| time_on(device, kind)).fold(f64::INFINITY, f64::min);
         (0..self.layer_kinds()).map(least).collect()
     }
 
     /// Mean time that passes and expert traffic occupy their rank, a lower bound.
-    pub fn busy(&self, [forward, backward, _, traffic]: [f64; 4]) -> f64 {
+    pub fn busy(&self, StageSeconds { forward, backward, wgrad: _, traffic }: StageSeconds) -> f64 {
         let (passes, hidden) = self.stager.pairs().on_average();
         passes * (forward + backward) + hidden * traffic
     }
@@ -207,22 +208,19 @@ impl<'a> StageProgram<'a> {
         self.stager.pairs().on_average().0
     }
 
-    /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options, passes alone, and
-    /// expert traffic that pairs may hide.
-    pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+    /// Times of stage `chunk` with items `a..b` under their fastest options, passes alone.
+    pub fn times(&self, chunk: usize, a: usize, b: usize) -> StageSeconds {
         self.times_on(self.device(chunk), chunk, a, b)
     }
 
-    fn times_on(&self, device: &DeviceLayers, chunk: usize, a: usize, b: usize) -> [f64; 4] {
-        let (from, to) = (device.fastest[a], device.fastest[b]);
-        let rest = device.time_without_layers(chunk, self.chunks);
-        [to[0] - from[0] + rest[0], to[1] - from[1] + rest[1], to[2] - from[2] + rest[2], to[3] - from[3]]
+    fn times_on(&self, device: &DeviceLayers, chunk: usize, a: usize, b: usize) -> StageSeconds {
+        device.fastest[b] - device.fastest[a] + device.time_without_layers(chunk, self.chunks)
     }
 
     /// Times of stage `chunk` with items `a..b`, each on the device where it is the longest.
-    pub fn longest(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+    pub fn longest(&self, chunk: usize, a: usize, b: usize) -> StageSeconds {
         let each = self.devices.iter().map(|device| self.times_on(device, chunk, a, b));
-        each.fold([0.0; 4], |most, own| std::array::from_fn(|at| most[at].max(own[at])))
+        each.fold(StageSeconds::default(), StageSeconds::max)
     }
 
     /// Lower bound on the time of the other stages of a stage's rank, for one micro-batch.
@@ -237,7 +235,7 @@ impl<'a> StageProgram<'a> {
     /// Stage `chunk` with items `a..b`, every layer under its fastest option, whether that fits or not.
     pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> StageLoad {
         let times = self.times(chunk, a, b);
-        let [forward, backward, wgrad, traffic] = times;
+        let StageSeconds { forward, backward, wgrad, traffic } = times;
         let device = self.device(chunk);
         StageLoad {
             forward,
@@ -256,7 +254,7 @@ impl<'a> StageProgram<'a> {
     pub fn layers_time(&self, chunk: usize, a: usize, b: usize) -> f64 {
         let fastest = &self.device(chunk).fastest;
         let (from, to) = (fastest[a], fastest[b]);
-        to[0] - from[0] + to[1] - from[1]
+        to.forward - from.forward + to.backward - from.backward
     }
 
     fn working_set_of_fastest(&self, device: &DeviceLayers, a: usize, b: usize) -> f64 {

@@ -1,5 +1,7 @@
 //! Splits of the layers into stages, and the best of one program.
 
+use std::ops::{Add, Sub};
+
 /// Split of the layers into stages, with the load of each stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StagedSplit {
@@ -25,6 +27,52 @@ impl Solution {
     /// Step time of the incumbent, or a `known` one if that is less; seconds.
     pub fn least(&self, known: f64) -> f64 {
         self.best.as_ref().map_or(known, |(time, _)| time.min(known))
+    }
+}
+
+/// Times of a stage or of some layers for one micro-batch, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageSeconds {
+    /// Forward time without hidden traffic.
+    pub forward: f64,
+    /// Backward time with recomputation, without hidden traffic.
+    pub backward: f64,
+    /// Time of weight gradients, a part of backward.
+    pub wgrad: f64,
+    /// Expert traffic that pairs may hide.
+    pub traffic: f64,
+}
+
+impl StageSeconds {
+    /// These times joined with others, part by part.
+    fn joined(self, other: Self, join: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            forward: join(self.forward, other.forward),
+            backward: join(self.backward, other.backward),
+            wgrad: join(self.wgrad, other.wgrad),
+            traffic: join(self.traffic, other.traffic),
+        }
+    }
+
+    /// The longer of both, part by part.
+    pub fn max(self, other: Self) -> Self {
+        self.joined(other, f64::max)
+    }
+}
+
+impl Add for StageSeconds {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.joined(other, |a, b| a + b)
+    }
+}
+
+impl Sub for StageSeconds {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self.joined(other, |a, b| a - b)
     }
 }
 

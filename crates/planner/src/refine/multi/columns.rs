@@ -5,6 +5,7 @@ use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
 use crate::refine::program::StageProgram;
+use crate::refine::split::StageSeconds;
 
 /// Most columns of all ranks together.
 const MOST: usize = 30_000;
@@ -65,16 +66,16 @@ impl RankColumns {
 
     fn push(&mut self, program: &StageProgram, stages: &StageShapes, shapes: &[usize], extra: &ExtraTime) {
         let items_of = |shape: usize| stages.shapes()[shape].items;
-        let of: Vec<[f64; 4]> = self
+        let of: Vec<StageSeconds> = self
             .chunks
             .iter()
             .zip(shapes)
             .map(|(&chunk, &shape)| program.times(chunk, items_of(shape).0, items_of(shape).1))
             .collect();
-        self.times.extend(of.iter().map(|time| time[0]));
-        self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time[1] + extra));
-        self.times.extend(of.iter().map(|time| time[2]));
-        self.times.extend(of.iter().map(|time| time[3]));
+        self.times.extend(of.iter().map(|time| time.forward));
+        self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time.backward + extra));
+        self.times.extend(of.iter().map(|time| time.wgrad));
+        self.times.extend(of.iter().map(|time| time.traffic));
         let base: f64 = of.iter().map(|time| program.busy(*time)).sum();
         let extra_time = extra.of_stage.iter().sum::<f64>() + extra.unplaced;
         self.time.push(base + program.slower() * extra_time);
@@ -180,7 +181,7 @@ impl Columns {
                 let (mut forward, mut own) = (0.0, [0.0; 2]);
                 for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(set)) {
                     let (time, parameters) = times(chunk, shape);
-                    forward += time[0] - time[3] / 2.0;
+                    forward += time.forward - time.traffic / 2.0;
                     own = [own[0] + parameters[0], own[1] + parameters[1]];
                 }
                 longest = [longest[0].max(forward), longest[1].max(ceiling - forward)];

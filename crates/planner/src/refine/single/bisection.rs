@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::table::{Arcs, FirstItems, StageTable};
+use super::table::{Arcs, FirstItems, ShortestPath, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::{Edges, StepLine};
 use crate::refine::options::{Options, Technique};
@@ -61,8 +61,8 @@ pub fn solve(
     // A first ceiling: twice the mean; grown while nothing fits under it.
     let whole: f64 = (0..program.chunks)
         .map(|chunk| {
-            let [forward, backward, ..] = program.longest(chunk, 0, if chunk == 0 { program.len() } else { 0 });
-            forward + backward
+            let longest = program.longest(chunk, 0, if chunk == 0 { program.len() } else { 0 });
+            longest.forward + longest.backward
         })
         .sum();
     let mean = whole / program.chunks as f64;
@@ -264,7 +264,7 @@ impl Relaxation<'_> {
                     if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
                 };
                 *work += arcs.len();
-                let Some((sum, cuts)) = table.cheapest(arcs, price) else {
+                let Some(ShortestPath { length: sum, cuts }) = table.shortest_path(arcs, price) else {
                     of_rank = None;
                     break;
                 };
@@ -312,7 +312,9 @@ impl Relaxation<'_> {
                 if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
             };
             *work += arcs.len() + paths.len();
-            let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
+            let Some(ShortestPath { length: sum, cuts }) = table.shortest_path(arcs, price) else {
+                return (f64::INFINITY, met);
+            };
             if sum <= most {
                 pace *= 0.7;
             }

@@ -159,8 +159,8 @@ impl StageTable {
     /// Least length of a dependency path over all splits.
     pub fn shortest(&self, path: &Path) -> Option<f64> {
         let weights = PathWeights::of(self.ranks, [(path, 1.0)].into_iter());
-        self.cheapest(&self.usable(f64::INFINITY, &self.windows()), |stage, load| weights.length_of(stage, load))
-            .map(|(sum, _)| sum)
+        let arcs = self.usable(f64::INFINITY, &self.windows());
+        self.shortest_path(&arcs, |stage, load| weights.length_of(stage, load)).map(|path| path.length)
     }
 
     /// Bounds on the parts of a step outside the pipeline: parameters of the heaviest rank, windows that hide communication.
@@ -175,10 +175,11 @@ impl StageTable {
         for (stage, arcs) in arcs.stages.iter().enumerate() {
             let mut next = vec![f64::INFINITY; n + 1];
             for (b, next) in next.iter_mut().enumerate() {
-                for &(a, _) in arcs.ending(b) {
-                    let [dense, experts] = program.parameters(stage, a as usize, b);
+                for arc in arcs.ending(b) {
+                    let a = arc.first as usize;
+                    let [dense, experts] = program.parameters(stage, a, b);
                     most = [most[0].max(dense), most[1].max(experts)];
-                    *next = next.min(best[a as usize].max(dense + experts));
+                    *next = next.min(best[a].max(dense + experts));
                 }
             }
             for &load in &arcs.loads {
@@ -211,27 +212,27 @@ impl StageTable {
         arcs.stages[stage].loads.iter().any(|&load| self.load(stage, load).busy > low)
     }
 
-    /// Shortest path over cuts, its length and its cuts, where a stage is as long as `price` says; stages of infinite length are left out.
-    pub fn cheapest(&self, arcs: &Arcs, price: impl Fn(usize, &StageLoad) -> f64) -> Option<(f64, Vec<usize>)> {
+    /// Shortest path over cuts where `length` is that of a stage with a load; stages of infinite length are left out.
+    pub fn shortest_path(&self, arcs: &Arcs, length: impl Fn(usize, &StageLoad) -> f64) -> Option<ShortestPath> {
         let n = arcs.items;
         let width = n + 1;
-        let mut prices = vec![f64::INFINITY; self.stages.iter().map(|stage| stage.loads.len()).sum()];
-        let mut first = Vec::with_capacity(self.stages.len() + 1); // of each stage among the prices
+        let mut lengths = vec![f64::INFINITY; self.stages.iter().map(|stage| stage.loads.len()).sum()];
+        let mut first = Vec::with_capacity(self.stages.len() + 1); // of each stage among the lengths
         first.push(0);
         let mut sums = vec![f64::INFINITY; width * (arcs.stages.len() + 1)];
         sums[0] = 0.0;
         for (stage, arcs) in arcs.stages.iter().enumerate() {
             let loads = &self.stages[stage].loads;
-            let own = &mut prices[first[stage]..first[stage] + loads.len()];
+            let own = &mut lengths[first[stage]..first[stage] + loads.len()];
             first.push(first[stage] + loads.len());
             for &load in &arcs.loads {
-                own[load as usize] = price(stage, &loads[load as usize]);
+                own[load as usize] = length(stage, &loads[load as usize]);
             }
             let (before, next) = sums[stage * width..(stage + 2) * width].split_at_mut(width);
             for b in arcs.ends.clone() {
                 let mut least = f64::INFINITY;
-                for &(a, load) in arcs.ending(b) {
-                    let sum = before[a as usize] + own[load as usize];
+                for &Arc { first, load } in arcs.ending(b) {
+                    let sum = before[first as usize] + own[load as usize];
                     least = if sum < least { sum } else { least };
                 }
                 next[b] = least;
@@ -246,13 +247,30 @@ impl StageTable {
         cuts.push(n);
         for (stage, arcs) in arcs.stages.iter().enumerate().rev() {
             let b = cuts[cuts.len() - 1];
-            let sum = |&&(a, load): &&(u32, u32)| sums(stage, a as usize) + prices[first[stage] + load as usize];
-            let from = arcs.ending(b).iter().find(|arc| sum(arc) <= sums(stage + 1, b))?;
-            cuts.push(from.0 as usize);
+            let sum = |arc: &Arc| sums(stage, arc.first as usize) + lengths[first[stage] + arc.load as usize];
+            let last = arcs.ending(b).iter().find(|arc| sum(arc) <= sums(stage + 1, b))?;
+            cuts.push(last.first as usize);
         }
         cuts.reverse();
-        Some((whole, cuts))
+        Some(ShortestPath { length: whole, cuts })
     }
+}
+
+/// Shortest path over cuts.
+pub struct ShortestPath {
+    /// Its length, in seconds.
+    pub length: f64,
+    /// First item of each stage, and the number of items at the end.
+    pub cuts: Vec<usize>,
+}
+
+/// Stage of a path over cuts, whose end is known.
+#[derive(Clone, Copy)]
+struct Arc {
+    /// First item.
+    first: u32,
+    /// Index of its load among those of the stage.
+    load: u32,
 }
 
 /// Stages of a subset of the splits, by their end.
@@ -263,8 +281,8 @@ pub struct Arcs {
 
 /// Arcs of one stage.
 struct StageArcs {
-    /// First item and load, by end.
-    arcs: Vec<(u32, u32)>,
+    /// The arcs, by end.
+    arcs: Vec<Arc>,
     /// Index of the first arc of each end.
     begin: Vec<u32>,
     /// Range of the ends.
@@ -298,7 +316,7 @@ impl StageArcs {
                     && within[load as usize]
                 {
                     used[load as usize] = true;
-                    arcs.push((a as u32, load));
+                    arcs.push(Arc { first: a as u32, load });
                 }
             }
             if arcs.len() > before {
@@ -311,7 +329,7 @@ impl StageArcs {
     }
 
     /// Stages that end with `b`.
-    fn ending(&self, b: usize) -> &[(u32, u32)] {
+    fn ending(&self, b: usize) -> &[Arc] {
         &self.arcs[self.begin[b] as usize..self.begin[b + 1] as usize]
     }
 }
