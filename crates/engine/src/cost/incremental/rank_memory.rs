@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::block::{Layers, ROUNDING};
 use super::sharding::Sharding;
 use super::stages::{Hold, Moment, Moments, Stages};
-use super::state_bytes::{LeastStates, StateBytes};
+use super::state_bytes::{LeastStates, MomentBytes, StateBytes};
 use crate::cost::costs::Costs;
 use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::moments::{Needs, Temporary, Timing};
@@ -18,10 +18,10 @@ use crate::units::Bytes;
 /// Memory of the ranks of a pipeline without their states.
 #[derive(Clone, Debug)]
 pub struct RankMemory {
-    /// Bytes of each class of ranks where all tensors are held at once.
-    together: SmallVec<[Held; 4]>,
+    /// Bytes of each class of ranks where all tensors are resident at once.
+    together: SmallVec<[RankNeeds; 4]>,
     /// Bytes of each class of ranks by moment, of every rank that no other covers; empty where the stack has no moments.
-    by_moment: Vec<Vec<Held>>,
+    by_moment: Vec<Vec<RankNeeds>>,
     /// Timing by moment.
     timing: Timing,
     /// Whether a single GPU trains, whose peak is that of one moment under any ZeRO stage.
@@ -45,7 +45,7 @@ pub struct UnsharedMemory<'l> {
 
 /// Bytes of a rank without its states.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct RankNeeds {
     rank: u32,
     needs: Needs,
 }
@@ -58,12 +58,12 @@ impl RankMemory {
 
     /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
     pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        let held = |hold: &Hold, loss: Bytes| {
+        let needs = |hold: &Hold, loss: Bytes| {
             let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
-            Held { rank: hold.ranks[0], needs }
+            RankNeeds { rank: hold.ranks[0], needs }
         };
-        let together = stages.holds.iter().map(|hold| held(hold, layers.end_bytes(false).of(hold.is_last))).collect();
-        let by_moment = stages.holds.iter().map(|hold| vec![held(hold, layers.end_bytes(true).of(hold.is_last))]);
+        let together = stages.holds.iter().map(|hold| needs(hold, layers.end_bytes(false).of(hold.is_last))).collect();
+        let by_moment = stages.holds.iter().map(|hold| vec![needs(hold, layers.end_bytes(true).of(hold.is_last))]);
         let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
         Self {
             together,
@@ -79,10 +79,10 @@ impl RankMemory {
     pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
         let timing = self.timing_under(sharding.zero);
         let of_class = |(class, states): (usize, &StateBytes)| {
-            let needed = |held: &Held| self.needed(held, timing, *states, sharding.unsharded);
-            self.ranks(class, timing).iter().map(needed).reduce(more).unwrap_or_default()
+            let needed = |rank: &RankNeeds| self.needed(rank, timing, *states, sharding.unsharded);
+            self.ranks(class, timing).iter().map(needed).reduce(fuller).unwrap_or_default()
         };
-        sharding.states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
+        sharding.states.iter().enumerate().map(of_class).reduce(fuller).unwrap_or_default()
     }
 
     /// Whether every rank has at most `budget` of memory with a sharding.
@@ -90,7 +90,7 @@ impl RankMemory {
         let timing = self.timing_under(sharding.zero);
         sharding.states.iter().enumerate().all(|(class, states)| {
             let mut ranks = self.ranks(class, timing).iter();
-            ranks.all(|held| self.needed(held, timing, *states, sharding.unsharded).0 <= budget)
+            ranks.all(|rank| self.needed(rank, timing, *states, sharding.unsharded).0 <= budget)
         })
     }
 
@@ -110,36 +110,38 @@ impl RankMemory {
 
     /// Ranks of a class that may need the most.
     #[inline]
-    fn ranks(&self, class: usize, timing: Timing) -> &[Held] {
+    fn ranks(&self, class: usize, timing: Timing) -> &[RankNeeds] {
         if timing == Timing::Together { slice::from_ref(&self.together[class]) } else { &self.by_moment[class] }
     }
 
     /// Memory of a rank with these states, and which it is.
     #[inline]
-    fn needed(&self, held: &Held, timing: Timing, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
-        let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
+    fn needed(&self, rank: &RankNeeds, timing: Timing, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
+        let needs = Needs { temporary: rank.needs.temporary.plus(unsharded), ..rank.needs };
         let StateBytes { resident, gradients, update } = states;
         let states = States { weights: resident, gradients, optimizer: Bytes::ZERO, update };
-        let footprint = Footprint::of_rank(held.rank, self.reserve, timing, states, &needs, self.caches);
-        (footprint.device(), held.rank)
+        let footprint = Footprint::of_rank(rank.rank, self.reserve, timing, states, &needs, self.caches);
+        (footprint.device(), rank.rank)
     }
 
     /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
     /// class of ranks.
     pub fn least(&self, states: &[LeastStates]) -> (Bytes, u32) {
         let of_timing = |class: usize, timing: Timing, states: StateBytes, unsharded: Temporary| {
-            let needed = |held: &Held| self.needed(held, timing, states, unsharded);
-            self.ranks(class, timing).iter().map(needed).reduce(more).unwrap_or_default()
+            let needed = |rank: &RankNeeds| self.needed(rank, timing, states, unsharded);
+            self.ranks(class, timing).iter().map(needed).reduce(fuller).unwrap_or_default()
         };
         let of_class = |(class, least): (usize, &LeastStates)| {
             let together =
                 least.together.map(|states| of_timing(class, Timing::Together, states, Temporary::default()));
-            let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, self.timing, states, unsharded));
+            let by_moment = least
+                .by_moment
+                .map(|MomentBytes { states, unsharded }| of_timing(class, self.timing, states, unsharded));
             let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
             let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
             (needed * ROUNDING, rank)
         };
-        states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
+        states.iter().enumerate().map(of_class).reduce(fuller).unwrap_or_default()
     }
 }
 
@@ -159,7 +161,7 @@ impl<'l> UnsharedMemory<'l> {
     /// Memory with a plan's layers, and with the share of their activations that it leaves on the host.
     pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
         let Self { stages, ref moments, timing, is_single, reserve, caches } = *self;
-        let (together, by_moment) = held(costs, plan, layers, stages, moments);
+        let (together, by_moment) = needs_of_classes(costs, plan, layers, stages, moments);
         RankMemory { together, by_moment, timing, is_single, reserve, caches }
     }
 }
@@ -171,23 +173,23 @@ fn timing(costs: &Costs, plan: &Plan) -> Timing {
 }
 
 /// The first of two ranks with the most memory.
-fn more(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
+fn fuller(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
     if b.0 > a.0 { b } else { a }
 }
 
 /// Bytes of each class of ranks without their states: of the rank that needs the most at once, and by moment of every rank that no
 /// other covers.
-fn held(
+fn needs_of_classes(
     costs: &Costs,
     plan: &Plan,
     layers: &Layers,
     stages: &Stages,
     moments: &Moments,
-) -> (SmallVec<[Held; 4]>, Vec<Vec<Held>>) {
+) -> (SmallVec<[RankNeeds; 4]>, Vec<Vec<RankNeeds>>) {
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
     let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
-    let held_at = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
+    let needs_at = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
         let largest = |of_choice: &[Bytes]| {
             moment.holds.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
         };
@@ -203,21 +205,22 @@ fn held(
                 ..Temporary::default()
             },
         };
-        Held { rank: moment.rank, needs }
+        RankNeeds { rank: moment.rank, needs }
     };
     let classes = || stages.holds.iter().zip(moments.iter());
     let together = |(hold, moments): (&Hold, &Vec<Moment>)| {
-        let bytes = |held: &Held| held.needs.activations + held.needs.temporary.loss + held.needs.temporary.backward;
-        let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
-        let all = moments.iter().map(|moment| held_at(hold, moment, false));
+        let bytes =
+            |rank: &RankNeeds| rank.needs.activations + rank.needs.temporary.loss + rank.needs.temporary.backward;
+        let most = |a: RankNeeds, b: RankNeeds| if bytes(&b) > bytes(&a) { b } else { a };
+        let all = moments.iter().map(|moment| needs_at(hold, moment, false));
         all.reduce(most).expect("each class has a rank, and each rank a moment")
     };
     let by_moment = |(hold, moments): (&Hold, &Vec<Moment>)| {
-        let mut kept: Vec<Held> = Vec::new();
-        for held in moments.iter().map(|moment| held_at(hold, moment, true)) {
-            if !kept.iter().any(|known| held.needs.within(&known.needs)) {
-                kept.retain(|known| !known.needs.within(&held.needs));
-                kept.push(held);
+        let mut kept: Vec<RankNeeds> = Vec::new();
+        for rank in moments.iter().map(|moment| needs_at(hold, moment, true)) {
+            if !kept.iter().any(|known| rank.needs.within(&known.needs)) {
+                kept.retain(|known| !known.needs.within(&rank.needs));
+                kept.push(rank);
             }
         }
         kept

@@ -39,17 +39,38 @@ impl StateBytes {
 /// none where no sharding has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeastStates {
-    /// Bytes where all tensors are held at once: states and unsharded weights are resident, and the update takes what is beyond these.
+    /// Bytes where all tensors are resident at once: states and unsharded weights are resident, and the update takes what is beyond these.
     pub(super) together: Option<StateBytes>,
     /// Bytes by moment, each part the least of any sharding.
-    pub(super) by_moment: Option<(StateBytes, Temporary)>,
+    pub(super) by_moment: Option<MomentBytes>,
+}
+
+/// Bytes of model states of a rank whose tensors are resident by moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MomentBytes {
+    /// Bytes of the states.
+    pub states: StateBytes,
+    /// Weights and gradients that are whole for a while.
+    pub unsharded: Temporary,
+}
+
+impl MomentBytes {
+    /// Lesser of both, part by part.
+    fn lesser(self, other: Self) -> Self {
+        Self { states: self.states.lesser(other.states), unsharded: self.unsharded.lesser(other.unsharded) }
+    }
+
+    /// Whether no part exceeds that of `other`.
+    fn within(self, other: Self) -> bool {
+        self.states.within(other.states) && self.unsharded.within(other.unsharded)
+    }
 }
 
 impl LeastStates {
     /// Bytes of one sharding whose peak is, or is not, that of one moment.
     pub(super) fn new(is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> Self {
         if is_by_moment {
-            Self { together: None, by_moment: Some((states, unsharded)) }
+            Self { together: None, by_moment: Some(MomentBytes { states, unsharded }) }
         } else {
             let whole = unsharded.loss + unsharded.backward;
             let update = (states.update - whole).or_zero();
@@ -60,18 +81,16 @@ impl LeastStates {
 
     /// Whether no part is more than that of another with the same timing.
     pub fn within(&self, other: &Self) -> bool {
-        let parts = |(a, b): ((StateBytes, Temporary), (StateBytes, Temporary))| a.0.within(b.0) && a.1.within(b.1);
         self.together.zip(other.together).is_none_or(|(a, b)| a.within(b))
-            && self.by_moment.zip(other.by_moment).is_none_or(parts)
+            && self.by_moment.zip(other.by_moment).is_none_or(|(a, b)| a.within(b))
     }
 
     /// Lower bound over the shardings of both.
     #[must_use]
     pub fn lesser(self, other: Self) -> Self {
-        let parts = |a: (StateBytes, Temporary), b: (StateBytes, Temporary)| (a.0.lesser(b.0), a.1.lesser(b.1));
         Self {
             together: self.together.into_iter().chain(other.together).reduce(StateBytes::lesser),
-            by_moment: self.by_moment.into_iter().chain(other.by_moment).reduce(parts),
+            by_moment: self.by_moment.into_iter().chain(other.by_moment).reduce(MomentBytes::lesser),
         }
     }
 }
