@@ -217,6 +217,19 @@ pub(crate) fn no_offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
+/// Obstacle of a plan whose activations on the host are not all inputs of recomputed layers, which `key` puts there.
+pub(crate) fn only_checkpoints_on_host(plan: &Plan, key: &str) -> Option<Obstacle> {
+    let activations = plan.offload.activations;
+    if activations <= 0.0 || is_whole(activations) && plan.recompute == Recompute::Full {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("offload-activations={activations}"),
+        format!("`{key}` puts all inputs of recomputed layers on the host, and nothing else"),
+        Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() },
+    )
+}
+
 /// Obstacle of a plan that shards over groups of replicas.
 pub(crate) fn no_shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;

@@ -4,7 +4,7 @@
 //! `utils/trainer.py`, release 0.19.0. It ignores keys that it does not know.
 
 use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapting, not_priced, other_adapters};
+use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported, Unknown, divides, replicas};
@@ -304,7 +304,8 @@ fn adapting(document: &Document, imported: &mut Imported) {
     if is_on(document, "relora") {
         warn("relora", "merges of adapters are not priced");
     }
-    Adapting { said, place, adapters: Adapters { rank: document.size("lora_r"), targets } }.apply(imported);
+    AdapterTraining { setting: said, place, adapters: Adapters { rank: document.size("lora_r"), targets } }
+        .apply(imported);
 }
 
 /// Keys that are nearly one that decides the step: axolotl ignores them in silence.

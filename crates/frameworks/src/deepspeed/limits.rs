@@ -2,7 +2,7 @@
 //! release 0.19.8.
 
 use crate::rules::{self, bytes_are};
-use meshwright_engine::plan::{CpKind, Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::plan::{CpKind, Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
@@ -151,13 +151,5 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 
 /// `cpu_checkpointing` keeps checkpoints only.
 fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let activations = plan.offload.activations;
-    if activations > 0.0 && (!rules::is_whole(activations) || plan.recompute != Recompute::Full) {
-        return Obstacle::of_plan(
-            format!("offload-activations={activations}"),
-            "`cpu_checkpointing` puts all inputs of recomputed layers on the host, and nothing else",
-            Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() },
-        );
-    }
-    None
+    rules::only_checkpoints_on_host(plan, "cpu_checkpointing")
 }

@@ -7,7 +7,7 @@ use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, Span};
-use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::plan::{Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
@@ -201,18 +201,9 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     None
 }
 
-/// `checkpoint_in_cpu`.
+/// `checkpoint_in_cpu` keeps checkpoints only.
 fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let activations = plan.offload.activations;
-    if activations > 0.0 && (!rules::is_whole(activations) || plan.recompute != Recompute::Full) {
-        let near = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
-        return Obstacle::of_plan(
-            format!("offload-activations={activations}"),
-            "`checkpoint_in_cpu` puts all inputs of recomputed layers on the host, and nothing else",
-            near,
-        );
-    }
-    None
+    rules::only_checkpoints_on_host(plan, "checkpoint_in_cpu")
 }
 
 /// `training.py` (`get_model`): ZeRO 2 and 3 exclude a pipeline and tensor parallelism.

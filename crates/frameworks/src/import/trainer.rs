@@ -4,7 +4,7 @@
 //! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. Programs with
 //! `--deepspeed zero3` name a configuration that ships with ms-swift; DeepSpeed's examples take `--zero_stage`.
 
-use super::adapters::{Adapting, not_priced, other_adapters};
+use super::adapters::{AdapterTraining, not_priced, other_adapters};
 use super::context::Launched;
 use super::finding::{Finding, Place};
 use super::imported::{Adapters, Imported};
@@ -131,7 +131,7 @@ fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
             imported.findings.push(not_priced(&format!("`{flag}`"), what, Some(&place(None))));
         }
     }
-    Adapting { said, place: place(at), adapters }.apply(imported);
+    AdapterTraining { setting: said, place: place(at), adapters }.apply(imported);
 }
 
 /// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.

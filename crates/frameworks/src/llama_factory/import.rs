@@ -3,7 +3,7 @@
 //! Source: [llama-factory] `hparams/`, `model/adapter.py`, `model/model_utils/checkpointing.py`, release 0.9.5: names and defaults.
 
 use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapting, not_priced, other_adapters};
+use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported, Unknown};
@@ -149,7 +149,7 @@ fn adapting(document: &Document, imported: &mut Imported) {
         warn("additional_target", "modules that are trained whole are priced as frozen");
     }
     let rank = Some(document.size("lora_rank").unwrap_or(RANK));
-    Adapting { said: said.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
+    AdapterTraining { setting: said.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
 }
 
 /// Findings of trainings other than that of the whole model on one loss.

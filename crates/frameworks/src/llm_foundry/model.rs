@@ -5,7 +5,7 @@
 
 use super::limits::CAP;
 use crate::hugging_face::import as hugging_face;
-use crate::import::adapters::{Adapting, other_adapters};
+use crate::import::adapters::{AdapterTraining, other_adapters};
 use crate::import::context::ImportError;
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported};
@@ -82,7 +82,7 @@ fn adapters(document: &Document, imported: &mut Imported) {
         return document.note(other_adapters(&said, &place));
     }
     let adapters = Adapters { rank: document.size(&path_of("r")), targets: document.words(&path_of("target_modules")) };
-    Adapting { said, place, adapters }.apply(imported);
+    AdapterTraining { setting: said, place, adapters }.apply(imported);
 }
 
 /// Most layers of a model, so that a mistyped number does not exhaust memory.

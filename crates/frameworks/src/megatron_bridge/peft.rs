@@ -4,7 +4,7 @@
 //! (`default_peft_config`), release 0.6.2: names and defaults.
 
 use super::values::OrPlace;
-use crate::import::adapters::{Adapting, not_priced, other_adapters};
+use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
 use crate::import::finding::Finding;
 use crate::import::imported::Adapters;
 use crate::readers::document::{CALLED, Document};
@@ -16,12 +16,12 @@ const RANK: u32 = 32;
 const TARGETS: [&str; 4] = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"];
 
 /// Low-rank adapters of a document, with findings of what is not priced of them.
-pub(super) fn adapting(document: &Document) -> Option<Adapting> {
+pub(super) fn adapting(document: &Document) -> Option<AdapterTraining> {
     of_container(document).or_else(|| of_nemo(document))
 }
 
 /// `peft = LoRA(dim=8)`, `peft = default_peft_config("lora")`, or the scheme's name alone.
-fn of_container(document: &Document) -> Option<Adapting> {
+fn of_container(document: &Document) -> Option<AdapterTraining> {
     let called = format!("peft.{CALLED}");
     let place = document.place("peft")?;
     let path = ["peft.0", called.as_str(), "peft"].into_iter().find(|path| document.peek(path).is_some());
@@ -51,11 +51,11 @@ fn of_container(document: &Document) -> Option<Adapting> {
     if targets.is_empty() {
         targets = TARGETS.map(str::to_owned).to_vec();
     }
-    Some(Adapting { said, place, adapters: Adapters { rank, targets } })
+    Some(AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } })
 }
 
 /// NeMo 1's `model.peft.peft_scheme`.
-fn of_nemo(document: &Document) -> Option<Adapting> {
+fn of_nemo(document: &Document) -> Option<AdapterTraining> {
     let scheme = document.word("model.peft.peft_scheme")?;
     let place = document.place("model.peft.peft_scheme").unwrap_or_default_place();
     let said = format!("`model.peft.peft_scheme: {scheme}`");
@@ -67,7 +67,7 @@ fn of_nemo(document: &Document) -> Option<Adapting> {
             if scheme == "qlora" {
                 document.note(not_priced(&said, "weights are priced in 16 bits", Some(&place)));
             }
-            Some(Adapting { said, place, adapters: Adapters { rank, targets } })
+            Some(AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } })
         }
         _ => {
             document.note(other_adapters(&said, &place));

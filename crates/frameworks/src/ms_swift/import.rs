@@ -5,7 +5,7 @@
 //! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names, and what is on where nothing is said.
 
 use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapting, not_priced, other_adapters};
+use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported};
@@ -169,7 +169,7 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     imported.kind = KIND;
     imported.without_effect.extend(effect);
     if let Some((said, place)) = adapting {
-        Adapting { said, place, adapters }.apply(&mut imported);
+        AdapterTraining { setting: said, place, adapters }.apply(&mut imported);
     }
     imported
 }
@@ -319,11 +319,11 @@ fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
     match kinds.into_iter().flatten().next() {
         Some((_, kind)) if matches!(kind.as_str(), "full" | "longlora" | "galore") => {}
         Some((key, kind)) if kind == "lora" => {
-            Adapting { said: format!("`{key} {kind}`"), place: place(key), adapters }.apply(imported);
+            AdapterTraining { setting: format!("`{key} {kind}`"), place: place(key), adapters }.apply(imported);
         }
         Some((key, kind)) => document.note(other_adapters(&format!("`{key} {kind}`"), &place(key))),
         None => {
-            Adapting { said: "ms-swift without `--tuner_type full`".into(), place: place("model"), adapters }
+            AdapterTraining { setting: "ms-swift without `--tuner_type full`".into(), place: place("model"), adapters }
                 .apply(imported);
         }
     }

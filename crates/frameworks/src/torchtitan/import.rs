@@ -6,7 +6,7 @@ mod flavors;
 mod registry;
 mod split;
 
-use crate::import::adapters::Adapting;
+use crate::import::adapters::AdapterTraining;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported, Unknown, divides, replicas};
@@ -355,7 +355,7 @@ fn software(document: &Document, imported: &mut Imported) {
         let targets = document.words(&format!("{path}.target_modules"));
         let place = document.place(path).unwrap_or(Place { file: String::new(), line: 1 });
         let said = "`LoRAConverter`".to_owned();
-        Adapting { said, place, adapters: Adapters { rank, targets } }.apply(imported);
+        AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } }.apply(imported);
     }
     let has_dtype = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
     if has_dtype("training.dtype", "bfloat16") {

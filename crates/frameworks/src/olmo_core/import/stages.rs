@@ -10,7 +10,7 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::split::layers::plainest;
 
-/// Schedule and stages.
+/// Sets the schedule and the stages of a pipeline.
 pub(super) fn pipeline(document: &Document, imported: &mut Imported) {
     let pp = imported.plan.layout.pp;
     let path = at("pp_config.schedule");
@@ -23,8 +23,11 @@ pub(super) fn pipeline(document: &Document, imported: &mut Imported) {
     let layers = imported.model.as_ref().map(Model::layers);
     let single = matches!(member(&name), "single_1F1B" | "1F1B" | "gpipe" | "GPipe");
     let given = document.count(&points).is_some();
-    let counts =
-        if given { spelled(document, &points, layers) } else { layers.and_then(|layers| own(layers, pp, single)) };
+    let counts = if given {
+        split_at_points(document, &points, layers)
+    } else {
+        layers.and_then(|layers| default_split(layers, pp, single))
+    };
     if counts.is_none() && (given || layers.is_some()) {
         let message = format!("`{points}` does not give stages that are read");
         document.note(Finding::error("unread-setting", message).at_maybe(document.place(&at("pp_config")).as_ref()));
@@ -38,22 +41,7 @@ pub(super) fn pipeline(document: &Document, imported: &mut Imported) {
             "as many on each, and one alone for 1F1B and GPipe",
         );
     }
-    imported.plan.schedule = match member(&name) {
-        "single_1F1B" | "1F1B" => Schedule::OneFOneB,
-        "gpipe" | "GPipe" => Schedule::GPipe,
-        "interleaved_1F1B" | "Interleaved1F1B" => Schedule::Interleaved { virtual_stages: each.max(2) },
-        "looped_bfs" | "LoopedBFS" => Schedule::LoopedBfs { virtual_stages: each.max(2) },
-        "zbv_zero_bubble" | "ZBVZeroBubble" => Schedule::ZbV,
-        "interleaved_zero_bubble" | "InterleavedZeroBubble" => {
-            let finding = Finding::warning("not-modelled", "InterleavedZeroBubble is priced as Interleaved1F1B");
-            document.note(finding.at_maybe(document.place(&path).as_ref()));
-            Schedule::Interleaved { virtual_stages: each.max(2) }
-        }
-        other => {
-            document.wrong(&path, other, "a `PipelineScheduleType`");
-            Schedule::OneFOneB
-        }
-    };
+    imported.plan.schedule = schedule(document, &path, member(&name), each.max(2));
     if let Some(counts) = counts {
         let last = counts.len() - 1;
         let holds = layers.is_none_or(|layers| layers == counts.iter().sum::<u32>());
@@ -61,8 +49,28 @@ pub(super) fn pipeline(document: &Document, imported: &mut Imported) {
     }
 }
 
+/// Schedule of a `PipelineScheduleType`, which stands at `path`; those of several stages a rank have `virtual_stages`.
+fn schedule(document: &Document, path: &str, name: &str, virtual_stages: u32) -> Schedule {
+    match name {
+        "single_1F1B" | "1F1B" => Schedule::OneFOneB,
+        "gpipe" | "GPipe" => Schedule::GPipe,
+        "interleaved_1F1B" | "Interleaved1F1B" => Schedule::Interleaved { virtual_stages },
+        "looped_bfs" | "LoopedBFS" => Schedule::LoopedBfs { virtual_stages },
+        "zbv_zero_bubble" | "ZBVZeroBubble" => Schedule::ZbV,
+        "interleaved_zero_bubble" | "InterleavedZeroBubble" => {
+            let finding = Finding::warning("not-modelled", "InterleavedZeroBubble is priced as Interleaved1F1B");
+            document.note(finding.at_maybe(document.place(path).as_ref()));
+            Schedule::Interleaved { virtual_stages }
+        }
+        other => {
+            document.wrong(path, other, "a `PipelineScheduleType`");
+            Schedule::OneFOneB
+        }
+    }
+}
+
 /// Layers of each stage between points that are spelled out.
-fn spelled(document: &Document, path: &str, layers: Option<u32>) -> Option<Vec<u32>> {
+fn split_at_points(document: &Document, path: &str, layers: Option<u32>) -> Option<Vec<u32>> {
     let words = document.words(path);
     let points: Option<Vec<u32>> = words.iter().map(|word| word.parse().ok()).collect();
     let points = points.filter(|points| points.len() as u32 == document.count(path).unwrap_or(0))?;
@@ -77,7 +85,7 @@ fn spelled(document: &Document, path: &str, layers: Option<u32>) -> Option<Vec<u
 }
 
 /// Layers of each stage as OLMo-core splits them: the first and the last take no layer that is over.
-fn own(layers: u32, pp: u32, single: bool) -> Option<Vec<u32>> {
+fn default_split(layers: u32, pp: u32, single: bool) -> Option<Vec<u32>> {
     let stages = pp.checked_mul(if single { 1 } else { 2 }).filter(|stages| (1..=layers).contains(stages))?;
     let (each, over) = (layers / stages, layers % stages);
     let mut left = layers;
@@ -91,14 +99,14 @@ fn own(layers: u32, pp: u32, single: bool) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::own;
+    use super::default_split;
 
     #[test]
     fn stages_are_as_olmo_core_splits_them() {
-        assert_eq!(own(32, 4, true), Some(vec![8, 8, 8, 8]));
-        assert_eq!(own(30, 4, true), Some(vec![7, 8, 8, 7]));
-        assert_eq!(own(31, 4, true), Some(vec![7, 8, 8, 8]));
-        assert_eq!(own(16, 2, false), Some(vec![4, 4, 4, 4]));
-        assert_eq!(own(3, 2, false), None);
+        assert_eq!(default_split(32, 4, true), Some(vec![8, 8, 8, 8]));
+        assert_eq!(default_split(30, 4, true), Some(vec![7, 8, 8, 7]));
+        assert_eq!(default_split(31, 4, true), Some(vec![7, 8, 8, 8]));
+        assert_eq!(default_split(16, 2, false), Some(vec![4, 4, 4, 4]));
+        assert_eq!(default_split(3, 2, false), None);
     }
 }

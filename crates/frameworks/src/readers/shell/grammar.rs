@@ -108,16 +108,25 @@ pub enum Command {
     Arithmetic(Text),
 }
 
-/// A script, read.
+/// Body of a here-document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HereDocument {
+    /// The text.
+    pub text: Text,
+    /// Whether variables are expanded in it.
+    pub expands: bool,
+}
+
+/// Syntax tree of a script, with its here-documents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
     /// Commands of the body.
     pub list: List,
-    /// Bodies of here-documents, and whether variables are expanded in them.
-    pub heredocs: Vec<(Text, bool)>,
+    /// Bodies of here-documents, by number.
+    pub heredocs: Vec<HereDocument>,
 }
 
-/// A script that is none.
+/// Syntax error of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// The line.

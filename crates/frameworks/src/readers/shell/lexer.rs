@@ -1,6 +1,6 @@
 //! Tokens of a script: blanks, line ends with their here-documents, words, quotes and redirections.
 
-use super::grammar::{Redirect, SyntaxError};
+use super::grammar::{HereDocument, Redirect, SyntaxError};
 use super::syntax::{Parsed, Parser, is_name};
 use super::text::{Glyph, Text};
 
@@ -50,7 +50,7 @@ impl Parser<'_> {
                 }
                 body.extend_from_slice(row);
             }
-            self.script.heredocs[id] = (Text(body), expand);
+            self.script.heredocs[id] = HereDocument { text: Text(body), expands: expand };
         }
     }
 
@@ -82,7 +82,7 @@ impl Parser<'_> {
         if matches!(operator, "<<" | "<<-") {
             *heredoc = Some(self.base + self.script.heredocs.len());
             self.pending.push((self.script.heredocs.len(), target, operator == "<<-"));
-            self.script.heredocs.push((Text::default(), false));
+            self.script.heredocs.push(HereDocument::default());
         } else {
             redirects.push(Redirect { operator: operator.to_owned(), target });
         }

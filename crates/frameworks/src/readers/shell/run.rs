@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::grammar::{Command, CommandPipeline, Join, List, Script, SyntaxError};
+use super::grammar::{Command, CommandPipeline, HereDocument, Join, List, Script, SyntaxError};
 use super::hidden::Hidden;
 use super::slurm::{SlurmVariable, slurm_variables};
 use super::syntax;
@@ -111,7 +111,7 @@ pub struct Shell<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) variables: BTreeMap<String, Variable>,
     pub(super) functions: BTreeMap<String, List>,
-    pub(super) heredocs: Vec<(Text, bool)>,
+    pub(super) heredocs: Vec<HereDocument>,
     pub(super) arguments: Vec<Text>,
     pub(super) around: Vec<Text>,
     pub(super) own: Vec<(String, Text)>,

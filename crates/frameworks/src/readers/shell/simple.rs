@@ -1,7 +1,7 @@
 //! One simple command: its words, what it writes, and what it does to the script.
 
 use super::assign::{ArrayKind, assignment};
-use super::grammar::Redirect;
+use super::grammar::{HereDocument, Redirect};
 use super::run::{DEEPEST, Flow, Shell, Status, Variable};
 use super::syntax::is_name;
 use super::text::Text;
@@ -31,7 +31,7 @@ impl Shell<'_> {
         let Some(name) = words.first().map(Text::plain) else { return Flow::On(Status::Yes) };
         let document = heredoc
             .and_then(|id| self.heredocs.get(id).cloned())
-            .map(|(body, expand)| if expand { self.double(&body) } else { body });
+            .map(|HereDocument { text, expands }| if expands { self.double(&text) } else { text });
         self.written(&name, &words, redirects, document.as_ref());
         let before = self.own.len();
         for assigned in raw[..assignments].iter().filter_map(assignment) {

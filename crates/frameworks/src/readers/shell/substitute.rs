@@ -1,7 +1,7 @@
 //! Output of `$( … )`, where it does not depend on the machine.
 
 use super::assign::ArrayKind;
-use super::grammar::{Command, CommandPipeline, Join};
+use super::grammar::{Command, CommandPipeline, HereDocument, Join};
 use super::run::{Shell, Variable};
 use super::text::Text;
 
@@ -64,8 +64,8 @@ impl Shell<'_> {
             ("dirname", None, _) => folder_of(&path()?),
             ("basename", None, _) => name_of(rest)?,
             ("cat", None, Some(id)) => {
-                let (body, expand) = self.heredocs.get(*id).cloned().unwrap_or_default();
-                if expand { self.double(&body).quoted(false) } else { body }
+                let HereDocument { text, expands } = self.heredocs.get(*id).cloned().unwrap_or_default();
+                if expands { self.double(&text).quoted(false) } else { text }
             }
             ("cat", None, None) if rest.len() == 1 => self.ran.written.get(&rest[0].plain()).cloned()?,
             _ => return None,
