@@ -70,33 +70,55 @@ impl Screen<'_> {
 
     /// The question, the plan to launch, a line for each rival, at most six sentences.
     fn at_a_glance(&self, advice: &Advice) -> Result<String> {
-        let Self { args, answer } = *self;
-        let PlanAnswer { problem, risk, refined, placed, .. } = answer;
-        let paragraphs = recommended(problem, advice).map_or_else(Vec::new, Vec::from);
-        let plan = advice.plan().map_or_else(String::new, |plan| plan.plan.to_string());
-        let mut said = sentences(problem, advice, *risk);
-        said.extend(refined::sentence(&advice.ranking, refined));
-        said.extend(placed::hint(&args.plans.place, placed));
-        said.truncate(MOST_SENTENCES);
-        let (shared, said) = (shared(advice), said.join(" "));
-        if args.format == OutputFormat::Markdown {
-            let sheet =
-                if args.wide { plans::ranked(problem, &advice.ranking) } else { rows(problem, advice, TERMS_SHOWN) };
-            let rows = output::sheets(&[Sheet { title: String::new(), ..sheet }], args.format)?;
-            let head = format!("## {}\n\n**Recommended**: {}", problem.heading(), paragraphs.join("; "));
-            return Ok(format!("{head}\n\n`{plan}`\n\n{rows}\nAll plans: {shared}.\n\n{said}\n"));
+        if self.args.format == OutputFormat::Markdown {
+            return self.markdown_at_a_glance(advice);
         }
-        let rows = if args.wide {
+        let PlanAnswer { problem, .. } = self.answer;
+        let rows = if self.args.wide {
             table::render(&Sheet { title: String::new(), ..plans::ranked(problem, &advice.ranking) })
         } else {
+            let shared = shared(advice);
             let all = if shared.is_empty() { String::new() } else { table::labelled(" all:", &[shared]) };
             format!("{}\n{all}", table::lines_or_records(&fitting(problem, advice)))
         };
         let heading = table::wrapped(&problem.heading());
-        let recommended = table::labelled("Recommended", &paragraphs);
-        let plan = table::labelled("--plan", &[format!("\"{plan}\"")]);
-        Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{}\n", rows.trim_end(), table::wrapped(&said)))
+        let recommended = table::labelled("Recommended", &paragraphs(problem, advice));
+        let plan = table::labelled("--plan", &[format!("\"{}\"", launched(advice))]);
+        let sentences = table::wrapped(&self.sentences(advice));
+        Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n", rows.trim_end()))
     }
+
+    /// Markdown of the parts of [`Self::at_a_glance`].
+    fn markdown_at_a_glance(&self, advice: &Advice) -> Result<String> {
+        let Self { args, answer: PlanAnswer { problem, .. } } = *self;
+        let sheet =
+            if args.wide { plans::ranked(problem, &advice.ranking) } else { rows(problem, advice, TERMS_SHOWN) };
+        let rows = output::sheets(&[Sheet { title: String::new(), ..sheet }], args.format)?;
+        let recommended = paragraphs(problem, advice).join("; ");
+        let head = format!("## {}\n\n**Recommended**: {recommended}", problem.heading());
+        let (plan, shared, sentences) = (launched(advice), shared(advice), self.sentences(advice));
+        Ok(format!("{head}\n\n`{plan}`\n\n{rows}\nAll plans: {shared}.\n\n{sentences}\n"))
+    }
+
+    /// Sentences below the table.
+    fn sentences(&self, advice: &Advice) -> String {
+        let Self { args, answer: PlanAnswer { problem, risk, refined, placed, .. } } = *self;
+        let mut all = sentences(problem, advice, *risk);
+        all.extend(refined::sentence(&advice.ranking, refined));
+        all.extend(placed::hint(&args.plans.place, placed));
+        all.truncate(MOST_SENTENCES);
+        all.join(" ")
+    }
+}
+
+/// Paragraphs about the recommended plan; none where no plan runs.
+fn paragraphs(problem: &Problem, advice: &Advice) -> Vec<String> {
+    recommended(problem, advice).map_or_else(Vec::new, Vec::from)
+}
+
+/// Text of the plan to launch; empty where no plan runs.
+fn launched(advice: &Advice) -> String {
+    advice.plan().map_or_else(String::new, |plan| plan.plan.to_string())
 }
 
 /// Rows with as many terms of the step as the terminal is wide enough for; at the narrowest without MFU, which the step gives.
