@@ -187,6 +187,7 @@ def measure_case(run, case):
     trained = [p for p in model.parameters() if p.requires_grad]
     totals = [sum(p.numel() for p in group) for group in (model.parameters(), trained)]
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(trained, lr=1e-4, fused=run.gpu))
+    del trained  # sharding makes other parameters of these
     shape = (1, run.pick(SEQUENCE, 32))
     ids = torch.randint(0, run.pick(case.config, TINY)["vocab_size"], shape, device=run.device)
     marks = []
@@ -217,6 +218,7 @@ def measure_case(run, case):
     for _ in range(run.pick(STEPS, 2)):
         loss = step()
     report(run, case, marks, resting, totals, loss.item(), type(model).__name__)
+    accelerator.free_memory()
 
 
 def report(run, case, marks, resting, totals, loss, wrapper):

@@ -15,4 +15,5 @@ mod picks;
 mod published;
 mod ran;
 mod silicon;
+mod trainers;
 mod unproven;

@@ -25,17 +25,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-fn text(path: &str) -> String {
+pub fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn samples(device: &str) -> Samples {
+pub fn samples(device: &str) -> Samples {
     Samples::parse(&text(&format!("tests/silicon/{device}/samples.toml"))).unwrap()
 }
 
 const H200: &str = "h200-2026-11-26-b";
 const OTHER_H200: &str = "h200-2026-11-26-a";
-const H100: &str = "h100-2026-11-27";
+pub const H100: &str = "h100-2026-11-27";
 const OTHER_H100: &str = "h100-2026-11-26";
 
 /// Problem whose plans were verified on a device.
@@ -46,7 +46,7 @@ fn problem(model: &'static str, device: &str, gpus: u32) -> Problem {
     problem.changed(|_, workload, _| workload.recipe = recipe("megatron-bf16-grads").unwrap()).unwrap()
 }
 
-fn calibration(problem: &Problem, samples: &Samples) -> Calibration {
+pub fn calibration(problem: &Problem, samples: &Samples) -> Calibration {
     Calibration::new(samples.clone(), "measured", "test", problem.cluster(), problem.stack()).unwrap()
 }
 
@@ -227,7 +227,7 @@ fn records(device: &str) -> BTreeMap<(String, String), Value> {
     parsed.lines().map(of).collect()
 }
 
-fn median_us(record: &Value) -> f64 {
+pub fn median_us(record: &Value) -> f64 {
     median(record["times_us"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()))
 }
 

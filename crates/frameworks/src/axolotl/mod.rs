@@ -10,7 +10,7 @@ use crate::framework::{Framework, SettingsReader, any_recipe};
 pub static AXOLOTL: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "automodel-2025",
+    stack: "fsdp-eager-2023",
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,
