@@ -65,11 +65,31 @@ fn attention_beside_mamba_is_for_frameworks_that_load_its_class() {
     let split = emitted("megatron", "falcon-h1-0.5b", "tp=2 dp=256 zero=1 mbs=1");
     assert!(split.contains("tp=2 does not divide the 1 groups of Mamba beside attention"), "{split}");
     for framework in ["accelerate", "deepspeed", "axolotl"] {
-        for (plan, part) in [("tp=2 sp=off", "has no plan for tensor parallelism"), ("cp=2", "scans whole sequences")] {
+        for (plan, part) in
+            [("tp=2 sp=off", "has no plan for tensor parallelism"), ("cp=2", "runs over whole sequences")]
+        {
             let split = emitted(framework, "falcon-h1-34b", &format!("{plan} dp=256 zero=3 mbs=1"));
             assert!(split.contains(part), "{framework}: {split}");
         }
     }
+}
+
+/// Classes of transformers with a recurrence cut none of it, nor its sequences; Megatron's own layers are.
+#[test]
+fn a_recurrence_is_whole_in_its_class() {
+    let split = [
+        ("nemotron-h-56b", "tp=2 sp=off dp=256", "has no plan for tensor parallelism"),
+        ("nemotron-h-56b", "cp=2 dp=256", "runs over whole sequences"),
+        ("qwen3-next-80b-a3b", "cp=2 dp=256", "runs over whole sequences"),
+    ];
+    for (model, layout, part) in split {
+        for framework in ["accelerate", "deepspeed", "axolotl"] {
+            let refused = emitted(framework, model, &format!("{layout} zero=3 mbs=1"));
+            assert!(refused.contains(part), "{framework}, {model}: {refused}");
+        }
+    }
+    let megatron = emitted("megatron", "nemotron-h-56b", "tp=2 dp=256 zero=1 mbs=1 recompute=full");
+    assert!(!megatron.contains("has no plan"), "{megatron}");
 }
 
 /// Kimi Delta Attention is for those frameworks as well, and no rank shares it.

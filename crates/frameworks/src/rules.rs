@@ -276,21 +276,26 @@ pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle
     )
 }
 
-/// Obstacle of a plan that splits layers which the framework takes from a class of transformers without a plan for it: attention beside
-/// Mamba, whose scan runs over whole sequences.
+/// Obstacle of a plan that splits layers which the framework takes from a class of transformers without a plan for it: a recurrence runs
+/// whole on each rank, over whole sequences.
 ///
-/// Source: [transformers] `configuration_falcon_h1.py`, which has no `base_model_tp_plan`; `modeling_falcon_h1.py`.
+/// Source: [transformers] 5.23: `base_model_tp_plan` of `configuration_qwen3_next.py` gathers what it cuts of the delta rule, that of
+/// `configuration_nemotron_h.py` and `configuration_granitemoehybrid.py` cuts experts alone; `configuration_bamba.py`,
+/// `configuration_mamba2.py` and `configuration_falcon_h1.py` have none.
 pub(crate) fn whole_classes(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let is_whole = |layer: &Layer| matches!(layer.mixer, Mixer::AttentionMamba(_));
-    if !problem.model().kinds.iter().any(is_whole) {
-        return None;
-    }
+    let what = problem.model().kinds.iter().find_map(|layer: &Layer| match layer.mixer {
+        Mixer::AttentionMamba(_) => Some("attention beside Mamba"),
+        Mixer::Mamba(_) => Some("Mamba"),
+        Mixer::DeltaNet(_) | Mixer::KimiDelta(_) => Some("the delta rule"),
+        // No framework at all splits a short convolution.
+        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::ShortConv(_) | Mixer::None => None,
+    })?;
     let Layout { tp, cp, .. } = plan.layout;
     if cp > 1 {
-        let why = "attention beside Mamba scans whole sequences in its class of transformers";
+        let why = format!("{what} runs over whole sequences in its class of transformers");
         return Obstacle::of_plan(format!("cp={cp}"), why, without_context(plan));
     }
-    let why = "attention beside Mamba has no plan for tensor parallelism in its class of transformers";
+    let why = format!("{what} has no plan for tensor parallelism in its class of transformers");
     if tp > 1 { Obstacle::of_plan(format!("tp={tp}"), why, without_tensor(plan)) } else { None }
 }
 
