@@ -90,6 +90,15 @@ fn a_recurrence_is_whole_in_its_class() {
     }
     let megatron = emitted("megatron", "nemotron-h-56b", "tp=2 dp=256 zero=1 mbs=1 recompute=full");
     assert!(!megatron.contains("has no plan"), "{megatron}");
+    for (model, packages) in [("nemotron-h-56b", "mamba-ssm"), ("qwen3-next-80b-a3b", "flash-linear-attention")] {
+        for framework in ["accelerate", "deepspeed", "axolotl", "llama-factory"] {
+            let written = emitted(framework, model, "dp=512 zero=3 mbs=1 recompute=full");
+            assert!(
+                written.contains(&format!("find {packages} and causal-conv1d installed")),
+                "{framework}: {written}"
+            );
+        }
+    }
 }
 
 /// Kimi Delta Attention is for those frameworks as well, and no rank shares it.

@@ -7,7 +7,7 @@ use crate::accelerate::emit::mesh_of;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{MarkedFile, TorchrunScript, UNSET};
+use crate::emit::launcher::{MarkedFile, TorchrunScript, UNSET, recurrence_kernels};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -34,6 +34,7 @@ fn config(request: &Request) -> EmittedFile {
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments([format!("To be edited: all that says {UNSET}; the base model is {}.", problem.model().name)]);
+    text.comments(recurrence_kernels(problem).map(|kernels| format!("The trainer must {kernels}.")));
     text.line(snippet!("base_model: {}", Snippet::fixed(UNSET)));
     data(request, &mut text);
     text.line(snippet!("sequence_len: {}", workload.seq_len));

@@ -6,6 +6,8 @@ use super::request::{EmittedFile, Request};
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
 use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Mixer;
+use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Limits;
 
 /// Nodes and GPUs on each: a part of one node stays one node.
@@ -107,7 +109,20 @@ pub(crate) fn torchrun(text: &mut Lines<Shell>, request: &Request, program: Snip
 pub(crate) fn own_code_duties(request: &Request) -> Vec<String> {
     let problem = request.costs.problem;
     let build = format!("build {} and read sequences of {} tokens", problem.model().name, problem.workload().seq_len);
-    [build].into_iter().chain(request.timing_duty()).collect()
+    [build].into_iter().chain(recurrence_kernels(problem)).chain(request.timing_duty()).collect()
+}
+
+/// What must be installed beside transformers for the kernels that are priced, where a layer has a recurrence.
+///
+/// Source: [transformers] 5.23 `modeling_nemotron_h.py`, `modeling_falcon_h1.py` and `modeling_qwen3_next.py`, which run plain PyTorch
+/// without these packages.
+pub(crate) fn recurrence_kernels(problem: &Problem) -> Option<String> {
+    let packages = problem.model().kinds.iter().find_map(|layer| match layer.mixer {
+        Mixer::Mamba(_) | Mixer::AttentionMamba(_) => Some("mamba-ssm and causal-conv1d"),
+        Mixer::DeltaNet(_) | Mixer::KimiDelta(_) => Some("flash-linear-attention and causal-conv1d"),
+        Mixer::Attention(_) | Mixer::Mla(_) | Mixer::ShortConv(_) | Mixer::None => None,
+    })?;
+    Some(format!("find {packages} installed: their kernels are priced, not the plain PyTorch that runs without them"))
 }
 
 /// Comments that list the duties of `train.py` below `whose`, and say how the script is started.

@@ -7,7 +7,9 @@ use crate::accelerate::emit as accelerate;
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{MarkedFile, UNSET, environment, launch_script, no_marks, torchrun_options};
+use crate::emit::launcher::{
+    MarkedFile, UNSET, environment, launch_script, no_marks, recurrence_kernels, torchrun_options,
+};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -42,6 +44,7 @@ fn config(request: &Request) -> EmittedFile {
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments([format!("To be edited: all that says {UNSET}; the model is {}.", problem.model().name)]);
+    text.comments(recurrence_kernels(problem).map(|kernels| format!("The trainer must {kernels}.")));
     for key in ["model_name_or_path", "dataset", "template"] {
         text.line(snippet!("{}: {}", Snippet::fixed(key), Snippet::fixed(UNSET)));
     }
