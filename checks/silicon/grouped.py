@@ -94,7 +94,8 @@ def cases(run, name, weights, experts, tokens, k, n):
     kinds = [("forward", forward), ("dgrad", dgrad), ("wgrad", wgrad), ("bmm", batched)]
     if run.gpu:
         kinds += [
-            (f"{kind} on streams", replay(products)) for kind, products in one_by_one(run, sets, weights, tokens).items()
+            (f"{kind} on streams", replay(products))
+            for kind, products in one_by_one(run, sets, weights, tokens).items()
         ]
     if tokens == TOKENS[1] and hasattr(torch.nn.functional, "grouped_mm"):
         kinds.append(("F.grouped_mm", public))

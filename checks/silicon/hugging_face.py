@@ -119,7 +119,12 @@ def config_of(run, case):
     kind = sizes.pop("model_type")
     layers = run.pick(case.layers, 2)
     return transformers.AutoConfig.for_model(
-        kind, num_hidden_layers=layers, use_cache=False, tie_word_embeddings=False, max_position_embeddings=8192, **sizes
+        kind,
+        num_hidden_layers=layers,
+        use_cache=False,
+        tie_word_embeddings=False,
+        max_position_embeddings=8192,
+        **sizes,
     )
 
 

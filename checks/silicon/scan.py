@@ -64,35 +64,33 @@ def gates(run, heads, *widths):
     return decay.requires_grad_(), torch.sigmoid(run.normal(1, n, heads)).requires_grad_()
 
 
-def delta(run):
-    """Qwen3-Next: 32 heads of values, keys repeated to as many, 128 wide."""
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+HEADS, WIDTH = 32, 128  # of Qwen3-Next's values, whose keys are repeated to as many, and of Kimi-Linear
 
-    heads, width, n = 32, 128, run.pick(SEQUENCE, 256)
-    q, k, v = operands(run, *[(1, n, heads, width)] * 3)
+
+def by_chunks(run, name, fn, *decay):
+    """A rule over chunks of queries, keys, values and gates; the decay of a head has the widths `decay`."""
+    q, k, v = operands(run, *[(1, run.pick(SEQUENCE, 256), HEADS, WIDTH)] * 3)
 
     def rule(q, k, v, g, beta):
-        return chunk_gated_delta_rule(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)[0]
+        return fn(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)[0]
 
-    with run.attempt("gated delta rule"):
-        both(run, "gated delta rule", rule, [q, k, v, *gates(run, heads)], width, heads=heads, head_dim=width)
-    convolution(run, 3 * heads * width)
+    with run.attempt(name):
+        both(run, name, rule, [q, k, v, *gates(run, HEADS, *decay)], WIDTH, heads=HEADS, head_dim=WIDTH)
+
+
+def delta(run):
+    """Qwen3-Next's gated delta rule, and its convolution."""
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    by_chunks(run, "gated delta rule", chunk_gated_delta_rule)
+    convolution(run, 3 * HEADS * WIDTH)
 
 
 def kda(run):
-    """Kimi-Linear 48B-A3B: 32 heads of 128, a decay for each channel of the keys."""
+    """Kimi-Linear's delta attention: a decay for each channel of the keys."""
     from fla.ops.kda import chunk_kda
 
-    heads, width, n = 32, 128, run.pick(SEQUENCE, 256)
-    q, k, v = operands(run, *[(1, n, heads, width)] * 3)
-
-    def attention(q, k, v, g, beta):
-        return chunk_kda(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)[0]
-
-    with run.attempt("kimi delta attention"):
-        both(
-            run, "kimi delta attention", attention, [q, k, v, *gates(run, heads, width)], width, heads=heads, head_dim=width
-        )
+    by_chunks(run, "kimi delta attention", chunk_kda, WIDTH)
 
 
 def convolution(run, channels):

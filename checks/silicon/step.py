@@ -213,7 +213,11 @@ def report(run, variant, stepper, marks, memory, loss, first_s):
     total = sum(p.numel() for p in stepper.parameters)
     embedding = sizes.vocabulary * sizes.hidden
     # torchtitan's count, all experts in it: 6 a parameter outside the embedding, 12 × layers × heads × head dimension × sequence, a token.
-    flops = variant.batch * sequence * (6 * (total - embedding) + 12 * sizes.layers * sizes.heads * sizes.head_dim * sequence)
+    flops = (
+        variant.batch
+        * sequence
+        * (6 * (total - embedding) + 12 * sizes.layers * sizes.heads * sizes.head_dim * sequence)
+    )
     between = lambda a, b: a.elapsed_time(b) * 1000 if run.gpu else (b - a) * 1e6
     ends = [at for phase, at in marks if phase == "update"]
     fields = {
