@@ -4,6 +4,7 @@ use super::adapters::Adapted;
 use super::costs::Costs;
 use super::groups;
 use super::layer::{LayerCost, PassTimes};
+use super::traffic::chunked::{BlockSizes, PerToken};
 use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, kimi_delta, latent, split_passes};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
@@ -288,12 +289,14 @@ impl Costs<'_> {
     fn delta_attention(&self, net: &KimiDelta, plan: &Plan, cost: &mut LayerCost) {
         self.projected(&net.projections(self.problem.model().hidden), plan, cost);
         let share = self.tokens(plan) / f64::from(plan.layout.tp);
-        let (width, state) = (net.width() as f64, f64::from(net.head_dim) / kimi_delta::TOKENS);
-        let time = |pass: &chunked::PerToken, kernels: f64| {
-            let scores = f64::from(net.heads) * pass.chunk * kimi_delta::TOKENS;
-            let bytes = width * (pass.channel + pass.state * state) + scores;
-            self.device.stream_fused(Bytes::new(share * bytes), kernels)
+        let sizes = BlockSizes {
+            channels: net.width() as f64,
+            state: f64::from(net.head_dim) / kimi_delta::TOKENS,
+            group: 0.0,
+            chunk: f64::from(net.heads) * kimi_delta::TOKENS,
         };
+        let time =
+            |pass: &PerToken, kernels: f64| self.device.stream_fused(Bytes::new(share * pass.bytes(&sizes)), kernels);
         let forward = time(&kimi_delta::FORWARD, kimi_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
@@ -322,16 +325,17 @@ impl Costs<'_> {
     /// Source: specification §2.3 ([mamba-ssm], [megatron-lm] `mamba_mixer.py`).
     fn scan_by_chunk(&self, mamba: &Mamba, plan: &Plan, cost: &mut LayerCost) {
         let share = self.tokens(plan) / f64::from(plan.layout.tp);
-        let (inner, state) = (mamba.inner() as f64, f64::from(mamba.state));
-        let groups = f64::from(mamba.groups);
-        let copied = if plan.micro_batch > 1 { chunked::COPIES } else { chunked::PerToken::NONE };
+        let (state, groups) = (f64::from(mamba.state), f64::from(mamba.groups));
+        let sizes = BlockSizes {
+            channels: mamba.inner() as f64,
+            state: state / chunked::TOKENS,
+            group: groups * state,
+            chunk: groups * chunked::TOKENS,
+        };
+        let copied = if plan.micro_batch > 1 { chunked::COPIES } else { PerToken::NONE };
         let norm_left_out = f64::from(u8::from(!mamba.norm));
-        let time = |pass: &chunked::PerToken, kernels: f64, norm: f64| {
-            let per_token = |of: &chunked::PerToken| {
-                inner * (of.channel + of.state * state / chunked::TOKENS)
-                    + groups * (of.group * state + of.chunk * chunked::TOKENS)
-            };
-            let bytes = per_token(pass) + per_token(&copied) - norm_left_out * norm * inner;
+        let time = |pass: &PerToken, kernels: f64, norm: f64| {
+            let bytes = pass.bytes(&sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
             self.device.stream_fused(Bytes::new(share * bytes), kernels - norm_left_out)
         };
         let forward = time(&chunked::FORWARD, chunked::KERNELS.forward, chunked::NORM.forward);

@@ -136,9 +136,27 @@ pub mod chunked {
         pub chunk: f64,
     }
 
+    /// Sizes of a block, for each token.
+    #[derive(Clone, Copy)]
+    pub struct BlockSizes {
+        /// Inner channels.
+        pub channels: f64,
+        /// Elements of the state of a channel, of which a chunk has one: elements over tokens of a chunk.
+        pub state: f64,
+        /// Elements of B or C.
+        pub group: f64,
+        /// Tokens that each token of a chunk is paired with, once a group or head.
+        pub chunk: f64,
+    }
+
     impl PerToken {
         /// No bytes at all.
         pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, chunk: 0.0 };
+
+        /// Bytes moved per token of a block of these sizes.
+        pub const fn bytes(&self, of: &BlockSizes) -> f64 {
+            of.channels * (self.channel + self.state * of.state) + (self.group * of.group + self.chunk * of.chunk)
+        }
     }
 
     /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
