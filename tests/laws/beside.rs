@@ -1,10 +1,10 @@
-//! Mixers of hybrids: attention and Mamba side by side, Kimi Delta Attention, and latent attention without positions.
+//! Mixers of hybrids: attention and Mamba side by side, the gated delta rule, Kimi Delta Attention, and latent attention without positions.
 
 use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
-use meshwright::model::{Attention, AttentionMamba, Ffn, KimiDelta, Mamba, Mixer, Mla, Model};
+use meshwright::model::{Attention, AttentionMamba, DeltaNet, Ffn, KimiDelta, Mamba, Mixer, Mla, Model};
 use meshwright::plan::Plan;
 use meshwright::plan::text::parse_plan;
 use meshwright::problem::{HbmProfile, Problem};
@@ -150,6 +150,28 @@ fn kimi_delta_attention_moves_and_keeps_what_is_counted() {
     let flops =
         problem.model().kinds[0].mixing_flops(5120, 4096.0, meshwright::model::flops::AttentionConvention::Causal);
     assert!((flops - 6.0 * 4096.0 * 128.0).abs() < 1e-3);
+}
+
+/// Gated delta rule of Qwen3-Next: kernels and kept tensors by hand, with 4,096 channels, 2,048 of keys that two heads of values share,
+/// heads of 128 and chunks of 64 tokens.
+#[test]
+fn a_gated_delta_rule_moves_and_keeps_what_is_counted() {
+    let net = |key_heads| DeltaNet { key_heads, value_heads: 32, key_dim: 128, value_dim: 128, conv_kernel: 4 };
+    let of = |key_heads| priced(&Mixer::DeltaNet(net(key_heads)), "nemo-25", "tp=1 dp=64 mbs=1");
+    let (shared, own) = (of(16), of(32));
+    let tokens = 4096.0;
+    let moved = tokens * (4096.0 * (38.0 + 4.0 * 2.0 + 4.0) + 2048.0 * 50.0 + 32.0 * 6.0 * 64.0);
+    let least = moved / 3.35e12;
+    assert!((least..1.5 * least).contains(&shared.attention), "{:e} {least:e}", shared.attention);
+    // A head of keys for each of values: twice the keys, and no sums of gradients backward.
+    let more = own.attention - shared.attention;
+    assert!((1.0..1.5).contains(&(more * 3.35e12 / (tokens * 2048.0 * 50.0))), "{more:e}");
+    let kept = tokens * (4.0 * 5120.0 + 10.0 * 4096.0 + 8.0 * 2048.0 + 32.0 * (128.0 + 18.0) + 16.0 * 8.0);
+    assert!((shared.kept / kept - 1.0).abs() < 0.05, "{} {kept}", shared.kept);
+    // Two ranks of tensor parallelism halve the bytes, and none of the gaps.
+    let half = priced(&Mixer::DeltaNet(net(16)), "nemo-25", "tp=2 dp=32 mbs=1").attention;
+    let gaps = 28.0 * 2.5e-6;
+    assert!(half > shared.attention / 2.0 && half < shared.attention / 2.0 + gaps, "{half:e}");
 }
 
 /// Latent attention without positions moves less than with them, and is otherwise the same.

@@ -1,8 +1,9 @@
 //! Activations that one layer keeps for its backward (specification §6.3, §6.4).
 
 use super::costs::Costs;
-use super::traffic::{SHORT_CONV_KEPT, kimi_delta};
-use crate::model::{Attention, Ffn, KimiDelta, Mixer, Mla, Moe, QkNorm};
+use super::traffic::chunked::BlockSizes;
+use super::traffic::{SHORT_CONV_KEPT, gated_delta, kimi_delta};
+use crate::model::{Attention, DeltaNet, Ffn, KimiDelta, Mixer, Mla, Moe, QkNorm};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
 
@@ -15,6 +16,13 @@ const ROUTED: f64 = 8.0;
 /// Bytes that a norm in plain PyTorch keeps of an element in addition to a fused one: the input in fp32 instead of 16 bits, and the
 /// result before it is scaled. Source: [memory-oracle].
 pub(super) const UNFUSED_NORM: f64 = 4.0;
+
+/// Bytes per token that a gated delta rule keeps: `(10·w + 8·k + 2·Q·heads + 18·heads + 8·key heads)/t` (specification §2.3).
+fn gated_delta_kept(net: &DeltaNet, tp: f64) -> f64 {
+    let of_heads = gated_delta::KEPT_OF_VALUES * f64::from(net.value_heads);
+    let of_keys = gated_delta::KEPT_OF_KEYS * f64::from(net.key_heads);
+    (gated_delta::KEPT.bytes(&BlockSizes::of_delta_rule(net)) + of_heads + of_keys) / tp
+}
 
 /// Bytes per token that Kimi Delta Attention keeps: `(20·w + 4·Q·heads + 18·heads)/t + 4·d` (specification §2.3).
 fn kimi_delta_kept(net: &KimiDelta, tp: f64) -> f64 {
@@ -108,7 +116,7 @@ impl Costs<'_> {
             }
             Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
             Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / tp,
-            Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / tp,
+            Mixer::DeltaNet(d) => gated_delta_kept(d, tp),
             Mixer::KimiDelta(d) => kimi_delta_kept(d, tp),
             Mixer::ShortConv(_) => SHORT_CONV_KEPT * hidden / tp,
             Mixer::AttentionMamba(both) => {

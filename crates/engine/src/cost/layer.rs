@@ -1,7 +1,7 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
 use super::costs::Costs;
-use super::traffic::{beside, chunked, kimi_delta, sparse};
+use super::traffic::{beside, chunked, gated_delta, kimi_delta, sparse};
 use crate::gpu::Format;
 use crate::kernel::PerPass;
 use crate::model::{Ffn, Layer, Mixer, Mlp, Moe};
@@ -132,8 +132,9 @@ fn mixer_modules(mixer: &Mixer) -> f64 {
         }
         // Maps to queries, keys, values, decays, gates and steps, and the output's.
         Mixer::KimiDelta(_) => 9.0,
-        // Maps in and out.
-        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 2.0,
+        // Maps in, of which a gated delta rule has a second for steps and decays, and out.
+        Mixer::DeltaNet(_) => 3.0,
+        Mixer::Mamba(_) | Mixer::ShortConv(_) => 2.0,
         Mixer::AttentionMamba(both) => both.mixers().iter().map(mixer_modules).sum(),
         Mixer::None => 0.0,
     }
@@ -206,6 +207,11 @@ impl Costs<'_> {
         if matches!(layer.mixer, Mixer::AttentionMamba(_)) {
             forward += chunked::KERNELS.forward + beside::PROJECTIONS.forward + beside::KERNELS;
             backward += chunked::KERNELS.backward + beside::PROJECTIONS.backward + beside::KERNELS;
+        }
+        if let Mixer::DeltaNet(net) = &layer.mixer {
+            forward += gated_delta::KERNELS.forward;
+            backward += gated_delta::KERNELS.backward;
+            backward += if net.shares_keys() { gated_delta::SHARED_KERNELS } else { 0.0 };
         }
         if matches!(layer.mixer, Mixer::KimiDelta(_)) {
             forward += kimi_delta::LAUNCHES.forward;

@@ -5,12 +5,12 @@ use super::costs::Costs;
 use super::groups;
 use super::layer::{LayerCost, PassTimes};
 use super::traffic::chunked::{BlockSizes, PerToken};
-use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, kimi_delta, latent, split_passes};
+use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, gated_delta, kimi_delta, latent, split_passes};
 use crate::gpu::AttentionKernel;
 use crate::kernel::{Core, Cut, LinearShape};
 use crate::model::attention::{Projection, Widths};
 use crate::model::{
-    Attention, AttentionMamba, Ffn, KimiDelta, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span,
+    Attention, AttentionMamba, DeltaNet, Ffn, KimiDelta, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span,
 };
 use crate::plan::{CpKind, Plan};
 use crate::units::Bytes;
@@ -77,10 +77,7 @@ impl Costs<'_> {
                 self.mamba(&both.mamba, plan, cost);
                 self.scaled_and_added(both, &layer.ffn, plan, cost);
             }
-            Mixer::DeltaNet(net) => {
-                self.projected(&net.projections(self.problem.model().hidden), plan, cost);
-                self.scan(net.values(), plan, cost);
-            }
+            Mixer::DeltaNet(net) => self.delta_rule(net, plan, cost),
             Mixer::KimiDelta(net) => self.delta_attention(net, plan, cost),
             Mixer::ShortConv(_) => self.short_conv(plan, cost),
             Mixer::None => {}
@@ -281,6 +278,27 @@ impl Costs<'_> {
         cost.dgrad += time(&traffic::SHORT_CONV.backward);
     }
 
+    /// Adds the projections and kernels of a gated delta rule to a layer's cost: w channels of values, k of keys, e of keys once for each
+    /// head of values, keys of d, chunks of Q tokens.
+    ///
+    /// ```text
+    /// forward    n·((38 + 4·d/Q)·w + 50·k + 4·e + 6·Q·heads)/t          backward    n·((58 + 8·d/Q)·w + 64·k + 16·e + 4·Q·heads)/t
+    /// + n·6·(k + e)/t backward where heads of values share keys          specification §2.3
+    /// ```
+    fn delta_rule(&self, net: &DeltaNet, plan: &Plan, cost: &mut LayerCost) {
+        self.projected(&net.projections(self.problem.model().hidden), plan, cost);
+        let share = self.tokens(plan) / f64::from(plan.layout.tp);
+        let sizes = BlockSizes::of_delta_rule(net);
+        let (sums, sum_kernels) =
+            if net.shares_keys() { (gated_delta::SHARED, gated_delta::SHARED_KERNELS) } else { (PerToken::NONE, 0.0) };
+        let time = |bytes: f64, kernels: f64| self.device.stream_fused(Bytes::new(share * bytes), kernels);
+        let forward = time(gated_delta::FORWARD.bytes(&sizes), gated_delta::KERNELS.forward);
+        cost.attention += forward;
+        cost.forward += forward;
+        let backward = gated_delta::BACKWARD.bytes(&sizes) + sums.bytes(&sizes);
+        cost.dgrad += time(backward, gated_delta::KERNELS.backward + sum_kernels);
+    }
+
     /// Adds the projections and kernels of Kimi Delta Attention to a layer's cost: width w, heads of d, chunks of Q tokens.
     ///
     /// ```text
@@ -293,6 +311,7 @@ impl Costs<'_> {
             channels: net.width() as f64,
             state: f64::from(net.head_dim) / kimi_delta::TOKENS,
             group: 0.0,
+            spread: 0.0,
             chunk: f64::from(net.heads) * kimi_delta::TOKENS,
         };
         let time =
@@ -330,6 +349,7 @@ impl Costs<'_> {
             channels: mamba.inner() as f64,
             state: state / chunked::TOKENS,
             group: groups * state,
+            spread: 0.0,
             chunk: groups * chunked::TOKENS,
         };
         let copied = if plan.micro_batch > 1 { chunked::COPIES } else { PerToken::NONE };

@@ -107,7 +107,7 @@ pub mod sparse {
     pub const LAUNCHES: PerPass = PerPass::new(80.0, 50.0);
 }
 
-/// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
+/// Scan of a state-space block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: StreamedPasses = StreamedPasses { forward: streamed(12.0, 2.0), backward: streamed(30.0, 3.0) };
 
 /// Gates and convolution of a gated short convolution, kernel by kernel in PyTorch and `causal-conv1d`, per token and channel in bf16.
@@ -122,7 +122,9 @@ pub const SHORT_CONV_KEPT: f64 = 12.0;
 /// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
 /// counted in specification §2.3.
 pub mod chunked {
+    use crate::cost::traffic::gated_delta;
     use crate::kernel::PerPass;
+    use crate::model::DeltaNet;
 
     /// Bytes moved per token, by what they are in proportion to.
     pub struct PerToken {
@@ -130,8 +132,10 @@ pub mod chunked {
         pub channel: f64,
         /// Bytes for each inner channel and element of its state, once a chunk.
         pub state: f64,
-        /// Bytes for each element of B or C.
+        /// Bytes for each element of B or C, of queries or keys.
         pub group: f64,
+        /// Bytes for each element of keys that each head of values has of its own.
+        pub spread: f64,
         /// Bytes for each pair of tokens of a chunk and group.
         pub chunk: f64,
     }
@@ -143,35 +147,82 @@ pub mod chunked {
         pub channels: f64,
         /// Elements of the state of a channel, of which a chunk has one: elements over tokens of a chunk.
         pub state: f64,
-        /// Elements of B or C.
+        /// Elements of B or C, of queries or keys.
         pub group: f64,
+        /// Elements of keys, once for each head of values.
+        pub spread: f64,
         /// Tokens that each token of a chunk is paired with, once a group or head.
         pub chunk: f64,
     }
 
+    impl BlockSizes {
+        /// Of a gated delta rule, with chunks of its own.
+        pub fn of_delta_rule(net: &DeltaNet) -> Self {
+            Self {
+                channels: net.values() as f64,
+                state: f64::from(net.key_dim) / gated_delta::TOKENS,
+                group: net.keys() as f64,
+                spread: net.spread_keys() as f64,
+                chunk: f64::from(net.value_heads) * gated_delta::TOKENS,
+            }
+        }
+    }
+
     impl PerToken {
         /// No bytes at all.
-        pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, chunk: 0.0 };
+        pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, spread: 0.0, chunk: 0.0 };
 
         /// Bytes moved per token of a block of these sizes.
         pub const fn bytes(&self, of: &BlockSizes) -> f64 {
-            of.channels * (self.channel + self.state * of.state) + (self.group * of.group + self.chunk * of.chunk)
+            of.channels * (self.channel + self.state * of.state)
+                + (self.group * of.group + self.chunk * of.chunk)
+                + self.spread * of.spread
         }
     }
 
     /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
     pub const TOKENS: f64 = 128.0;
     /// Forward pass of a block.
-    pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, chunk: 8.0 };
+    pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, spread: 0.0, chunk: 8.0 };
     /// Backward pass of a block, which computes the states again.
-    pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, chunk: 24.0 };
+    pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, spread: 0.0, chunk: 24.0 };
     /// Copies from and to the order of Megatron-Core in either pass, with several sequences.
-    pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, chunk: 0.0 };
+    pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, spread: 0.0, chunk: 0.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(7.0, 17.0);
     /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which blocks without that
     /// norm do not run.
     pub const NORM: PerPass = PerPass::new(4.0, 8.0);
+}
+
+/// Gated delta rule as Qwen3-Next's class runs it, kernel by kernel in PyTorch, `causal-conv1d` and Triton: the projections' parts copied
+/// out and joined, convolution, copies of queries, keys and values, norms of queries and keys, the rule by chunks, gated norm. A state has
+/// a key's elements for each channel, in bf16.
+///
+/// Source: [transformers] `modeling_qwen3_next.py`, `Qwen3NextGatedDeltaNet`; [flash-linear-attention] `fla/ops/gated_delta_rule/`;
+/// counted in specification §2.3.
+pub mod gated_delta {
+    use crate::cost::traffic::chunked::PerToken;
+    use crate::kernel::PerPass;
+
+    /// Tokens of a chunk.
+    pub const TOKENS: f64 = 64.0;
+    /// Forward pass of a block.
+    pub const FORWARD: PerToken = PerToken { channel: 38.0, state: 4.0, group: 50.0, spread: 4.0, chunk: 6.0 };
+    /// Backward pass of a block, which computes factors and states again.
+    pub const BACKWARD: PerToken = PerToken { channel: 58.0, state: 8.0, group: 64.0, spread: 16.0, chunk: 4.0 };
+    /// Sums of the gradients of queries and keys over the heads of values that share them, backward.
+    pub const SHARED: PerToken = PerToken { channel: 0.0, state: 0.0, group: 6.0, spread: 6.0, chunk: 0.0 };
+    /// Kernels forward and backward, which are launches beyond those of a layer with attention as well.
+    pub const KERNELS: PerPass = PerPass::new(28.0, 28.0);
+    /// Kernels of the sums backward where heads share keys.
+    pub const SHARED_KERNELS: f64 = 3.0;
+    /// Bytes that are kept for backward.
+    pub const KEPT: PerToken = PerToken { channel: 10.0, state: 0.0, group: 8.0, spread: 0.0, chunk: 2.0 };
+    /// Bytes that are kept of a head of values: its decay before and after the activation and summed, its step, the scale of its norm.
+    pub const KEPT_OF_VALUES: f64 = 18.0;
+    /// Bytes that are kept of a head of keys: the scales of two norms.
+    pub const KEPT_OF_KEYS: f64 = 8.0;
 }
 
 /// Kimi Delta Attention, kernel by kernel in Triton: convolutions, norms of queries and keys, decays summed over a chunk, scores inside a
@@ -187,15 +238,16 @@ pub mod kimi_delta {
     /// Tokens of the part of a chunk whose scores are in fp32, against a chunk.
     const PART: f64 = 16.0 / TOKENS;
     /// Forward pass of a block.
-    pub const FORWARD: PerToken = PerToken { channel: 82.0, state: 4.0, group: 0.0, chunk: 10.0 * (1.0 + PART) };
+    pub const FORWARD: PerToken =
+        PerToken { channel: 82.0, state: 4.0, group: 0.0, spread: 0.0, chunk: 10.0 * (1.0 + PART) };
     /// Backward pass of a block, which computes decays, factors and states again.
-    pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, chunk: 22.0 };
+    pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, spread: 0.0, chunk: 22.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(15.0, 32.0);
     /// Launches of the host beyond those of a layer with attention: the kernels, and five GEMMs, of which backward has two each.
     pub const LAUNCHES: PerPass = PerPass::new(20.0, 42.0);
     /// Bytes that are kept for backward.
-    pub const KEPT: PerToken = PerToken { channel: 20.0, state: 0.0, group: 0.0, chunk: 4.0 };
+    pub const KEPT: PerToken = PerToken { channel: 20.0, state: 0.0, group: 0.0, spread: 0.0, chunk: 4.0 };
     /// Bytes that are kept of a head: its step size before and after the sigmoid, and the scales of three norms in fp32.
     pub const KEPT_OF_HEAD: f64 = 18.0;
     /// Bytes that are kept for each element of the two maps of low rank.

@@ -114,6 +114,16 @@ impl DeltaNet {
         u64::from(self.value_heads) * u64::from(self.value_dim)
     }
 
+    /// Elements of keys, once for each head of values.
+    pub(crate) fn spread_keys(&self) -> u64 {
+        u64::from(self.value_heads) * u64::from(self.key_dim)
+    }
+
+    /// Whether heads of values share keys.
+    pub(crate) const fn shares_keys(&self) -> bool {
+        self.value_heads > self.key_heads
+    }
+
     /// Width of the input projections: q, k, v, the gate z, and the two per-head scalars.
     pub fn in_width(&self) -> u64 {
         2 * self.keys() + 2 * self.values() + 2 * u64::from(self.value_heads)
