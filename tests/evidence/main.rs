@@ -14,6 +14,7 @@ mod missed;
 mod picks;
 mod published;
 mod ran;
+mod scans;
 mod silicon;
 mod trainers;
 mod unproven;
