@@ -292,10 +292,11 @@ impl Costs<'_> {
         let (sums, sum_kernels) =
             if net.shares_keys() { (gated_delta::SHARED, gated_delta::SHARED_KERNELS) } else { (PerToken::NONE, 0.0) };
         let time = |bytes: f64, kernels: f64| self.device.stream_fused(Bytes::new(share * bytes), kernels);
-        let forward = time(gated_delta::FORWARD.bytes(&sizes), gated_delta::KERNELS.forward);
+        let forward = gated_delta::FORWARD.streamed(&gated_delta::FORWARD_BY_CHUNK, &sizes);
+        let forward = time(forward, gated_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
-        let backward = gated_delta::BACKWARD.bytes(&sizes) + sums.bytes(&sizes);
+        let backward = gated_delta::BACKWARD.streamed(&gated_delta::BACKWARD_BY_CHUNK, &sizes) + sums.bytes(&sizes);
         cost.dgrad += time(backward, gated_delta::KERNELS.backward + sum_kernels);
     }
 
@@ -314,12 +315,13 @@ impl Costs<'_> {
             spread: 0.0,
             chunk: f64::from(net.heads) * kimi_delta::TOKENS,
         };
-        let time =
-            |pass: &PerToken, kernels: f64| self.device.stream_fused(Bytes::new(share * pass.bytes(&sizes)), kernels);
-        let forward = time(&kimi_delta::FORWARD, kimi_delta::KERNELS.forward);
+        let time = |[pass, by_chunk]: [&PerToken; 2], kernels: f64| {
+            self.device.stream_fused(Bytes::new(share * pass.streamed(by_chunk, &sizes)), kernels)
+        };
+        let forward = time([&kimi_delta::FORWARD, &kimi_delta::FORWARD_BY_CHUNK], kimi_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
-        cost.dgrad += time(&kimi_delta::BACKWARD, kimi_delta::KERNELS.backward);
+        cost.dgrad += time([&kimi_delta::BACKWARD, &kimi_delta::BACKWARD_BY_CHUNK], kimi_delta::KERNELS.backward);
     }
 
     /// Adds a memory-bound scan of `inner` channels to a layer's cost.
@@ -354,13 +356,15 @@ impl Costs<'_> {
         };
         let copied = if plan.micro_batch > 1 { chunked::COPIES } else { PerToken::NONE };
         let norm_left_out = f64::from(u8::from(!mamba.norm));
-        let time = |pass: &PerToken, kernels: f64, norm: f64| {
-            let bytes = pass.bytes(&sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
+        let time = |[pass, by_chunk]: [&PerToken; 2], kernels: f64, norm: f64| {
+            let bytes = pass.streamed(by_chunk, &sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
             self.device.stream_fused(Bytes::new(share * bytes), kernels - norm_left_out)
         };
-        let forward = time(&chunked::FORWARD, chunked::KERNELS.forward, chunked::NORM.forward);
+        let forward =
+            time([&chunked::FORWARD, &chunked::FORWARD_BY_CHUNK], chunked::KERNELS.forward, chunked::NORM.forward);
         cost.attention += forward;
         cost.forward += forward;
-        cost.dgrad += time(&chunked::BACKWARD, chunked::KERNELS.backward, chunked::NORM.backward);
+        cost.dgrad +=
+            time([&chunked::BACKWARD, &chunked::BACKWARD_BY_CHUNK], chunked::KERNELS.backward, chunked::NORM.backward);
     }
 }

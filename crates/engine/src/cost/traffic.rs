@@ -178,14 +178,28 @@ pub mod chunked {
                 + (self.group * of.group + self.chunk * of.chunk)
                 + self.spread * of.spread
         }
+
+        /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a chunk's matrices.
+        pub const fn streamed(&self, by_chunk: &Self, of: &BlockSizes) -> f64 {
+            self.bytes(of) + (1.0 / EFFICIENCY - 1.0) * by_chunk.bytes(of)
+        }
     }
+
+    /// Bandwidth of kernels that multiply the small matrices of a chunk, against streaming kernels. Source: [meshwright-silicon], the mean of
+    /// four scans on an H100, of which none is 12 % off (specification §2.3).
+    pub const EFFICIENCY: f64 = 0.75;
 
     /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
     pub const TOKENS: f64 = 128.0;
     /// Forward pass of a block.
     pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, spread: 0.0, chunk: 8.0 };
+    /// Part of it by kernels that multiply a chunk's matrices: all but convolution and norm.
+    pub const FORWARD_BY_CHUNK: PerToken = PerToken { channel: 10.0, state: 12.0, group: 8.0, spread: 0.0, chunk: 8.0 };
     /// Backward pass of a block, which computes the states again.
     pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, spread: 0.0, chunk: 24.0 };
+    /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, the gate's gradient and the norm's.
+    pub const BACKWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 22.0, state: 34.0, group: 38.0, spread: 0.0, chunk: 24.0 };
     /// Copies from and to the order of Megatron-Core in either pass, with several sequences.
     pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, spread: 0.0, chunk: 0.0 };
     /// Kernels forward and backward.
@@ -209,8 +223,13 @@ pub mod gated_delta {
     pub const TOKENS: f64 = 64.0;
     /// Forward pass of a block.
     pub const FORWARD: PerToken = PerToken { channel: 38.0, state: 4.0, group: 50.0, spread: 4.0, chunk: 6.0 };
+    /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution and norms.
+    pub const FORWARD_BY_CHUNK: PerToken = PerToken { channel: 12.0, state: 4.0, group: 10.0, spread: 4.0, chunk: 6.0 };
     /// Backward pass of a block, which computes factors and states again.
     pub const BACKWARD: PerToken = PerToken { channel: 58.0, state: 8.0, group: 64.0, spread: 16.0, chunk: 4.0 };
+    /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution, norms and sums.
+    pub const BACKWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 30.0, state: 8.0, group: 18.0, spread: 16.0, chunk: 4.0 };
     /// Sums of the gradients of queries and keys over the heads of values that share them, backward.
     pub const SHARED: PerToken = PerToken { channel: 0.0, state: 0.0, group: 6.0, spread: 6.0, chunk: 0.0 };
     /// Kernels forward and backward, which are launches beyond those of a layer with attention as well.
@@ -240,8 +259,14 @@ pub mod kimi_delta {
     /// Forward pass of a block.
     pub const FORWARD: PerToken =
         PerToken { channel: 82.0, state: 4.0, group: 0.0, spread: 0.0, chunk: 10.0 * (1.0 + PART) };
+    /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
+    pub const FORWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 50.0, state: 4.0, group: 0.0, spread: 0.0, chunk: 10.0 * (1.0 + PART) };
     /// Backward pass of a block, which computes decays, factors and states again.
     pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, spread: 0.0, chunk: 22.0 };
+    /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
+    pub const BACKWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 106.0, state: 8.0, group: 0.0, spread: 0.0, chunk: 22.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(15.0, 32.0);
     /// Launches of the host beyond those of a layer with attention: the kernels, and five GEMMs, of which backward has two each.
