@@ -27,6 +27,7 @@ mod import_torchtitan;
 mod lint;
 mod lint_devices;
 mod lint_values;
+mod recurrences;
 mod releases;
 mod run_python;
 mod sbatch;

@@ -112,7 +112,7 @@ pub(crate) fn own_code_duties(request: &Request) -> Vec<String> {
     [build].into_iter().chain(recurrence_kernels(problem)).chain(request.timing_duty()).collect()
 }
 
-/// What must be installed beside transformers for the kernels that are priced, where a layer has a recurrence.
+/// Duty of having the packages whose kernels are priced where a layer has a recurrence.
 ///
 /// Source: [transformers] 5.23 `modeling_nemotron_h.py`, `modeling_falcon_h1.py` and `modeling_qwen3_next.py`, which run plain PyTorch
 /// without these packages.
