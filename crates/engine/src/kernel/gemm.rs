@@ -180,7 +180,7 @@ impl Device<'_> {
     }
 
     /// Time of one of a linear map's three GEMMs. A batch is one kernel of equal sizes where the stack says how its experts run
-    /// ([`Self::apart`]); else it has the ramp of grouped GEMMs.
+    /// (`stack.expert_streams`); else it has the ramp of grouped GEMMs.
     pub fn gemm_pass(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
