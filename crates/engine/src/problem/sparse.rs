@@ -5,7 +5,7 @@
 //! (`torch.nonzero`).
 
 use crate::gpu::{Format, Gpu};
-use crate::model::{Mixer, Mla, Model};
+use crate::model::{Layer, Mla, Model};
 use crate::stack::{CoreRelease, Stack};
 use crate::units::{Bytes, thousands};
 
@@ -40,22 +40,8 @@ pub(super) struct SparseRefusal {
 
 /// Reason why a stack and a device do not run the sparse attention of a model; none where they do, or the model has none.
 pub(super) fn refusal(model: &Model, gpu: &Gpu, stack: &Stack, seq_len: u32) -> Option<SparseRefusal> {
-    let mla = latent_with_indexer(model)?;
+    let mla = model.kinds.iter().filter(|layer| layer.indexer().is_some()).find_map(Layer::latent)?;
     of_device(gpu).or_else(|| of_stack(stack)).or_else(|| of_sequence(seq_len)).or_else(|| of_rank(mla))
-}
-
-fn latent_with_indexer(model: &Model) -> Option<&Mla> {
-    model.kinds.iter().find_map(|layer| match &layer.mixer {
-        Mixer::Mla(mla) if mla.indexer.is_some() => Some(mla),
-        Mixer::Attention(_)
-        | Mixer::Mla(_)
-        | Mixer::Mamba(_)
-        | Mixer::DeltaNet(_)
-        | Mixer::KimiDelta(_)
-        | Mixer::ShortConv(_)
-        | Mixer::AttentionMamba(_)
-        | Mixer::None => None,
-    })
 }
 
 /// Devices that scale blocks of FP8 are Hopper and Blackwell.
