@@ -50,7 +50,7 @@ mod ramp {
     pub const WGRAD: f64 = 80.0;
 }
 
-/// How the GEMMs of experts run where the stack says so (`stack.expert_streams`). Source: [meshwright-silicon], section `grouped`.
+/// Constants of the GEMMs of experts where the stack says how they run (`stack.expert_streams`). Source: [meshwright-silicon], section `grouped`.
 mod apart {
     use crate::units::Seconds;
 
@@ -130,7 +130,7 @@ fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
     libm::pow(best.1, wave) * libm::pow(best.2, intensity)
 }
 
-/// Slow-down of grouped GEMMs with few tokens per expert, where the stack does not say how they run:
+/// Slow-down of grouped GEMMs with few tokens per expert; where the stack says how experts run, of the mathematics of weight gradients alone:
 ///
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
@@ -188,23 +188,27 @@ impl Device<'_> {
         let parts = self.parts(shape, format, pass);
         let ramp = if self.stack.expert_streams.is_some() { 1.0 } else { grouped_ramp(shape, pass) };
         let predicted = (parts.longest() + self.gpu.kernel_gap.value) * ramp;
-        let format = if self.gpu.gemm.contains_key(&format) { format } else { Format::Bf16 };
+        let (format, _) = self.curve(format);
         self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
     }
 
-    /// Parts of the time of one GEMM, or of a batch without its ramp.
-    fn parts(&self, shape: &GemmShape, format: Format, pass: Pass) -> Parts {
-        let (format, curve) = match self.gpu.gemm.get(&format) {
+    /// Format that GEMMs run in, and its curve: a format without one runs as bf16.
+    fn curve(&self, format: Format) -> (Format, &GemmCurve) {
+        match self.gpu.gemm.get(&format) {
             Some(curve) => (format, curve),
             None => (Format::Bf16, &self.gpu.gemm[&Format::Bf16]),
-        };
+        }
+    }
+
+    /// Parts of the time of one GEMM, or of a batch; of its ramp, that of weight gradients alone, and where the stack says how experts run.
+    fn parts(&self, shape: &GemmShape, format: Format, pass: Pass) -> Parts {
+        let (format, curve) = self.curve(format);
         let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
         let GemmShape { m, n, k, batch, output_bytes } = *shape;
         let processors = f64::from(self.gpu.processors.value);
         let q = tiling(shape, processors, curve);
         let best = peak * (curve.efficiency * curve.sustained);
         let rate = best * q;
-        let depth = k * (1.0 + curve.half_depth / k);
         let stated = self.stack.expert_streams.is_some() && batch > 1.0;
         let short = if stated && pass == Pass::Wgrad { grouped_ramp(shape, pass) } else { 1.0 };
         let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate * short;
@@ -213,7 +217,8 @@ impl Device<'_> {
         let memory = Bytes::new(batch * operands) / bandwidth;
         let sums = self.stack.accumulate_exposed * (output_bytes - 2.0).max(0.0) * m * n;
         let accumulated = Bytes::new(batch * sums) / bandwidth;
-        let tile = Flops::new(2.0 * m.min(apart::TILE) * n.min(apart::TILE) * depth * processors) / best;
+        let of_tile = 2.0 * m.min(apart::TILE) * n.min(apart::TILE) * k * (1.0 + curve.half_depth / k);
+        let tile = Flops::new(of_tile * processors) / best;
         Parts { compute: compute + accumulated, memory, tile }
     }
 
