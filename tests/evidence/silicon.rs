@@ -199,19 +199,19 @@ fn plans_are_verified_without_the_gpu() {
 /// Two devices of one kind, on two machines: what no curve of the kind can tell. The other H100's samples are of short runs.
 #[test]
 fn two_devices_of_a_kind_differ() {
-    let pairs = [(OTHER_H200, H200, (0.03, 0.10)), (OTHER_H100, H100, (0.05, 0.20))];
-    for (one, other, gemms) in pairs {
+    let pairs = [(OTHER_H200, H200, 20, (0.03, 0.10), 0.15), (OTHER_H100, H100, 10, (0.05, 0.20), 0.20)];
+    for (one, other, least, gemms, stream) in pairs {
         let (first, second) = (samples(one), samples(other));
         let ratio = |kernel: &Kernel| Some(first.of.get(kernel)?.median() / second.of.get(kernel)?.median() - 1.0);
         for (name, pick, (middle, most)) in [
             ("GEMMs", is_single_gemm as fn(&Kernel) -> bool, gemms),
             ("attention", is_causal_attention, (0.04, 0.10)),
-            ("streaming", |kernel| matches!(kernel, Kernel::Stream { .. }), (0.02, 0.20)),
+            ("streaming", |kernel| matches!(kernel, Kernel::Stream { .. }), (0.02, stream)),
         ] {
             let found: Vec<f64> = first.of.keys().filter(|kernel| pick(kernel)).filter_map(ratio).collect();
             let center = median(found.iter().copied());
             println!("{one}, {name}: {} kernels, median {center:.4}, worst {:.4}", found.len(), worst(&found));
-            assert!(found.len() > 10 && center < middle && worst(&found) < most, "{one}, {name}");
+            assert!(found.len() > least && center < middle && worst(&found) < most, "{one}, {name}");
         }
     }
 }
@@ -377,12 +377,20 @@ fn a_step_takes_what_is_predicted() {
                 "{device} {name}: time {catalogue:.3}, calibrated {calibrated:.3}, \
                  allocated {allocated:.3}, reserved {reserved:.3}"
             );
-            // The traffic of streaming kernels is a stack's over many machines; a narrow model's kernels are mostly such.
-            let narrow = name.starts_with("llama3.2-1b");
-            assert!(catalogue.abs() < if narrow { 0.22 } else { 0.15 }, "{name}: {catalogue}");
-            assert!(calibrated.abs() < if narrow { 0.12 } else { 0.06 }, "{name}: {calibrated}");
-            // A compiled loss holds no logits in FP32.
-            assert!(allocated.abs() < if narrow { 0.09 } else { 0.06 } && reserved.abs() < 0.15, "{name}");
+            // The traffic of streaming kernels is a stack's over many machines; a narrow model's kernels are mostly such, and a compiled
+            // loss holds no logits in FP32.
+            // With full recomputation the peak is where gradients are copied to be reduced, of which one rank copies none.
+            let (most, most_after, most_allocated, most_reserved) = if name.starts_with("llama3.2-1b") {
+                (0.20, 0.12, 0.09, 0.15)
+            } else {
+                let most = if device == H200 { 0.13 } else { 0.15 };
+                (most, 0.06, if name.contains("recompute none") { 0.03 } else { 0.06 }, 0.12)
+            };
+            assert!(catalogue.abs() < most && calibrated.abs() < most_after, "{name}: {catalogue}, {calibrated}");
+            assert!(
+                allocated.abs() < most_allocated && reserved.abs() < most_reserved,
+                "{name}: {allocated}, {reserved}"
+            );
             count += 1;
         }
     }
