@@ -2,7 +2,9 @@
 
 use super::error::HfError;
 use super::fields::Fields;
-use meshwright_engine::model::{Activation, Details, Ffn, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
+use meshwright_engine::model::{
+    Activation, Details, Ffn, Mla, Model, RopeScaling, RopeScalingKind, Router, RouterScore,
+};
 
 /// Families whose routers score by a sigmoid unless the file says otherwise.
 ///
@@ -123,7 +125,7 @@ fn parallel_parts(fields: &Fields, model_type: &str, model: &Model) -> Result<Op
 /// Dimension of a head of the first attention; of latent attention, that of its keys.
 fn head_dim(model: &Model) -> Option<u32> {
     model.kinds.iter().find_map(|layer| {
-        let latent = layer.latent().map(|mla| mla.qk_dim());
+        let latent = layer.latent().map(Mla::qk_dim);
         layer.attention().map(|attention| attention.head_dim).or(latent)
     })
 }
