@@ -16,6 +16,7 @@ Sections, in order:
   contention  a GEMM beside a copy within the device
   gemm        BF16 linear layers of Llama 3 8B and 70B: forward and both gradients
   sustained   one GEMM for 4 s, with clocks and power
+  power       power and clocks of kernels alone, and of a GEMM between kernels that draw less
   fp8         FP8 GEMMs by the granularity of their scales, and casts
   grouped     grouped GEMMs of experts, against batched ones
   attention   SDPA of cuDNN and FlashAttention, forward and backward
@@ -55,6 +56,7 @@ import hugging_face
 import launch
 import layer
 import model
+import power
 import scan
 import step
 import stream
@@ -68,6 +70,7 @@ SECTIONS = [
     ("contention", contention.measure, 2, 5),
     ("gemm", gemm.measure, 6, 14),
     ("sustained", gemm.sustained, 6, 8),
+    ("power", power.measure, 45, 60),
     ("fp8", fp8.measure, 8, 16),
     ("grouped", grouped.measure, 10, 30),
     ("attention", attention.measure, 5, 12),

@@ -183,6 +183,7 @@ def accelerator_of(run, case):
 
 
 def measure_case(run, case):
+    left = allocated(run)  # by earlier cases
     accelerator = accelerator_of(run, case)
     model = model_of(run, case)
     if case.adapters and case.fsdp == 1:
@@ -222,12 +223,12 @@ def measure_case(run, case):
     mark("update")
     for _ in range(run.pick(STEPS, 2)):
         loss = step()
-    report(run, case, marks, resting, totals, loss.item(), type(model).__name__)
+    report(run, case, marks, (left, resting), totals, loss.item(), type(model).__name__)
     accelerator.free_memory()
 
 
-def report(run, case, marks, resting, totals, loss, wrapper):
-    highest = peak(run)
+def report(run, case, marks, rest, totals, loss, wrapper):
+    highest, (left, resting) = peak(run), rest
     between = lambda a, b: a.elapsed_time(b) * 1000 if run.gpu else (b - a) * 1e6
     fields = {
         "model": case.name,
@@ -252,6 +253,7 @@ def report(run, case, marks, resting, totals, loss, wrapper):
     run.write(
         f"{title} memory",
         **fields,
+        at_rest_bytes=left,
         before_step_bytes=resting,
         peak_bytes=highest,
         reserved_bytes=torch.cuda.memory_reserved() if run.gpu else 0,

@@ -16,5 +16,7 @@ mod published;
 mod ran;
 mod scans;
 mod silicon;
+mod steps;
 mod trainers;
 mod unproven;
+mod verified;

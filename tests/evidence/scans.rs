@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::random::spec;
-use crate::silicon::{H100, calibration, median_us, samples, text};
+use crate::silicon::{SECOND_H100, calibration, median_us, samples, text};
 use meshwright::cost::Costs;
 use meshwright::problem::Problem;
 use meshwright::units::Bytes;
@@ -69,7 +69,7 @@ fn calibrated() -> Problem {
     let base = spec("llama3-8b", "h100-512", "nemo-25", 128, 8192).gpus(8).problem();
     let (mut cluster, mut stack) = (base.cluster().clone(), base.stack().clone());
     let gpu = cluster.gpu.name.clone();
-    calibration(&base, &samples(H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
+    calibration(&base, &samples(SECOND_H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
     Problem::new(base.model().clone(), cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap()
 }
 
@@ -90,7 +90,7 @@ fn slower(record: &Value, problem: &Problem) -> [f64; 2] {
 #[test]
 fn scans_by_chunk_move_what_is_counted() {
     let problem = calibrated();
-    let parsed = text(&format!("tests/silicon/{H100}/scans.jsonl"));
+    let parsed = text(&format!("tests/silicon/{SECOND_H100}/scans.jsonl"));
     let records = parsed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut found = Vec::new();
     for record in records.filter(|record| record["times_us"].is_array()) {

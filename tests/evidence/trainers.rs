@@ -6,34 +6,54 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::random::spec;
-use crate::silicon::{H100, calibration, median_us, samples, text};
-use meshwright::cost::Costs;
+use crate::silicon::{SECOND_H100, calibration, median_us, samples, text};
+use meshwright::cost::{Costs, Evaluation};
 use meshwright::model::Model;
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
 use meshwright::workload::Adaptation;
 
-/// Relative error of forward and backward under a stack, with the device's calibration.
-fn error(record: &Value, measured_s: f64, stack: &'static str) -> f64 {
+/// Problem of a recorded step on one GPU of `cluster`, under a stack.
+fn problem(record: &Value, cluster: &'static str, stack: &'static str) -> Problem {
     let number = |key: &str| record[key].as_u64().unwrap();
     let name: &'static str = if record["model"] == "llama3-8b" { "llama3-8b" } else { "qwen3-30b-a3b" };
-    let mut question = spec(name, "h100-512", stack, 1, number("sequence") as u32).gpus(1);
+    let mut question = spec(name, cluster, stack, 1, number("sequence") as u32).gpus(1);
     if number("adapters") > 0 {
         question.adaptation = Adaptation::Lora;
     }
     let base = question.problem();
     let model = Model { order: vec![0; number("layers") as usize], ..base.model().clone() };
+    let (cluster, stack) = (base.cluster().clone(), base.stack().clone());
+    Problem::new(model, cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap()
+}
+
+/// Time and memory of a recorded step.
+fn evaluate(record: &Value, problem: &Problem) -> Evaluation {
+    let zero = if record["fsdp"] == 0 { 0 } else { 3 };
+    let recompute = if record["checkpointing"].as_bool().unwrap() { "full" } else { "none" };
+    let plan = parse_plan(&format!("tp=1 pp=1 dp=1 zero={zero} mbs=1 recompute={recompute}"), problem).unwrap();
+    Costs::new(problem).evaluate(&plan)
+}
+
+/// Relative error of forward and backward under a stack, with the device's calibration.
+fn error(record: &Value, measured_s: f64, stack: &'static str) -> f64 {
+    let base = problem(record, "h100-512", stack);
     let (mut cluster, mut stack) = (base.cluster().clone(), base.stack().clone());
     let gpu = cluster.gpu.name.clone();
-    calibration(&base, &samples(H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
-    let problem = Problem::new(model, cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap();
-    let (zero, recompute) = (
-        if number("fsdp") == 0 { 0 } else { 3 },
-        if record["checkpointing"].as_bool().unwrap() { "full" } else { "none" },
-    );
-    let plan = parse_plan(&format!("tp=1 pp=1 dp=1 zero={zero} mbs=1 recompute={recompute}"), &problem).unwrap();
-    let step = Costs::new(&problem).evaluate(&plan).step;
+    calibration(&base, &samples(SECOND_H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
+    let known =
+        Problem::new(base.model().clone(), cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap();
+    let step = evaluate(record, &known).step;
     (step.compute + step.recompute + step.host).get() / measured_s - 1.0
+}
+
+/// Records of a device by name.
+fn records(device: &str) -> BTreeMap<String, Value> {
+    text(&format!("tests/silicon/{device}/transformers.jsonl"))
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|record: Value| (record["name"].as_str().unwrap().to_owned(), record))
+        .collect()
 }
 
 /// Compiled kernels and Transformer Engine's are not what Transformers runs: the stack of NeMo Automodel, which has them, is farther off.
@@ -42,12 +62,7 @@ fn error(record: &Value, measured_s: f64, stack: &'static str) -> f64 {
 /// policy for FSDP 1, whose units keep the host busy, and loops over experts of release 5 are not compared.
 #[test]
 fn steps_of_transformers_take_what_eager_pytorch_does() {
-    let parsed = text(&format!("tests/silicon/{H100}/transformers.jsonl"));
-    let records: BTreeMap<String, Value> = parsed
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .map(|record: Value| (record["name"].as_str().unwrap().to_owned(), record))
-        .collect();
+    let records = records(SECOND_H100);
     let mut count = 0;
     for (name, record) in &records {
         let Some(case) = name.strip_suffix(" forward") else { continue };

@@ -42,9 +42,11 @@ fn failed(call: impl Into<String>, why: impl std::fmt::Display) -> ProbeError {
 
 impl Ranks {
     /// Reads the environment of `torchrun` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or `srun`
-    /// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, with MASTER_ADDR set by hand); `None` for a single process.
+    /// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, with MASTER_ADDR set by hand); `None` for a process of neither, and for one
+    /// task of `srun`.
     ///
-    /// MASTER_PORT belongs to torchrun's own store, so the port after it is used.
+    /// MASTER_PORT belongs to torchrun's own store, so the port after it is used. One rank of `torchrun` meets no other, but
+    /// joins NCCL as several do.
     ///
     /// # Errors
     ///
@@ -57,7 +59,7 @@ impl Ranks {
             text.trim().parse().map_err(|_| failed(format!("{name}={text}"), "it must be a whole number"))
         };
         let world = number(["WORLD_SIZE", "SLURM_NTASKS"], 1)?;
-        if world < 2 {
+        if world < 2 && variable("WORLD_SIZE").is_none() {
             return Ok(None);
         }
         let rank = number(["RANK", "SLURM_PROCID"], 0)?;
@@ -224,6 +226,11 @@ mod tests {
         let ranks = Ranks::from_environment(environment(&srun)).unwrap().unwrap();
         assert_eq!((ranks.rank, ranks.local, ranks.address.as_str()), (9, 1, "node-0:29501"));
         assert_eq!(Ranks::from_environment(environment(&[])).unwrap(), None);
+        assert_eq!(Ranks::from_environment(environment(&[("SLURM_NTASKS", "1")])).unwrap(), None);
+        let alone = [("WORLD_SIZE", "1"), ("RANK", "0"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29400")];
+        let alone = Ranks::from_environment(environment(&alone)).unwrap().unwrap();
+        assert_eq!((alone.world, alone.per_node), (1, 1));
+        assert_eq!(alone.exchange(Group { ranks: 1, stride: 1 }, 0, || Ok([7; ID_BYTES])).unwrap(), [7; ID_BYTES]);
         for wrong in [
             vec![("WORLD_SIZE", "two")],
             vec![("WORLD_SIZE", "2"), ("RANK", "0")],

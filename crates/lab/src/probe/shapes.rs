@@ -135,6 +135,14 @@ pub(crate) const fn large(format: Format) -> Gemm {
     Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
 }
 
+/// GEMMs of a dense layer of Llama 3 8B and 70B: the projections of 4,096 and 16,384 tokens, so that a curve is fitted whatever the plans
+/// run. Sizes: Llama 3 (arXiv 2407.21783), table 3.
+fn projections(format: Format) -> impl Iterator<Item = Gemm> {
+    let widths = [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336), (10_240, 8192), (8192, 28_672)];
+    let gemm = move |((n, k), m)| Gemm { format, pass: Pass::Forward, m, n, k, batch: 1, output_bytes: 2 };
+    itertools::iproduct!(widths, [4096, 16_384]).map(gemm)
+}
+
 /// Attention cores of the head dimensions in use (64, 128, and 192 for keys with 128 for values), causal and in windows, each
 /// by cuDNN and by the probe's own kernel.
 fn heads_and_windows() -> Vec<Attention> {
@@ -187,6 +195,7 @@ pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
     for format in gpu.gemm.keys().filter(|format| matches!(format, Format::Bf16 | Format::Fp8)) {
         let gemm = large(*format);
         kernels.extend([Kernel::Gemm(gemm), Kernel::Sustained(gemm), Kernel::Contended(gemm)]);
+        kernels.extend(projections(*format).filter(|_| !quick).map(Kernel::Gemm));
     }
     let rows: &[u64] = if quick { &[64, 8192] } else { &[64, 512, 4096, 16384] };
     for (_, op) in StreamOp::NAMED {
@@ -203,7 +212,7 @@ pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
         kernels.extend([alone, beside[0], beside[1], pageable].map(Kernel::Transfer));
     }
     for &(ranks, nodes) in groups {
-        let step = if quick { 4 } else { 2 };
+        let step = if quick || ranks == 1 { 4 } else { 2 };
         let sizes = (10..=30).step_by(step).map(|bits| (1_u64 << bits).next_multiple_of(2 * ranks));
         for bytes in sizes {
             let all = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
@@ -214,7 +223,8 @@ pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
 }
 
 /// Ranks and nodes of the groups in which the plans communicate (tensor, context, expert and data parallel), if `world`
-/// ranks, `per_node` on each node, contain whole groups; then of all ranks. Small groups first.
+/// ranks, `per_node` on each node, contain whole groups; then of all ranks. Small groups first. One rank is a group alone: its
+/// collectives copy, and show that NCCL works and what a call takes.
 pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
     let per_node = per_node.max(1);
     let nodes_of = |group: Group| (group.ranks * group.stride).div_ceil(per_node).min(group.ranks);
@@ -238,10 +248,10 @@ pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
         .map(|group| (u64::from(group.ranks), u64::from(nodes_of(group))))
         .collect();
     shapes.insert((u64::from(world), u64::from(world.div_ceil(per_node))));
-    shapes.into_iter().filter(|(ranks, _)| *ranks > 1).collect()
+    shapes.into_iter().collect()
 }
 
-/// Meter with measured times: GEMMs and attention as timed in loops, slowed by what a whole step sustains.
+/// Meter with measured times: GEMMs and attention as timed in loops, at the clocks that a whole step sustains.
 ///
 /// ```text
 /// GEMM T/κ             attention T/√κ          streaming T·kernels
