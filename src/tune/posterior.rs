@@ -301,7 +301,7 @@ impl PredictedPlans<'_> {
     fn chances_to_run(self, trials: &[Trial]) -> Vec<f64> {
         let Self { problem, trial_problem, evaluations, on_trial } = self;
         let (table, errors) = (built_in(), confidence::table());
-        let mut belief = MemoryBelief::of_family(table, errors, problem.stack().family);
+        let mut belief = MemoryBelief::of_quantiles(table, errors.memory(problem.stack().family));
         let room = |problem: &Problem, evaluation: &Evaluation| {
             (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
         };

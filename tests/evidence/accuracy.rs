@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use crate::accuracy_document::document;
 use meshwright::catalog::Overrides;
 use meshwright::catalog::fits;
+use meshwright::confidence::table;
 use meshwright::runs::{self, Prediction, Row};
-use meshwright::validate::calibrate::{CalibrationRuns, coverage, trusted};
+use meshwright::validate::calibrate::{CalibrationRuns, calibrate, coverage, trusted};
 use meshwright::validate::filter::Filter;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
@@ -47,6 +48,11 @@ pub fn fit() -> Overrides {
 /// Constants fitted without each source.
 fn source_fits() -> SourceFits {
     toml::from_str(&std::fs::read_to_string(path("tests/published/without-source.toml")).unwrap()).unwrap()
+}
+
+/// Runs of publishers that no constant is fitted to, for the intervals.
+fn publishers() -> Vec<Row> {
+    trusted(runs::read(File::open(path("tests/published/unfitted/publishers.csv")).unwrap()).unwrap())
 }
 
 /// Files of runs that no constant is fitted to, by their names.
@@ -90,8 +96,7 @@ impl Scored {
         let unfitted = unfitted().into_iter().map(|(name, rows)| (name, of_others(&rows))).collect();
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-        let publishers = runs::read(File::open(path("tests/published/unfitted/publishers.csv")).unwrap()).unwrap();
-        let measured = CalibrationRuns { fitted: &rows, unfitted: &trusted(publishers) };
+        let measured = CalibrationRuns { fitted: &rows, unfitted: &publishers() };
         let coverage = coverage(measured, &sets, &fits, &counts).unwrap();
         let all = samples(&rows, &crossed);
         let counted: Vec<PredictedRun> =
@@ -296,6 +301,17 @@ fn constants_by_source_are_fresh() {
 }
 
 /// Sanity check of the scorer: a perfect model has no error.
+/// The command of docs/cost-model.md makes the built-in file, so that what it names as known is what published runs have.
+#[test]
+fn intervals_are_fresh() {
+    let (rows, publishers, sets, built_in) = (rows(), publishers(), fit(), table());
+    let filters = only(&["purpose=pretrain"]);
+    let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
+    let runs = CalibrationRuns { fitted: &rows, unfitted: &publishers };
+    let made = calibrate(runs, &sets, &source_fits(), &built_in.name, &built_in.date, &counts).unwrap();
+    assert_eq!(&made, built_in, "run `meshwright intervals` again");
+}
+
 #[test]
 fn a_perfect_model_would_have_no_error() {
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.step_time_canon_s.is_some()).collect();

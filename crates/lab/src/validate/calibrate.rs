@@ -14,7 +14,7 @@ use super::weights::{OF_SOURCE, outwards};
 use super::{choice, cross, memory};
 use crate::runs::{Prediction, Row, predict_all_with};
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass, Stacks, Table};
+use meshwright_planner::confidence::{Apart, OfClass, Quantiles, RunClass, Stacks, Table};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
@@ -158,9 +158,7 @@ fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
             continue;
         }
         let known = quantiles(residuals, known)?;
-        for ((value, known), level) in found.values.iter_mut().zip(known.values).zip(LEVELS) {
-            *value = if level < 0.5 { value.min(known) } else { value.max(known) };
-        }
+        found = found.widened(&known);
     }
     Some(found)
 }

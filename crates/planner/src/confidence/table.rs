@@ -113,6 +113,15 @@ impl Quantiles {
         }
     }
 
+    /// These quantiles, at each level the further of them and others from the median.
+    #[must_use]
+    pub fn widened(mut self, others: &Self) -> Self {
+        for ((value, other), level) in self.values.iter_mut().zip(&others.values).zip(LEVELS) {
+            *value = if level < 0.5 { value.min(*other) } else { value.max(*other) };
+        }
+        self
+    }
+
     /// Interval that covers nine runs of ten, as factors of the prediction.
     pub fn interval(&self) -> (f64, f64) {
         (self.level(ENDS.0), self.level(ENDS.1))
@@ -270,6 +279,14 @@ mod tests {
         assert_eq!(even(99).interval(), (5.0, 95.0));
         // 9 ratios cannot resolve one run in twenty: the extremes
         assert_eq!(even(9).interval(), (1.0, 9.0));
+    }
+
+    #[test]
+    fn widened_quantiles_are_nowhere_nearer_to_the_median() {
+        let (ratio, wide) = (even(99), even(199));
+        let widened = ratio.clone().widened(&wide);
+        assert_eq!(widened.interval(), (ratio.interval().0, wide.interval().1));
+        assert_eq!((&widened.clone().widened(&ratio), widened.runs), (&widened, ratio.runs));
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use super::normal::normal_share_below;
 use super::table::DiscrepancyTable;
-use crate::confidence;
-use meshwright_engine::stack::Family;
+use crate::confidence::Quantiles;
 
 /// Outcome of a trial as far as memory goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,9 +55,8 @@ impl MemoryBelief {
         Self { grid: grid.collect(), own, crashes }
     }
 
-    /// Law before any trial of a family of frameworks: its published memory errors.
-    pub fn of_family(table: &DiscrepancyTable, errors: &confidence::Table, family: Family) -> Self {
-        let quantiles = errors.memory(family);
+    /// Law before any trial from quantiles of published memory errors.
+    pub fn of_quantiles(table: &DiscrepancyTable, quantiles: &Quantiles) -> Self {
         let (low, high) = quantiles.interval();
         let deviation = libm::log(high / low) / (2.0 * NINETY);
         Self::prior(libm::log(quantiles.level(0.5)), deviation, table.memory_shared, table.crashes)
