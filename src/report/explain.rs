@@ -101,7 +101,11 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
             ),
         ),
         ("headroom", format!("{} GiB below what may be filled", significant(figures.headroom_gib))),
-        ("intervals", format!("nine of ten of {} published runs like it ({})", sure.runs, sure.class)),
+        (
+            "intervals",
+            format!("nine of ten of {} published runs like it ({})", sure.runs, sure.class_in_words())
+                + &sure.without_runs().map_or_else(String::new, |sentence| format!(". {sentence}")),
+        ),
     ];
     for (name, value) in rows {
         sheet.push([name.to_owned(), value]);

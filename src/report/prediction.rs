@@ -110,7 +110,7 @@ impl Priced {
             peak_mem_p05_gib: sure.peak.0.as_gib(),
             peak_mem_p95_gib: sure.peak.1.as_gib(),
             oom_probability: sure.oom_probability,
-            interval_class: sure.class.to_string(),
+            interval_class: sure.class_in_words(),
             interval_runs: sure.runs,
             headroom_gib: figures.headroom_gib,
             basis: basis::of_step(problem, evaluation),

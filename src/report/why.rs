@@ -39,11 +39,11 @@ fn confidence_sentence(problem: &Problem, winner: &Evaluation) -> String {
         "Of {} published runs like it ({}), nine of ten imply a step between {} and {}; its probability of running \
         out of memory is {}.",
         confidence.runs,
-        confidence.class,
+        confidence.class_in_words(),
         confidence.step.0,
         confidence.step.1,
         percent(confidence.oom_probability),
-    )
+    ) + &confidence.without_runs().map_or_else(String::new, |sentence| format!(" {sentence}"))
 }
 
 /// Sentence on a simpler plan within run-to-run noise.

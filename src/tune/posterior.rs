@@ -300,8 +300,7 @@ impl PredictedPlans<'_> {
     /// Probability that each plan runs at full scale, given the trials.
     fn chances_to_run(self, trials: &[Trial]) -> Vec<f64> {
         let Self { problem, trial_problem, evaluations, on_trial } = self;
-        let (table, errors) = (built_in(), confidence::table());
-        let mut belief = MemoryBelief::of_quantiles(table, errors.memory(problem.stack().family));
+        let mut belief = MemoryBelief::of_quantiles(built_in(), &confidence::memory_errors(problem));
         let room = |problem: &Problem, evaluation: &Evaluation| {
             (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
         };

@@ -43,6 +43,21 @@ fn cells(line: &str) -> Vec<&str> {
 }
 
 #[test]
+fn answers_say_that_no_published_run_has_a_mixer() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hf/lfm2-1.2b.json");
+    let says = |answer: &str| answer.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = "No published run has gated short convolutions: intervals are those of a stack without runs.";
+    let question = [model, "dgx-h100-8", "--global-batch", "64"];
+    for command in [&["plan"][..], &["explain"], &["explain", "--plan", "tp=1 mbs=2", "--format", "markdown"]] {
+        let text = says(&out(&run(&[command, &question].concat())));
+        assert!(text.contains(sentence) && text.contains("gated short convolutions without data"), "{text}");
+    }
+    let document = json(&out(&run(&[&["plan", "--format", "json"][..], &question].concat())));
+    let class = &document["plans"][0]["interval_class"];
+    assert_eq!(class, "dense, gated short convolutions without data, GPU with data");
+}
+
+#[test]
 fn a_plan_is_compared_with_another_term_by_term() {
     let other = "tp=8 cp=1 pp=1 mbs=1 zero=1";
     let args = [&DEEP[..], &["--plan", PLAN, "--why-not", other, "--format", "markdown"]].concat();

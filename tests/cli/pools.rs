@@ -24,6 +24,8 @@ fn pools_of_heterogeneous_gpus_are_planned_together() {
     assert!(best["step_time_s"].as_f64() < answer["alone"][0]["step_time_s"].as_f64());
     let table = run(&["plan", "llama3-8b", path]);
     assert!(out(&table).contains("each pool alone") && out(&table).contains("less than pool"), "{}", out(&table));
+    let short = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hf/lfm2-1.2b.json");
+    assert!(out(&run(&["plan", short, path])).contains("No published run has gated short convolutions"));
     for (args, word) in [
         (vec!["explain", "llama3-8b", path, "--trace", "x.json"], "--trace"),
         (vec!["plan", "llama3-8b", path, "--no-refine"], "always optimised"),

@@ -11,6 +11,7 @@ mod layouts;
 mod logs;
 mod memory;
 mod missed;
+mod mixers;
 mod picks;
 mod published;
 mod ran;

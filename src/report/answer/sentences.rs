@@ -85,16 +85,17 @@ fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
     Some(Ties::of(&advice.ranking).advice()).filter(|advice| !advice.is_empty())
 }
 
-/// Sentence on the published runs that the intervals come from, and on a device without measured ones.
+/// Sentence on the published runs that the intervals come from, and on mixers and a device without them.
 fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
     let device = match basis::of_step(problem, plan) {
         Basis::Measured | Basis::Calibrated => "",
         Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.",
     };
+    let mixers = sure.without_runs().map_or_else(String::new, |sentence| format!(" {sentence}"));
     format!(
-        "Intervals hold nine of ten of the {} published runs like it ({}).{device}",
+        "Intervals hold nine of ten of the {} published runs like it ({}).{mixers}{device}",
         thousands(u64::from(sure.runs)),
-        sure.class
+        sure.class_in_words()
     )
 }
 

@@ -9,6 +9,8 @@ pub mod flops;
 pub mod indexer;
 pub mod latent;
 mod limits;
+mod mixer_kind;
+mod mixers;
 pub mod parameters;
 pub mod recurrent;
 mod sparse;
@@ -27,6 +29,7 @@ pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
 pub use ffn::{Ffn, Mlp, Moe, RouterScore};
 pub use indexer::Indexer;
 pub use latent::Mla;
+pub use mixer_kind::MixerKind;
 pub use recurrent::{DeltaNet, KimiDelta, Mamba};
 
 /// Normalisation of a model's layers.

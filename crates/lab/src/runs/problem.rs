@@ -1,11 +1,14 @@
 //! Problem and plan of a row.
 
+use std::collections::BTreeSet;
+
 use super::cell::Cells;
 use super::refusal::Refusal;
 use super::release::Release;
 use super::row::Row;
 use super::{cell, map_cluster, map_model, map_plan, map_stack};
 use meshwright_engine::cost::Costs;
+use meshwright_engine::model::MixerKind;
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
 use meshwright_planner::catalog::{Overrides, Shelf};
@@ -14,6 +17,12 @@ use meshwright_planner::catalog::{Overrides, Shelf};
 const PROFILE: HbmProfile = HbmProfile::Tight;
 /// Share of the memory above which a stack that recomputes on demand does so.
 const FITS: f64 = 0.95;
+
+/// Kinds of mixers of a row's model; none if the row does not tell its model.
+pub fn mixers_of(row: &Row) -> BTreeSet<MixerKind> {
+    let model = Cells::of(row).and_then(|cells| map_model::model(row, &cells));
+    model.map_or_else(|_| BTreeSet::new(), |model| model.mixer_kinds())
+}
 
 /// Problem and plan of a row, with the default fit.
 ///

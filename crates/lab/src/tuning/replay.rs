@@ -105,7 +105,7 @@ fn tuned(choice: &MeasuredChoice, table: &DiscrepancyTable, tolerance: f64) -> R
         |(plan, of): (usize, &&TimedPlan)| BeliefPoint { traits: of.traits, predicted: of.predicted.ln(), plan };
     let points: Vec<BeliefPoint> = plans.iter().enumerate().map(point).collect();
     let mut belief = Belief::prior(table, &plans[0].stack, &points);
-    let mut memory = MemoryBelief::of_quantiles(table, confidence::table().memory(plans[0].family));
+    let mut memory = MemoryBelief::of_quantiles(table, &confidence::table().memory(plans[0].family, true));
     let mut tried = vec![Tried::Untried; plans.len()];
     let (best, mut found) = (fastest(choice), f64::INFINITY);
     let mut replay = Replay { regrets: Vec::new(), stopped: None };

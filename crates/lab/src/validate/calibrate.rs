@@ -12,7 +12,8 @@ use super::sample::{PredictedRun, outcome, samples, set};
 use super::sources::{self, SourceFits};
 use super::weights::{OF_SOURCE, outwards};
 use super::{choice, cross, memory};
-use crate::runs::{Prediction, Row, predict_all_with};
+use crate::runs::{Prediction, Row, mixers_of, predict_all_with};
+use meshwright_engine::model::MixerKind;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::confidence::{Apart, OfClass, Quantiles, RunClass, Stacks, Table};
 
@@ -73,6 +74,7 @@ pub fn calibrate(
         source: "published-runs".into(),
         fit: sets.fit().map_or_else(|| "none".to_owned(), |fit| fit.name.clone()),
         gpus: names(admitted.iter().chain(&others), |prediction| prediction.gpu.clone()),
+        mixers: mixers(admitted.iter().chain(&others)),
         stacks: Stacks { dense: stacks(false), moe: stacks(true) },
         apart: apart(&admitted),
         classes: classes.collect::<Option<Vec<OfClass>>>()?,
@@ -131,6 +133,12 @@ fn names<'s>(
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// Kinds of mixers of the models whose runs have an error.
+fn mixers<'s>(samples: impl Iterator<Item = &'s PredictedRun<'s>>) -> Vec<MixerKind> {
+    let with_error = samples.filter(|sample| time_pair(sample).is_some());
+    with_error.flat_map(|sample| mixers_of(sample.row)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Quantiles of a class, rounded outwards. With too few measurements, distinctions are dropped one after another: nearness to

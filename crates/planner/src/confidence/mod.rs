@@ -13,6 +13,7 @@ use crate::catalog::files::INTERVALS;
 use crate::catalog::parse_toml;
 use meshwright_engine::cost::{Evaluation, Footprint};
 use meshwright_engine::gpu::Figure;
+use meshwright_engine::model::MixerKind;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -34,11 +35,16 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClas
     let experts = problem.model().is_moe();
     RunClass {
         experts,
-        // No published run of the calibration attends to chosen keys.
-        known_stack: table.stacks.include(&problem.stack().name, experts) && problem.model().indexer().is_none(),
+        known_stack: table.stacks.include(&problem.stack().name, experts) && unknown_mixers(problem, table).is_empty(),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
         near_limit: footprint.device() > gpu.hbm.value * NEAR_LIMIT,
     }
+}
+
+/// Mixers of a problem's model that no published run has. Kernels that were timed alone do not make one known: a run has what is
+/// around them, too.
+fn unknown_mixers(problem: &Problem, table: &Table) -> Vec<MixerKind> {
+    problem.model().mixer_kinds().into_iter().filter(|mixer| !table.mixers.contains(mixer)).collect()
 }
 
 /// Whether the layer kernels were timed on this device, which makes it as well known as the GPUs of published runs.
@@ -51,7 +57,7 @@ fn is_measured(problem: &Problem) -> bool {
 }
 
 /// Prediction intervals of one plan; they cover nine runs of ten.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Confidence {
     /// Interval of the step time, with 5 % of runs below and 5 % above.
     pub step: (Seconds, Seconds),
@@ -61,6 +67,8 @@ pub struct Confidence {
     pub oom_probability: f64,
     /// Class of runs whose errors the intervals use.
     pub class: RunClass,
+    /// Mixers of the model that no published run has.
+    pub unknown_mixers: Vec<MixerKind>,
     /// Number of published runs behind the interval of the step time.
     pub runs: u32,
 }
@@ -74,7 +82,9 @@ impl Confidence {
     /// Intervals of a step time and a footprint, from a given table.
     pub fn from(problem: &Problem, footprint: &Footprint, step: Seconds, table: &Table) -> Self {
         let class = class(problem, footprint, table);
-        let (time, memory) = (table.time(class), table.memory(problem.stack().family));
+        let unknown_mixers = unknown_mixers(problem, table);
+        let time = table.time(class);
+        let memory = table.memory(problem.stack().family, unknown_mixers.is_empty());
         let peak = footprint.device();
         let (fast, slow) = time.interval();
         let (small, large) = memory.interval();
@@ -84,20 +94,39 @@ impl Confidence {
             peak: (peak * small, peak * large),
             oom_probability: memory.share_above(room),
             class,
+            unknown_mixers,
             runs: time.runs,
         }
     }
+
+    /// Class of runs in words.
+    pub fn class_in_words(&self) -> String {
+        self.class.in_words(&self.unknown_mixers)
+    }
+
+    /// Sentence on the mixers that no published run has; none where each has one.
+    pub fn without_runs(&self) -> Option<String> {
+        let mixers = table::joined(&self.unknown_mixers, "or");
+        (!mixers.is_empty())
+            .then(|| format!("No published run has {mixers}: intervals are those of a stack without runs."))
+    }
+}
+
+/// Quantiles of measured over predicted peak memory that apply to a problem's plans.
+pub fn memory_errors(problem: &Problem) -> Quantiles {
+    let table = table();
+    table.memory(problem.stack().family, unknown_mixers(problem, table).is_empty())
 }
 
 /// Smallest risk of running out of memory that published peaks show on the stack of a problem, with their number.
 pub fn least_risk(problem: &Problem) -> (f64, u32) {
-    let memory = table().memory(problem.stack().family);
+    let memory = memory_errors(problem);
     (memory.least_share(), memory.runs)
 }
 
 /// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
-    1.0 / table().memory(problem.stack().family).level(1.0 - risk)
+    1.0 / memory_errors(problem).level(1.0 - risk)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Quantiles of measured/predicted ratios: of step times by class of run, of peak memory by family of frameworks.
 
+use meshwright_engine::model::MixerKind;
 use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ const ENDS: (f64, f64) = (0.05, 0.95);
 pub struct RunClass {
     /// Whether the model routes tokens to experts.
     pub experts: bool,
-    /// Whether the calibration includes runs of this stack with models of this kind.
+    /// Whether the calibration includes runs of this stack with models of this kind, and of each mixer of the model.
     pub known_stack: bool,
     /// Whether the calibration includes runs of this GPU.
     pub known_gpu: bool,
@@ -37,18 +38,33 @@ impl RunClass {
     }
 }
 
-impl std::fmt::Display for RunClass {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let Self { experts, known_stack, known_gpu, near_limit } = *self;
+impl RunClass {
+    /// Class in words; where no run has some mixers, with those in place of the stack.
+    pub(super) fn in_words(self, unknown: &[MixerKind]) -> String {
+        let Self { experts, known_stack, known_gpu, near_limit } = self;
         let kind = if experts { "MoE" } else { "dense" };
-        let stack = if known_stack { "known stack".to_owned() } else { format!("stack without {kind} data") };
-        write!(
-            f,
+        let stack = match (unknown, known_stack) {
+            ([], true) => "known stack".to_owned(),
+            ([], false) => format!("stack without {kind} data"),
+            (mixers, _) => format!("{} without data", joined(mixers, "and")),
+        };
+        format!(
             "{kind}, {stack}, GPU {} data{}",
             if known_gpu { "with" } else { "without" },
             if near_limit { ", near the memory limit" } else { "" }
         )
     }
+}
+
+impl std::fmt::Display for RunClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.in_words(&[]))
+    }
+}
+
+/// Mixers in words, with a conjunction between them.
+pub(super) fn joined(mixers: &[MixerKind], conjunction: &str) -> String {
+    mixers.iter().map(|mixer| mixer.in_words()).collect::<Vec<_>>().join(&format!(" {conjunction} "))
 }
 
 /// Quantiles of the measured/predicted ratio.
@@ -223,6 +239,8 @@ pub struct Table {
     pub fit: String,
     /// Names of the GPUs in the calibration runs.
     pub gpus: Vec<String>,
+    /// Kinds of mixers in the calibration runs.
+    pub mixers: Vec<MixerKind>,
     /// Names of the stacks in the calibration runs.
     pub stacks: Stacks,
     /// Difference that tells plans apart.
@@ -240,10 +258,13 @@ impl Table {
         &of.expect("Table::check: every class is there").time
     }
 
-    /// Quantiles of peak memory.
-    pub fn memory(&self, family: Family) -> &Quantiles {
-        let of_family = |family| self.families.iter().find(|of| of.family == family);
-        &of_family(Some(family)).or_else(|| of_family(None)).expect("Table::check: the others are there").memory
+    /// Quantiles of peak memory. What a mixer without runs keeps, no run of the family shows: nowhere are they narrower than
+    /// those of a family without a measured peak.
+    pub fn memory(&self, family: Family, known_mixers: bool) -> Quantiles {
+        let of_family = |family| self.families.iter().find(|of| of.family == family).map(|of| &of.memory);
+        let others = of_family(None).expect("Table::check: the others are there");
+        let own = of_family(Some(family)).unwrap_or(others).clone();
+        if known_mixers { own } else { own.widened(others) }
     }
 
     /// Checks that every class and the families without a measured peak are present, and that quantiles are complete and
@@ -287,6 +308,14 @@ mod tests {
         let widened = ratio.clone().widened(&wide);
         assert_eq!(widened.interval(), (ratio.interval().0, wide.interval().1));
         assert_eq!((&widened.clone().widened(&ratio), widened.runs), (&widened, ratio.runs));
+    }
+
+    #[test]
+    fn a_class_names_the_mixers_without_runs_in_place_of_the_stack() {
+        let class = RunClass { experts: true, known_stack: false, known_gpu: true, near_limit: false };
+        assert_eq!(class.to_string(), "MoE, stack without MoE data, GPU with data");
+        let words = class.in_words(&[MixerKind::Mamba, MixerKind::DeltaNet]);
+        assert_eq!(words, "MoE, Mamba-2 blocks and gated delta rules without data, GPU with data");
     }
 
     #[test]

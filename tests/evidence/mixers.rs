@@ -1,0 +1,88 @@
+//! Mixers that published runs have, and the intervals of models with others.
+
+use std::collections::BTreeSet;
+
+use crate::accuracy::path;
+use crate::random::workload;
+use meshwright::catalog::{self, Overrides};
+use meshwright::confidence::{Confidence, Table, table};
+use meshwright::cost::Footprint;
+use meshwright::gpu::Format;
+use meshwright::model::MixerKind;
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::units::{Bytes, Seconds};
+
+/// Models with mixers that no published run has, the files of their configurations, and how a sentence names the mixers.
+const WITHOUT_RUNS: [(&str, &str); 6] = [
+    ("tests/hf/qwen3-next-80b-a3b.json", "gated delta rules"),
+    ("tests/hf/qwen3.5-27b.json", "gated delta rules"),
+    ("tests/hf/falcon-h1-34b.json", "attention beside Mamba-2 blocks"),
+    ("tests/hf/kimi-linear-48b-a3b.json", "Kimi Delta Attention"),
+    ("tests/hf/lfm2-1.2b.json", "gated short convolutions"),
+    ("models/deepseek-v3.2.toml", "sparse attention"),
+];
+
+/// Stacks with and without published runs.
+const STACKS: [&str; 4] = ["nemo-26", "torchtitan-2025", "megatron-2021", "meta-llama3"];
+
+/// Problem on H100s; none where the stack has no kernels for the model.
+fn problem(model: &str, stack: &str) -> Option<Problem> {
+    let sets = Overrides::default();
+    let file = path(model);
+    let model = catalog::model(if file.exists() { file.to_str().unwrap() } else { model }, &sets).unwrap();
+    let (cluster, stack) = (catalog::cluster("dgx-h100-64", &sets).unwrap(), catalog::stack(stack, &sets).unwrap());
+    Problem::new(model, cluster, workload(64, 4096, Format::Bf16), stack, HbmProfile::Normal).ok()
+}
+
+/// Intervals of a step of a second and a peak of 40 GiB.
+fn intervals(problem: &Problem, table: &Table) -> Confidence {
+    let footprint = Footprint { context: Bytes::gib(40.0), ..Footprint::default() };
+    Confidence::from(problem, &footprint, Seconds::new(1.0), table)
+}
+
+/// The built-in intervals as they would be if runs had every mixer.
+fn with_all_mixers() -> Table {
+    use MixerKind::{Attention, AttentionMamba, DeltaNet, KimiDelta, Mamba, Mla, ShortConv, SparseMla};
+    let mixers = vec![Attention, Mla, SparseMla, Mamba, DeltaNet, KimiDelta, ShortConv, AttentionMamba];
+    Table { mixers, ..table().clone() }
+}
+
+#[test]
+fn models_with_mixers_without_runs_have_wider_intervals_that_say_why() {
+    let all = with_all_mixers();
+    for (model, mixers) in WITHOUT_RUNS {
+        for problem in STACKS.into_iter().filter_map(|stack| problem(model, stack)) {
+            let (sure, without_rule) = (intervals(&problem, table()), intervals(&problem, &all));
+            let (name, stack) = (&problem.model().name, &problem.stack().name);
+            assert!(sure.step.0 <= without_rule.step.0 && sure.step.1 >= without_rule.step.1, "{name}, {stack}");
+            assert!(sure.peak.0 <= without_rule.peak.0 && sure.peak.1 >= without_rule.peak.1, "{name}, {stack}");
+            assert!(sure.oom_probability >= without_rule.oom_probability, "{name}, {stack}");
+            let known = table().stacks.include(stack, problem.model().is_moe());
+            assert_eq!(sure.step.1 > without_rule.step.1, known, "{name}, {stack}");
+            let sentence = sure.without_runs().unwrap();
+            assert!(sentence.starts_with(&format!("No published run has {mixers}: ")), "{name}: {sentence}");
+            assert!(sure.class_in_words().contains(&format!("{mixers} without data")), "{name}");
+            assert_eq!(without_rule.without_runs(), None, "{name}");
+        }
+    }
+}
+
+/// Every other model of the catalogue has mixers of published runs alone, and its intervals are as they would be without the rule.
+#[test]
+fn models_with_mixers_of_published_runs_have_the_same_intervals() {
+    let (all, mut mixers) = (with_all_mixers(), BTreeSet::new());
+    let sparse = ["deepseek-v3.2", "glm-5"];
+    for model in catalog::model_names().into_iter().filter(|name| !sparse.contains(name)) {
+        for problem in STACKS.into_iter().filter_map(|stack| problem(model, stack)) {
+            let sure = intervals(&problem, table());
+            assert_eq!(sure, intervals(&problem, &all), "{model}");
+            assert_eq!((sure.without_runs(), sure.class_in_words()), (None, sure.class.to_string()), "{model}");
+            mixers.extend(problem.model().mixer_kinds());
+        }
+    }
+    assert_eq!(
+        mixers.into_iter().collect::<Vec<_>>(),
+        table().mixers,
+        "Nemotron-H has Mamba-2 blocks, DeepSeek-V3 MLA"
+    );
+}
