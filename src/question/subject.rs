@@ -157,7 +157,10 @@ impl QuestionOptions {
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
-        let mut stack = catalog::stack(name, sets)?;
+        let chosen = framework.filter(|framework| self.stack.is_none() && framework.stack == name);
+        let chosen = chosen.map_or(&[][..], |framework| framework.stack_settings);
+        assumed.extend(chosen.iter().map(|item| format!("--set {item}")));
+        let mut stack = catalog::stack(name, &sets.after(chosen)?)?;
         for path in &self.calibration {
             notes.calibrated.push(calibration::lay_over(path, &mut cluster, &mut stack)?);
         }

@@ -64,6 +64,21 @@ fn a_plan_is_data_on_stdout_and_talk_on_stderr() {
 }
 
 #[test]
+fn settings_that_a_framework_chooses_are_assumed_and_a_user_may_change_them() {
+    let fixed = ["--fix", "zero=3", "--fix", "mbs=1", "--fix", "recompute=full", "--fix", "cp=1", "--fix", "tp=1"];
+    let plan = |more: &[&str]| run(&[&SMALL[..], &fixed, more].concat());
+    let (fused, at_once) = ("stack.memory.updates_at_once=false", "stack.memory.updates_at_once=true");
+    for framework in ["axolotl", "llama-factory"] {
+        let usual = plan(&["--for", framework]);
+        assert!(err(&usual).contains(&format!("--stack fsdp-eager-2023, --set {fused},")), "{}", err(&usual));
+        assert_eq!(out(&usual), out(&plan(&["--for", framework, "--set", fused])));
+        assert_ne!(out(&usual), out(&plan(&["--for", framework, "--set", at_once])));
+    }
+    let accelerate = plan(&["--for", "accelerate"]);
+    assert!(!err(&accelerate).contains("--set"), "its script is the user's: {}", err(&accelerate));
+}
+
+#[test]
 fn a_fixed_degree_that_divides_nothing_is_explained() {
     let output = run(&["plan", "llama3-8b", "dgx-h100-8", "--gpus", "7", "--fix", "tp=7"]);
     assert_eq!(code(&output), 1);

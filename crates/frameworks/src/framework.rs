@@ -16,6 +16,8 @@ pub struct Framework {
     pub aliases: &'static [&'static str],
     /// The software profile of the catalogue that is priced where none is named.
     pub stack: &'static str,
+    /// Settings of that stack that its files choose, as `--set` takes them.
+    pub stack_settings: &'static [&'static str],
     /// Whether it is taken where a stack or a file names its family alone.
     pub(crate) stands_for_family: bool,
     /// Writes the files of a plan within the limits; the first is what the launcher runs. The error lists obstacles of the model.

@@ -11,6 +11,7 @@ pub static ACCELERATE: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "fsdp-eager-2023",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,

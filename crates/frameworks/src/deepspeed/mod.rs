@@ -11,6 +11,7 @@ pub static DEEPSPEED: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "deepspeed-2024",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,

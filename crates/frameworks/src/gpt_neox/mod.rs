@@ -11,6 +11,7 @@ pub static GPT_NEOX: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["neox"],
     stack: "megatron-deepspeed-2023",
+    stack_settings: &[],
     stands_for_family: false, // Megatron-DeepSpeed's own programs run more
     emit: emit::files,
     recipe_obstacle: any_recipe,

@@ -2,6 +2,7 @@
 //!
 //! Source: [transformers] `training_args.py`, `integrations/deepspeed.py`, release 5.23.
 
+use super::FUSED_UPDATE;
 use crate::deepspeed::import as deepspeed;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
@@ -155,11 +156,14 @@ pub(crate) fn model(document: &Document, key: &str, imported: &mut Imported) {
     imported.model = Some(model);
 }
 
-/// States of an optimizer by its name in `Trainer`.
+/// States of an optimizer by its name in `Trainer`, and whether a fused kernel updates them.
 ///
 /// Source: [transformers] `training_args.py`, `OptimizerNames`.
 pub(crate) fn optimizer(document: &Document, key: &str, imported: &mut Imported) {
     let Some(name) = document.word(key) else { return };
+    if name.ends_with("_fused") {
+        imported.settings.put_item(FUSED_UPDATE);
+    }
     let place = document.place(key);
     let bits: Option<f64> = if name.contains("8bit") {
         Some(2.0)

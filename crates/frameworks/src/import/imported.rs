@@ -113,6 +113,11 @@ impl StackSettings {
         self.0.push(format!("stack.{key}={value}"));
     }
 
+    /// Adds an item as `--set` takes it.
+    pub fn put_item(&mut self, item: &str) {
+        self.0.push(item.to_owned());
+    }
+
     /// Sets what differs from torchtitan's stacks where torchao scales FP8 by rows: two passes for the maxima, and
     /// tensor parallelism that gathers 16 bits. Source: `clusters/stacks/torchtitan-2025.toml`; [torchtitan] `parallelize.py`.
     pub fn scale_by_rows(&mut self) {

@@ -12,6 +12,7 @@ pub static LLM_FOUNDRY: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["foundry", "composer"],
     stack: "foundry-2023",
+    stack_settings: &[],
     stands_for_family: false, // Accelerate trains any model's own code
     emit: emit::files,
     recipe_obstacle: any_recipe,

@@ -11,6 +11,7 @@ pub static MAXTEXT: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "jax-2025",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,

@@ -16,6 +16,7 @@ pub static MEGATRON: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "nemo-25",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: emit::recipe_obstacle,

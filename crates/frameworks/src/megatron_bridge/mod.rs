@@ -17,6 +17,7 @@ pub static MEGATRON_BRIDGE: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["bridge", "nemo"],
     stack: "nemo-25",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,

@@ -14,6 +14,7 @@ pub static MS_SWIFT: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["swift", "megatron-swift"],
     stack: "nemo-25",
+    stack_settings: &[],
     stands_for_family: false, // Megatron-LM runs more
     emit: emit::files,
     recipe_obstacle: any_recipe,

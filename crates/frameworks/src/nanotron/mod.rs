@@ -11,6 +11,7 @@ pub static NANOTRON: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "nanotron-2025",
+    stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,

@@ -20,6 +20,7 @@ pub static OLMO_CORE: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["olmo"],
     stack: "torchtitan-2024",
+    stack_settings: &[],
     stands_for_family: false, // torchtitan trains more models
     emit: emit::files,
     recipe_obstacle: any_recipe,

@@ -12,6 +12,7 @@ pub static PRIMUS: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: STACK,
+    stack_settings: &[],
     stands_for_family: false, // Megatron-LM runs more, and on other GPUs
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,

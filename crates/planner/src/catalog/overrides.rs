@@ -89,6 +89,17 @@ impl Overrides {
         Ok(Self { settings, ..Self::default() })
     }
 
+    /// These overrides and, before them, items that they may change again.
+    ///
+    /// # Errors
+    ///
+    /// Names the item that is not of the form `section.key=value`.
+    pub fn after<S: AsRef<str>>(&self, items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
+        let before = items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let settings = before.into_iter().chain(self.settings.iter().cloned()).collect();
+        Ok(Self { settings, ..self.clone() })
+    }
+
     /// Settings of one kind of entry, in the order given.
     pub fn of_kind(&self, kind: EntryKind) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(move |setting| setting.kind == kind)
