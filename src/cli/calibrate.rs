@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         None => output::print(&text)?,
     }
     let (mut known, mut driven) = (cluster.clone(), stack.clone());
-    calibration.apply(&cluster.gpu.name, &mut known, &mut driven)?;
+    calibration.apply_curves(&cluster.gpu.name, &mut known, &mut driven)?;
     let residuals =
         fit::residuals(&calibration.samples, &fit::analytic(&cluster, &stack), &fit::analytic(&known, &driven));
     let sheet = sheets::residuals(&calibration, &residuals);

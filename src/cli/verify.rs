@@ -19,7 +19,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_lab::probe::checked::LayerMemory;
-use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, memory, run_layers, verify};
+use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, measured, memory, run_layers, verify};
 use meshwright_lab::probe::{Analytic, Calibration, Effort, Machine, Probe, ProbeError, Samples, shapes};
 use meshwright_planner::catalog;
 
@@ -100,7 +100,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
     let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
     let verification = verify(&problem, &known, &samples, &plans);
-    let recalibrated = recalibrated(&problem, &known);
+    let as_measured = measured(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
+    let recalibrated = recalibrated(&problem, &as_measured);
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
             schema: json::SCHEMA,

@@ -50,7 +50,7 @@ fn the_silicon_tables_make_the_curves_better() {
     let samples = from_tables();
     let calibration = Calibration::new(samples.clone(), "aiconfigurator", "test", &cluster, &stack).unwrap();
     let (mut known, mut driven) = (cluster.clone(), stack.clone());
-    calibration.apply(&cluster.gpu.name, &mut known, &mut driven).unwrap();
+    calibration.apply_curves(&cluster.gpu.name, &mut known, &mut driven).unwrap();
     let (before, after) = (fit::analytic(&cluster, &stack), fit::analytic(&known, &driven));
     // Bounds: what the specification reports of its own fits to these tables (§2.1: 4.4 %, §3.2: 3 to 9 %).
     let gemm = |kernel: &Kernel| matches!(kernel, Kernel::Gemm(_));

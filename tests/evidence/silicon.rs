@@ -48,15 +48,34 @@ pub fn calibration(problem: &Problem, samples: &Samples) -> Calibration {
     Calibration::new(samples.clone(), "measured", "test", problem.cluster(), problem.stack()).unwrap()
 }
 
+/// Part of a calibration that is applied.
+#[derive(Clone, Copy)]
+enum Applied {
+    /// Its curves alone, which price shapes that were not timed.
+    Curves,
+    /// All of it: GEMMs that were timed take the measured time.
+    Whole,
+}
+
 /// Relative errors of a device that one file of samples calibrates, on the kernels of another that are picked.
-fn errors_on(known: &Samples, measured: &Samples, device: &str, pick: impl Fn(&Kernel) -> bool) -> Vec<f64> {
+fn errors_on(
+    known: &Samples,
+    applied: Applied,
+    measured: &Samples,
+    device: &str,
+    pick: impl Fn(&Kernel) -> bool,
+) -> Vec<f64> {
     let problem = problem("llama3-8b", device, 8);
     let (mut cluster, mut stack) = (problem.cluster().clone(), problem.stack().clone());
-    let name = cluster.gpu.name.clone();
-    calibration(&problem, known).apply(&name, &mut cluster, &mut stack).unwrap();
-    let known: Analytic = fit::analytic(&cluster, &stack);
-    let of = |(kernel, sample): (&Kernel, &meshwright::probe::Sample)| known.predict(kernel) / sample.median() - 1.0;
-    let found: Vec<f64> = measured.of.iter().filter(|(kernel, _)| pick(kernel)).map(of).collect();
+    let (name, made) = (cluster.gpu.name.clone(), calibration(&problem, known));
+    match applied {
+        Applied::Curves => made.apply_curves(&name, &mut cluster, &mut stack),
+        Applied::Whole => made.apply(&name, &mut cluster, &mut stack),
+    }
+    .unwrap();
+    let known_device: Analytic = fit::analytic(&cluster, &stack);
+    let both = measured.of.iter().filter(|(kernel, _)| pick(kernel) && known.of.contains_key(*kernel));
+    let found: Vec<f64> = both.map(|(kernel, sample)| known_device.predict(kernel) / sample.median() - 1.0).collect();
     assert!(!found.is_empty());
     found
 }
@@ -64,7 +83,7 @@ fn errors_on(known: &Samples, measured: &Samples, device: &str, pick: impl Fn(&K
 /// Relative errors of a calibrated device on its own samples, of the kernels that are picked.
 fn errors(device: &str, pick: impl Fn(&Kernel) -> bool) -> Vec<f64> {
     let samples = samples(device);
-    errors_on(&samples, &samples, device, pick)
+    errors_on(&samples, Applied::Curves, &samples, device, pick)
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -168,23 +187,20 @@ fn differences(one: &Samples, other: &Samples, pick: impl Fn(&Kernel) -> bool) -
     one.of.keys().filter(|kernel| pick(kernel)).filter_map(ratio).collect()
 }
 
-/// One device, measured again four minutes later: what the probe's own noise is, and how well the first run's curves tell the second.
+/// One device, measured again four minutes later: bars 3 % in the median and 8 % at worst of what the first run's calibration says. GEMMs
+/// that it timed take their measured time, so that what is left is the probe's own noise; attention has its curve.
 #[test]
-fn a_second_run_agrees() {
+fn a_second_run_takes_what_the_first_says() {
     let (first, again) = (samples(H200), samples_in(H200, "again"));
-    for (name, pick, (middle, most)) in [
-        ("GEMMs", is_single_gemm as fn(&Kernel) -> bool, (0.01, 0.065)),
-        ("attention", is_causal_attention, (0.01, 0.02)),
-    ] {
-        let (noise, told) = (differences(&first, &again, pick), errors_on(&first, &again, H200, pick));
-        println!(
-            "noise of {name}: {} kernels, median {:.4}, worst {:.4}",
-            noise.len(),
-            median(noise.iter().copied()),
-            worst(&noise)
-        );
-        println!("second run's {name}: median {:.4}, worst {:.4}", median(told.iter().copied()), worst(&told));
-        assert!(noise.len() > 20 && median(noise.iter().copied()) < middle && worst(&noise) < most, "{name}");
+    for (name, pick) in [("GEMMs", is_single_gemm as fn(&Kernel) -> bool), ("attention", is_causal_attention)] {
+        let noise = differences(&first, &again, pick);
+        let [curves, whole] =
+            [Applied::Curves, Applied::Whole].map(|applied| errors_on(&first, applied, &again, H200, pick));
+        for (what, found) in [("noise", &noise), ("by curves", &curves), ("as measured", &whole)] {
+            println!("{name} {what}: median {:.4}, worst {:.4}", median(found.iter().copied()), worst(found));
+        }
+        assert!(whole.len() > 20 && median(whole.iter().copied()) < 0.03 && worst(&whole) < 0.08, "{name}");
+        assert!(worst(&whole) <= worst(&curves) && median(noise) < 0.01, "{name}");
     }
 }
 
@@ -193,7 +209,7 @@ fn a_second_run_agrees() {
 fn the_first_algorithm_keeps_to_a_curve() {
     let [first, fastest] = ["first", "fastest"].map(|file| {
         let samples = samples_in(H200, file);
-        let found = errors_on(&samples, &samples, H200, is_single_gemm);
+        let found = errors_on(&samples, Applied::Curves, &samples, H200, is_single_gemm);
         let mean = found.iter().map(|error| error.abs()).sum::<f64>() / found.len() as f64;
         println!(
             "{file}: {} GEMMs, median {:.4}, mean {mean:.4}, worst {:.4}",

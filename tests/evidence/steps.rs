@@ -22,7 +22,7 @@ fn products_of_experts_take_what_is_predicted() {
     let base = spec("llama3-8b", "h100-512", "nemo-25", 128, 8192).gpus(8).problem();
     let (mut cluster, mut stack) = (base.cluster().clone(), base.stack().clone());
     let gpu = cluster.gpu.name.clone();
-    calibration(&base, &samples(SECOND_H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
+    calibration(&base, &samples(SECOND_H100)).apply_curves(&gpu, &mut cluster, &mut stack).unwrap();
     // The products were timed in loops, whose clocks are not those of a layer.
     cluster.gpu.gemm.values_mut().for_each(|curve| curve.sustained = 1.0);
     // The measured weight gradients are written in 16 bits.

@@ -51,7 +51,7 @@ const STACKS: [&str; 10] = [
 ];
 
 /// A random small problem, and restrictions that leave a space to walk through.
-fn small(numbers: &mut SplitMix) -> (Spec, Restrictions) {
+pub fn small(numbers: &mut SplitMix) -> (Spec, Restrictions) {
     loop {
         let (model, layers, seq_len) = MODELS[numbers.below(MODELS.len())];
         let gpus = [2, 4, 6, 8, 12, 16, 24, 32][numbers.below(8)];
@@ -109,7 +109,7 @@ fn small(numbers: &mut SplitMix) -> (Spec, Restrictions) {
 }
 
 /// Every plan of the space, in order.
-fn every_plan(space: &Space) -> Vec<Plan> {
+pub fn every_plan(space: &Space) -> Vec<Plan> {
     let mut plans = Vec::new();
     for shape in space.shapes() {
         for layout in space.layouts(&shape) {
@@ -184,7 +184,7 @@ fn searched_both_ways(spec: &Spec, restrictions: &Restrictions) -> (Vec<Evaluati
     both_ways(&format!("{spec:?} {restrictions:?}"), &spec.problem(), restrictions)
 }
 
-fn both_ways(what: &str, problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, Ranking) {
+pub fn both_ways(what: &str, problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, Ranking) {
     let (evaluations, size) = by_hand(problem, restrictions);
     let found = search(problem, &options(restrictions), &|_, _| ());
     agree(what, &found, &best(&evaluations, time), time);

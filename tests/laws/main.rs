@@ -17,5 +17,6 @@ mod policies;
 mod routing;
 mod sparse;
 mod staged;
+mod timed;
 mod trust;
 mod worked;

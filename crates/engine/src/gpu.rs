@@ -2,8 +2,10 @@
 
 mod curves;
 mod format;
+mod pass;
 mod ranges;
 mod scale_up;
+mod timed;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,9 @@ use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Wa
 
 pub use curves::{AttentionCurve, AttentionKernel, AttentionOccupancy, Collective, CollectiveCurve, Figure, GemmCurve};
 pub use format::{Format, PeakKind};
+pub use pass::Pass;
 pub use scale_up::{ScaleUp, Topology};
+pub use timed::TimedGemms;
 
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -104,6 +108,9 @@ pub struct Gpu {
     /// Figures that a calibration replaced, with their basis; the others have `basis`.
     #[serde(skip)]
     pub calibrated: BTreeMap<Figure, Basis>,
+    /// GEMMs that a calibration timed.
+    #[serde(skip)]
+    pub timed_gemms: TimedGemms,
 }
 
 /// Bandwidth of copies between one GPU and pinned host memory by copy engines.

@@ -34,6 +34,7 @@ impl Gpu {
             collectives_source: _,
             price,
             calibrated: _,
+            timed_gemms: _,
         } = self;
         range::check([
             ("processors", f64::from(processors.value), range::COUNT.at_least_one()),

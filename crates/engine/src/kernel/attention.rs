@@ -1,8 +1,8 @@
 //! Attention core: scores, softmax and context.
 
-use super::call::{Call, Core, Cut, Pass, PassTimes, PerPass};
+use super::call::{Call, Core, Cut, PassTimes, PerPass};
 use super::device::Device;
-use crate::gpu::{AttentionKernel, Format};
+use crate::gpu::{AttentionKernel, Format, Pass};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
 
 /// Gaps of the kernels of fused attention backward. Source: specification §2.3.

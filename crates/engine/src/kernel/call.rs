@@ -1,28 +1,7 @@
 //! Kernel calls of the cost model, and a meter that records them or replaces their times by measured ones.
 
-use crate::gpu::{AttentionKernel, Format};
+use crate::gpu::{AttentionKernel, Format, Pass};
 use crate::units::{Bytes, Flops, Seconds};
-
-/// Pass of a linear map, or direction of another kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pass {
-    /// Forward, y = x·w.
-    Forward,
-    /// Input gradients, dx = dy·wᵀ, and backward of kernels without weights.
-    Dgrad,
-    /// Weight gradients, dw = xᵀ·dy.
-    Wgrad,
-}
-
-impl std::fmt::Display for Pass {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Forward => "forward",
-            Self::Dgrad => "dgrad",
-            Self::Wgrad => "wgrad",
-        })
-    }
-}
 
 /// Numbers of a forward and of its backward pass: bytes, kernels or factors.
 #[derive(Clone, Copy, Debug, PartialEq)]

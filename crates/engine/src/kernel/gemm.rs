@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use super::call::{Call, GemmShape, Pass};
+use super::call::{Call, GemmShape};
 use super::device::Device;
-use crate::gpu::{Format, GemmCurve};
+use crate::gpu::{Format, GemmCurve, Pass};
 use crate::units::{Bytes, Flops, Seconds};
 
 /// Output tiles that libraries choose from.
@@ -168,11 +168,13 @@ impl Device<'_> {
     /// T_flop = 2·m·n·k·(1 + K0/k) / (P·e_max·q·κ)
     /// T_mem  = (ε·(m·k + k·n) + ω·m·n) / (0.85·BW)
     /// T_acc  = x·(ω − 2)·m·n / (0.85·BW)
-    /// T      = max(T_flop + T_acc, T_mem) + t_op
+    /// T      = ϑ·(max(T_flop + T_acc, T_mem) + t_op)
     /// ```
     ///
     /// T_acc is what a tile reads and writes of its fp32 sum after its mathematics, as far as no other tile's mathematics runs
     /// meanwhile ([cutlass-efficient-gemm]; x = `stack.accumulate_exposed`): benchmarks write two bytes.
+    ///
+    /// ϑ is 1 but for shapes that a calibration timed on the device.
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
     pub fn gemm(&self, shape: &GemmShape, format: Format) -> Seconds {
@@ -187,9 +189,15 @@ impl Device<'_> {
         }
         let parts = self.parts(shape, format, pass);
         let ramp = if self.stack.expert_streams.is_some() { 1.0 } else { grouped_ramp(shape, pass) };
-        let predicted = (parts.longest() + self.gpu.kernel_gap.value) * ramp;
         let (format, _) = self.curve(format);
+        let predicted = (parts.longest() + self.gpu.kernel_gap.value) * ramp * self.timed(shape, format, pass);
         self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
+    }
+
+    /// Measured time of a GEMM in a loop over that of the curve, ϑ, where a calibration timed this very shape on the device; else 1.
+    fn timed(&self, shape: &GemmShape, format: Format, pass: Pass) -> f64 {
+        let GemmShape { m, n, k, batch, output_bytes } = *shape;
+        if batch > 1.0 { 1.0 } else { self.gpu.timed_gemms.ratio(format, pass, [m, n, k, output_bytes]) }
     }
 
     /// Format that GEMMs run in, and its curve: a format without one runs as bf16.

@@ -5,6 +5,7 @@ mod call;
 mod device;
 mod gemm;
 
-pub use call::{Call, Core, Cut, GemmShape, Meter, Pass, PassTimes, PerPass};
+pub use crate::gpu::Pass;
+pub use call::{Call, Core, Cut, GemmShape, Meter, PassTimes, PerPass};
 pub use device::Device;
 pub use gemm::{Linear, LinearShape};

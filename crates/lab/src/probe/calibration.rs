@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::kernel::Kernel;
+use super::kernel::{Gemm, Kernel};
 use super::sample::{
     HeldRow, Machine, SampleRow, Samples, SamplesError, TogetherRow, check_date, held, micros, quoted, rows, runs,
     times,
@@ -13,7 +13,8 @@ use super::sample::{
 use super::{fit, roofline};
 use crate::probe::curves::{Curves, Residual, rounded};
 use meshwright_engine::cluster::Cluster;
-use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format, GemmCurve};
+use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format, GemmCurve, TimedGemms};
+use meshwright_engine::kernel::GemmShape;
 use meshwright_engine::sources::{Basis, Sourced};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
@@ -141,12 +142,31 @@ impl Calibration {
         figures
     }
 
-    /// Replaces the measured figures: curves of the device, efficiency of the network, launches of the stack.
+    /// Replaces the measured figures, and prices GEMMs of the shapes that were timed alone as they were measured.
     ///
     /// # Errors
     ///
     /// The calibration is of another device, or makes its figures inconsistent.
     pub fn apply(&self, gpu_name: &str, cluster: &mut Cluster, stack: &mut Stack) -> Result<(), ApplyError> {
+        self.apply_curves(gpu_name, cluster, stack)?;
+        let mut timed = TimedGemms::default();
+        let curves = fit::analytic(cluster, stack);
+        for (kernel, sample) in &self.samples.of {
+            let Kernel::Gemm(gemm @ Gemm { batch: 1, .. }) = kernel else { continue };
+            let GemmShape { m, n, k, output_bytes, .. } = gemm.into();
+            let ratio = sample.median() / curves.predict(kernel);
+            timed.insert(gemm.format, gemm.pass, [m, n, k, output_bytes], ratio);
+        }
+        cluster.gpu.timed_gemms = timed;
+        Ok(())
+    }
+
+    /// Replaces the measured figures: curves of the device, efficiency of the network, launches of the stack.
+    ///
+    /// # Errors
+    ///
+    /// The calibration is of another device, or makes its figures inconsistent.
+    pub fn apply_curves(&self, gpu_name: &str, cluster: &mut Cluster, stack: &mut Stack) -> Result<(), ApplyError> {
         if gpu_name != cluster.gpu.name {
             return Err(ApplyError::OtherDevice { of: gpu_name.to_owned(), cluster: cluster.gpu.name.clone() });
         }
@@ -201,7 +221,7 @@ impl Calibration {
     pub fn to_toml(&self, cluster: &Cluster, stack: &Stack) -> String {
         let (mut known, mut driven) = (cluster.clone(), stack.clone());
         // An inconsistent calibration is written too, so that it can be inspected.
-        let _ = self.apply(&cluster.gpu.name, &mut known, &mut driven);
+        let _ = self.apply_curves(&cluster.gpu.name, &mut known, &mut driven);
         let (before, after) = (fit::analytic(cluster, stack), fit::analytic(&known, &driven));
         let mut text = String::from("# Written by `meshwright calibrate`: the same samples give the same bytes.\n");
         let line = |text: &mut String, key: &str, value: &str| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::calibration::Calibration;
+use super::calibration::{ApplyError, Calibration};
 use super::parts::parts;
 use super::sample::Samples;
 use super::shapes::{Measured, Slowest, calls, layer_calls, sequence};
@@ -14,11 +14,13 @@ use super::verdict::verdict;
 use crate::probe::checked::{Checked, LayerMemory, LayerRun, Term};
 
 pub use super::verdict::{LEAST_COVERED, LEAST_MEASURED, MOST_ERROR, MOST_MEMORY_ERROR, TIE, Verdict};
+use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::kernel::{Call, Pass};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
+use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
 
 /// Largest number of layers to allocate together: the driver allocates whole pages, which would distort the size of a single
@@ -235,14 +237,30 @@ impl Sums {
     }
 }
 
-/// Problem with the curves of a calibration.
+/// Problem with the curves of a calibration, which its samples are compared with.
 ///
 /// # Errors
 ///
 /// The calibration does not fit its device.
 pub fn calibrated(problem: &Problem, calibration: &Calibration) -> Result<Problem, String> {
+    changed(problem, |name, cluster, stack| calibration.apply_curves(name, cluster, stack))
+}
+
+/// Problem with a whole calibration, in which GEMMs that were timed take the time that was measured.
+///
+/// # Errors
+///
+/// The calibration does not fit its device.
+pub fn measured(problem: &Problem, calibration: &Calibration) -> Result<Problem, String> {
+    changed(problem, |name, cluster, stack| calibration.apply(name, cluster, stack))
+}
+
+fn changed(
+    problem: &Problem,
+    apply: impl FnOnce(&str, &mut Cluster, &mut Stack) -> Result<(), ApplyError>,
+) -> Result<Problem, String> {
     let (mut cluster, mut stack) = (problem.cluster().clone(), problem.stack().clone());
     let name = cluster.gpu.name.clone();
-    calibration.apply(&name, &mut cluster, &mut stack).map_err(|error| error.to_string())?;
+    apply(&name, &mut cluster, &mut stack).map_err(|error| error.to_string())?;
     problem.changed(|own, _, of_stack| (*own, *of_stack) = (cluster, stack)).map_err(|error| error.to_string())
 }
