@@ -99,9 +99,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let calibration =
         Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
     let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
-    let verification = verify(&problem, &known, &samples, &plans);
-    let as_measured = measured(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
-    let recalibrated = recalibrated(&problem, &as_measured);
+    let in_run = measured(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
+    let verification = verify(&problem, &known, &in_run, &samples, &plans);
+    let recalibrated = recalibrated(&problem, &in_run);
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
             schema: json::SCHEMA,

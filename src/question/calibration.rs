@@ -9,6 +9,7 @@ use super::error::QuestionError;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::stack::Stack;
 use meshwright_lab::probe::Calibration;
+use meshwright_lab::probe::clocks::RUN_OVER_LAYER;
 use meshwright_planner::catalog;
 
 /// Applies a calibration file to a cluster and a stack, and says which figures it replaces.
@@ -26,8 +27,13 @@ pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) ->
     })?;
     let figures: Vec<String> = calibration.figures().iter().map(ToString::to_string).collect();
     let Calibration { samples, .. } = &calibration;
+    let clocks = if cluster.gpus > 1 && cluster.gpu.gemm.keys().any(|format| calibration.has_clocks(*format)) {
+        format!("; GEMMs at {RUN_OVER_LAYER} of the clocks of one GPU by itself, as runs keep")
+    } else {
+        String::new()
+    };
     Ok(format!(
-        "{} on {} of {}: {}",
+        "{} on {} of {}: {}{clocks}",
         samples.basis,
         samples.machine.device,
         samples.machine.date,

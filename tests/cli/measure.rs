@@ -370,7 +370,10 @@ fn a_recorded_verification_is_the_same_without_the_gpu() {
     let again = &json["again"];
     let terms = again["terms"].as_array().unwrap();
     assert!(terms.iter().any(|term| term["name"] == "compute"), "{again}");
-    assert!(again["recalibrated_s"].as_f64() < again["before_s"].as_f64(), "{again}");
+    // At the clocks that a run keeps of one GPU's, this device is much as the catalogue, which fits runs.
+    let number = |key: &str| again[key].as_f64().unwrap();
+    let change = number("recalibrated_s") / number("before_s") - 1.0;
+    assert!(change != 0.0 && change.abs() < 0.05, "{again}");
     assert!(again["after_s"].as_f64() <= again["recalibrated_s"].as_f64(), "{again}");
 }
 

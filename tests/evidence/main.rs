@@ -7,6 +7,7 @@ mod accuracy;
 mod accuracy_document;
 mod calibration;
 mod diagnose;
+mod in_runs;
 mod layouts;
 mod logs;
 mod memory;

@@ -69,7 +69,7 @@ fn calibrated() -> Problem {
     let base = spec("llama3-8b", "h100-512", "nemo-25", 128, 8192).gpus(8).problem();
     let (mut cluster, mut stack) = (base.cluster().clone(), base.stack().clone());
     let gpu = cluster.gpu.name.clone();
-    calibration(&base, &samples(SECOND_H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
+    calibration(&base, &samples(SECOND_H100)).apply_curves(&gpu, &mut cluster, &mut stack).unwrap();
     Problem::new(base.model().clone(), cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap()
 }
 

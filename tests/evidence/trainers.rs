@@ -40,7 +40,7 @@ fn error(record: &Value, measured_s: f64, stack: &'static str) -> f64 {
     let base = problem(record, "h100-512", stack);
     let (mut cluster, mut stack) = (base.cluster().clone(), base.stack().clone());
     let gpu = cluster.gpu.name.clone();
-    calibration(&base, &samples(SECOND_H100)).apply(&gpu, &mut cluster, &mut stack).unwrap();
+    calibration(&base, &samples(SECOND_H100)).apply_curves(&gpu, &mut cluster, &mut stack).unwrap();
     let known =
         Problem::new(base.model().clone(), cluster, base.workload().clone(), stack, base.hbm_profile()).unwrap();
     let step = evaluate(record, &known).step;

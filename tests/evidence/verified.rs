@@ -18,7 +18,9 @@ enum Clocks {
 /// A verification from the recording alone: kernels, layers and memory.
 fn verified(device: &str, model: &'static str, gpus: u32, plans: &[&str], clocks: Clocks) -> Verification {
     let (problem, samples) = (problem(model, device, gpus), samples(device));
-    let mut known = verify::calibrated(&problem, &calibration(&problem, &samples)).unwrap();
+    let made = calibration(&problem, &samples);
+    let (mut known, in_run) =
+        (verify::calibrated(&problem, &made).unwrap(), verify::measured(&problem, &made).unwrap());
     if let Clocks::Loops = clocks {
         let full = |cluster: &mut Cluster| cluster.gpu.gemm.values_mut().for_each(|curve| curve.sustained = 1.0);
         known = known.changed(|cluster, _, _| full(cluster)).unwrap();
@@ -31,7 +33,7 @@ fn verified(device: &str, model: &'static str, gpus: u32, plans: &[&str], clocks
         (plan, layers)
     };
     let plans: Vec<_> = plans.iter().map(with_memory).collect();
-    verify::verify(&problem, &known, &samples, &plans)
+    verify::verify(&problem, &known, &in_run, &samples, &plans)
 }
 
 /// Plans that were verified on each device: model, GPUs and plans.

@@ -1,5 +1,6 @@
 //! Cost model as a probe: predicted times of single kernels.
 
+use super::clocks::LAYER_OVER_LOOP;
 use super::kernel::{Attention, Fused, Gemm, HostTransfer, Kernel, group_of};
 use super::sample::{Machine, Sample};
 use super::source::{Effort, Probe, ProbeError};
@@ -54,7 +55,7 @@ impl<'a> Analytic<'a> {
     /// Predicted time of a kernel in a loop of its own: full clocks except for [`Kernel::Sustained`], and no extra passes.
     ///
     /// ```text
-    /// contended = T·(1 + σ)          sustained = T/κ
+    /// contended = T·(1 + σ)          sustained = 1.047·T/κ
     /// ```
     ///
     /// The probe's own attention is predicted as FlashAttention-2, whose algorithm it runs.
@@ -65,7 +66,7 @@ impl<'a> Analytic<'a> {
             Kernel::Sustained(gemm) => {
                 let curves = &self.cluster.gpu.gemm;
                 let curve = curves.get(&gemm.format).unwrap_or(&curves[&Format::Bf16]);
-                self.gemm(gemm) / curve.sustained
+                self.gemm(gemm) * LAYER_OVER_LOOP / curve.sustained
             }
             Kernel::Attention(core) => {
                 let mut gpu = self.cluster.gpu.clone();

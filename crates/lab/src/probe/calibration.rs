@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
+use super::clocks::{self, RUN_OVER_LAYER};
 use super::kernel::{Gemm, Kernel};
 use super::sample::{
     HeldRow, Machine, SampleRow, Samples, SamplesError, TogetherRow, check_date, held, micros, quoted, rows, runs,
@@ -142,7 +143,8 @@ impl Calibration {
         figures
     }
 
-    /// Replaces the measured figures, and prices GEMMs of the shapes that were timed alone as they were measured.
+    /// Replaces the measured figures as they are in a run: at its clocks where the cluster has several GPUs, and GEMMs of the shapes that
+    /// were timed alone as they were measured.
     ///
     /// # Errors
     ///
@@ -158,7 +160,17 @@ impl Calibration {
             timed.insert(gemm.format, gemm.pass, [m, n, k, output_bytes], ratio);
         }
         cluster.gpu.timed_gemms = timed;
+        if cluster.gpus > 1 {
+            for (_, curve) in cluster.gpu.gemm.iter_mut().filter(|(format, _)| self.has_clocks(**format)) {
+                curve.sustained *= RUN_OVER_LAYER;
+            }
+        }
         Ok(())
+    }
+
+    /// Whether the clocks of a layer's GEMMs in a format were measured on one GPU.
+    pub fn has_clocks(&self, format: Format) -> bool {
+        clocks::sustained(&self.samples, format).is_some()
     }
 
     /// Replaces the measured figures: curves of the device, efficiency of the network, launches of the stack.

@@ -3,6 +3,7 @@
 pub mod analytic;
 pub mod calibration;
 pub mod checked;
+pub mod clocks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod curves;

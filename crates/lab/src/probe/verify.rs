@@ -130,19 +130,22 @@ fn term_of(call: &Call) -> &'static str {
 
 /// Verifies plans, given in their predicted order, with samples of the device.
 ///
-/// `calibrated` is the problem with the curves fitted to these samples; `layers` is the result of [`memory`] for each plan.
-/// Step times are the cost model's, with measured kernels in place of their predictions.
+/// `calibrated` is the problem with the curves fitted to these samples, `in_run` the problem at the clocks of a run ([`calibrated`],
+/// [`measured`]); `plans` have the result of [`memory`]. Step times are the cost model's, with measured kernels in place of their
+/// predictions, at the clocks of a run.
 pub fn verify(
     problem: &Problem,
     calibrated: &Problem,
+    in_run: &Problem,
     samples: &Samples,
     plans: &[(Plan, Vec<LayerMemory>)],
 ) -> Verification {
     let measured = Measured::new(samples, &calibrated.cluster().gpu);
     let (before, after) = (Costs::new(problem), Costs::new(calibrated));
-    let slowest = Slowest(&measured);
-    let metered = Costs::new(calibrated).metered(&measured);
-    let slowed = Costs::new(calibrated).metered(&slowest);
+    let in_step = Measured::new(samples, &in_run.cluster().gpu);
+    let slowest = Slowest(&in_step);
+    let metered = Costs::new(in_run).metered(&in_step);
+    let slowed = Costs::new(in_run).metered(&slowest);
     let mut checked: Vec<Checked> = plans
         .iter()
         .enumerate()

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{log_error, medians, minimise};
+use crate::probe::clocks;
 use crate::probe::curves::rounded;
 use crate::probe::kernel::{Gemm, Kernel};
-use crate::probe::sample::{Sample, Samples};
+use crate::probe::sample::Samples;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{Format, GemmCurve};
 use meshwright_engine::kernel::Device;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
-use meshwright_planner::median::upper_median;
 
 /// Fewest shapes for fitting all parameters; with fewer, only the efficiency is fitted.
 const WHOLE_CURVE: usize = 12;
@@ -46,7 +46,7 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
     let pick = |gemm: &Gemm| (gemm.format == format && gemm.batch == 1).then_some(*gemm);
     let alone = medians(&samples.of, |kernel| if let Kernel::Gemm(gemm) = kernel { pick(gemm) } else { None });
     let soaked = medians(&samples.of, |kernel| if let Kernel::Sustained(gemm) = kernel { pick(gemm) } else { None });
-    let sustained = sustained(samples, format).unwrap_or(own.sustained);
+    let sustained = clocks::sustained(samples, format).unwrap_or(own.sustained);
     // Traces of training steps have sustained times only: κ stays, and the curve is fitted under it.
     let (timed, clocks) = if alone.len() >= LEAST || soaked.len() < LEAST { (alone, 1.0) } else { (soaked, sustained) };
     if timed.len() < LEAST {
@@ -96,59 +96,6 @@ fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: 
 
 /// Curve with a new κ alone, if only sustained times are available.
 fn sustained_only(samples: &Samples, format: Format, own: &GemmCurve) -> Option<GemmCurve> {
-    let sustained = rounded(sustained(samples, format)?);
+    let sustained = rounded(clocks::sustained(samples, format)?);
     Some(GemmCurve { sustained, source: String::new(), ..own.clone() })
-}
-
-/// κ, as the mean over the layers that were timed as one run; without them, the median of the GEMMs that were timed alone and after
-/// seconds of load.
-///
-/// ```text
-/// layer   Σ T_gemm/κ + Σ T_attention/√κ + Σ T_other = T_run          GEMM   T/T_loaded
-/// ```
-///
-/// A layer is what a step sustains. κ exceeds 1 where loops of one GEMM run at the power limit and a layer does not: its other kernels draw
-/// less, which leaves more to its GEMMs.
-fn sustained(samples: &Samples, format: Format) -> Option<f64> {
-    let alone = |kernel: &Kernel| Some(samples.time(kernel)?.get());
-    let of_layer = |(kernels, run): (&Vec<Kernel>, &Sample)| {
-        let (mut gemms, mut attention, mut other) = (0.0, 0.0, 0.0);
-        for kernel in kernels {
-            match kernel {
-                Kernel::Gemm(gemm) if gemm.format == format => gemms += alone(kernel)?,
-                Kernel::Attention(_) => attention += alone(kernel)?,
-                _ => other += alone(kernel)?,
-            }
-        }
-        let left = run.median().get() - other;
-        (gemms > 0.0 && left > 0.0).then(|| clocks(gemms, attention, left))
-    };
-    let of_gemm = |(kernel, soaked): (&Kernel, &Sample)| {
-        let Kernel::Sustained(gemm) = kernel else { return None };
-        (gemm.format == format).then_some((alone(&Kernel::Gemm(*gemm))? / soaked.median().get()).min(1.0))
-    };
-    let of_layers: Vec<f64> = samples.together.iter().filter_map(of_layer).collect();
-    if of_layers.is_empty() {
-        return upper_median(samples.of.iter().filter_map(of_gemm).collect());
-    }
-    Some(of_layers.iter().sum::<f64>() / of_layers.len() as f64)
-}
-
-/// Root κ of gemms/κ + attention/√κ = time, a quadratic equation in 1/√κ.
-fn clocks(gemms: f64, attention: f64, time: f64) -> f64 {
-    let slower = ((attention * attention + 4.0 * gemms * time).sqrt() - attention) / (2.0 * gemms);
-    1.0 / (slower * slower)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clocks;
-
-    #[test]
-    fn clocks_stretch_the_kernels_of_a_layer_to_its_run() {
-        for kappa in [0.7, 0.9, 1.0, 1.04] {
-            let time = 30.0 / kappa + 8.0 / f64::sqrt(kappa);
-            assert!((clocks(30.0, 8.0, time) - kappa).abs() < 1e-12);
-        }
-    }
 }
