@@ -44,6 +44,7 @@ pub mod timeline;
 mod traffic;
 mod transfers;
 mod unknown_split;
+mod windows;
 pub mod work;
 
 pub use by_stage::{StagedEvaluation, Stager};

@@ -1,11 +1,12 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
 use super::costs::Costs;
-use super::data::{Exchange, RankParameters, Windows, mean_of_ranks};
+use super::data::{Exchange, RankParameters};
 use super::groups;
 use super::optimizer::Update;
 use super::overlap::overlap;
 use super::step::StepTime;
+use super::windows::{Windows, mean_of_ranks};
 use super::work::Work;
 use crate::gpu::Collective;
 use crate::plan::{Plan, ZeroStage};

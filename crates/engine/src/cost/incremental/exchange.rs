@@ -4,8 +4,9 @@ use super::block::{Layers, ROUNDING};
 use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
-use crate::cost::data::{Exchange, PARTS};
+use crate::cost::data::Exchange;
 use crate::cost::overlap::unhidden;
+use crate::cost::windows::PARTS;
 use crate::plan::{Plan, RankOrder, ZeroStage};
 use crate::units::Seconds;
 
