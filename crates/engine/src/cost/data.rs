@@ -216,6 +216,7 @@ impl Costs<'_> {
     ///
     /// nb = layers of a rank. The stage is `zero`; of the plan's sharding nothing is read. ZeRO 2 reduces whenever the backward passes
     /// of a virtual stage end ([`Windows::run`]), all but the last time behind the next ones. Source: specification §5.2 with version 1.1.
+    #[inline]
     pub(super) fn exposed_exchange(
         &self,
         plan: &Plan,
@@ -228,10 +229,9 @@ impl Costs<'_> {
         let Exchange { reduce, gather } = exchange;
         let overlaps = stack.overlap.dp && (zero == ZeroStage::Zero || stack.overlap.dp_sharded);
         let exposed = if overlaps {
-            let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
             let sigma = self.device.gpu.contention.value;
             let edge = |time: Seconds, window: Seconds| {
-                time / buckets + outlasting(time, window, sigma) + time.min(window) * sigma
+                time / windows.layers + outlasting(time, window, sigma) + time.min(window) * sigma
             };
             let early = if zero == ZeroStage::Two && micro_batches > 1.0 {
                 let window = windows.micro_backward * windows.run;

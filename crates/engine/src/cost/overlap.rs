@@ -22,11 +22,13 @@ pub fn overlap(compute: Seconds, communication: Seconds, sigma: f64) -> Seconds 
 }
 
 /// Time of a transfer, which contention (`sigma`, below 1) slows, beyond that of the compute of a window beside it.
+#[inline]
 pub(super) fn outlasting(time: Seconds, window: Seconds, sigma: f64) -> Seconds {
     (time * (1.0 + 0.5 * sigma) - window).or_zero()
 }
 
 /// Time of a transfer that compute of a window does not hide, and that contention costs the compute that does (`sigma`, below 1).
+#[inline]
 pub(super) fn unhidden(time: Seconds, window: Seconds, sigma: f64) -> Seconds {
     outlasting(time, window, sigma) + time.min(window) * sigma
 }

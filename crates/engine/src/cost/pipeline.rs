@@ -132,7 +132,8 @@ impl Costs<'_> {
     /// Lower bound on the exposed part of an exchange, with infinite windows: a share of it.
     pub(super) fn least_exchange(&self, plan: &Plan, zero: ZeroStage, exchange: Exchange) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);
-        let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0 };
+        let layers = self.layers_of_rank(plan);
+        let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0, layers };
         self.exposed_exchange(plan, zero, exchange, &windows, 1.0)
     }
 
@@ -151,10 +152,14 @@ impl Costs<'_> {
         sends: Seconds,
         edges: &Edges,
     ) -> StepTime {
-        let Flow { busy, windows, micro_batches, slow_down } = flow;
-        let Edges { exchange, tied, update } = *edges;
-        let replicas = self.exposed_exchange(plan, zero, exchange, windows, *micro_batches) + tied;
-        StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, update)
+        let replicas = self.exposed_edges(plan, zero, flow, edges);
+        StepTime { pp_comm: sends, ..flow.busy }.with_edges(flow.slow_down, replicas, edges.update)
+    }
+
+    /// Exposed part of a step's communication between replicas beside this flow, under `zero`.
+    #[inline]
+    pub(super) fn exposed_edges(&self, plan: &Plan, zero: ZeroStage, flow: &Flow, edges: &Edges) -> Seconds {
+        self.exposed_exchange(plan, zero, edges.exchange, &flow.windows, flow.micro_batches) + edges.tied
     }
 
     /// Step of a schedule whose ranks compute and wait: the busiest rank sets the pace, and the bubble is its wait.

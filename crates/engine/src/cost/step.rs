@@ -88,6 +88,11 @@ impl StepTime {
         Self { stragglers, dp_comm: self.dp_comm + replicas, optimizer, offload, ..self }
     }
 
+    /// Total of [`Self::with_edges`] where the flow and its sends take `flow`.
+    pub(super) fn total_with_edges(flow: Seconds, slow_down: f64, replicas: Seconds, update: Update) -> Seconds {
+        flow + flow * slow_down + replicas + update.device + update.host
+    }
+
     /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.
     pub(super) fn busy(work: &Work, ep: Seconds, micro_batches: f64) -> Self {
         let Work {

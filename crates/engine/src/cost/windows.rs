@@ -21,6 +21,8 @@ pub(super) struct Windows {
     pub micro_backward: Seconds,
     /// Micro-batches whose backward passes through one virtual stage follow each other.
     pub run: f64,
+    /// Layers of a rank, each of which exchanges a bucket (nb).
+    pub layers: f64,
 }
 
 impl Costs<'_> {
@@ -46,7 +48,13 @@ impl Costs<'_> {
         };
         let wide = self.passes_of_windows(plan, micro_batches);
         let run = backward_run(plan, micro_batches);
-        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run }
+        let layers = self.layers_of_rank(plan);
+        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run, layers }
+    }
+
+    /// Layers of a rank on average, one at least.
+    pub(super) fn layers_of_rank(&self, plan: &Plan) -> f64 {
+        (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0)
     }
 
     /// Passes of a rank for which the windows last.

@@ -15,6 +15,7 @@ use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
 use crate::cost::shape::{CountedPlan, ShapeCost};
 use crate::cost::stage;
+use crate::cost::step::StepTime;
 use crate::cost::work::Work;
 use crate::plan::{Plan, ZeroStage};
 use crate::schedule::replay::StageTime;
@@ -37,8 +38,10 @@ pub struct Pipeline<'l> {
     /// Its layers.
     pub layers: &'l Layers,
     flow: Flow,
-    /// Lower bound on the simulated time beyond the closed form's busy time; `None` if there is the closed form only.
-    least_bubble: Option<Seconds>,
+    /// Work of the busiest rank, without its wait for other stages.
+    busy: Seconds,
+    /// Lower bound on the simulated time of the flow; `None` if there is the closed form only.
+    least_simulated: Option<Seconds>,
     /// Its classes of ranks.
     stages: &'l Stages,
     /// Exposed sends in each rank order.
@@ -81,12 +84,11 @@ impl<'l> Pipeline<'l> {
             .map(|class| (work_of(costs, &plan, class, &works, &layers.shape), class.count))
             .collect();
         let flow = costs.flow(&plan, ranks.iter().map(|(work, times)| (work, *times)));
-        let least_bubble = least_flow(costs, &plan, stages, &ranks, &works, &layers.shape).map(|least| {
-            // A bidirectional pipeline may be busy for less than its closed form says.
-            least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
-        });
+        let busy = StepTime { pipeline_bubble: Seconds::ZERO, ..flow.busy }.total();
+        let least_simulated =
+            least_flow(costs, &plan, stages, &ranks, &works, &layers.shape).map(|flow| flow * ROUNDING);
         let (unhidden, gathered) = (Unhidden::default(), OnceCell::new());
-        Self { plan, layers, flow, least_bubble, stages, sends, unhidden, gathered }
+        Self { plan, layers, flow, busy, least_simulated, stages, sends, unhidden, gathered }
     }
 
     /// Its layers under ZeRO 3.
@@ -106,7 +108,7 @@ impl<'l> Pipeline<'l> {
 
     /// Whether the schedule can be simulated.
     pub const fn is_simulated(&self) -> bool {
-        self.least_bubble.is_some()
+        self.least_simulated.is_some()
     }
 
     /// Time of each virtual stage on one micro-batch, in model order: [`Costs::stage_times`].
@@ -126,9 +128,9 @@ impl<'l> Pipeline<'l> {
         costs.times_of_chunks(counted, &works)
     }
 
-    /// Working time of the rank of the closed form.
-    fn closed_busy(&self) -> Seconds {
-        self.flow.busy.total() - self.flow.busy.pipeline_bubble
+    /// Time of the flow by the closed form.
+    fn closed_flow(&self) -> Seconds {
+        self.busy + self.flow.busy.pipeline_bubble
     }
 
     /// Lower bound on the step time of this pipeline under ZeRO 3, over all shardings.
@@ -146,8 +148,7 @@ impl<'l> Pipeline<'l> {
 
     /// Lower bound of the flow.
     fn least_flow(&self) -> Seconds {
-        let busy = self.flow.busy.total();
-        self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble)
+        self.least_simulated.unwrap_or_else(|| self.closed_flow())
     }
 
     /// Factor of stragglers, and of rounding.
@@ -191,19 +192,19 @@ impl<'l> Loaded<'l> {
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
     pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
-        Price { time: self.time(costs, sharding, None), memory: self.memory(sharding).0 }
+        Price { time: self.time(costs, sharding, self.pipeline.closed_flow()), memory: self.memory(sharding).0 }
     }
 
     /// Lower bound of the simulated step time with a sharding, where the micro-batches take `flow` through the pipeline at the
     /// least: zero if nothing is known of it.
     pub fn bound(&self, costs: &Costs, sharding: &Sharding, flow: Seconds) -> Seconds {
-        let waits = flow * ROUNDING - self.pipeline.closed_busy();
-        self.time(costs, sharding, self.pipeline.least_bubble.map(|bubble| bubble.max(waits)))
+        let least = self.pipeline.least_simulated.map(|least| least.max(flow * ROUNDING));
+        self.time(costs, sharding, least.unwrap_or_else(|| self.pipeline.closed_flow()))
     }
 
     /// Lower bound of the step time with a sharding under ZeRO 3, of these layers and of any that take no less.
     pub fn least_gathered_time(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
-        self.time(costs, sharding, None) * ROUNDING
+        self.time(costs, sharding, self.pipeline.closed_flow()) * ROUNDING
     }
 
     /// Step time with a sharding and a simulated flow ([`Costs::simulated_flow`]); the closed form without one.
@@ -211,28 +212,25 @@ impl<'l> Loaded<'l> {
     /// The simulated time of a rank that never waits is its work but for the rounding of its passes, which is no bubble. A
     /// bidirectional pipeline may be busy for less than its closed form says.
     pub fn simulated_time(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
-        let bubble = flow.map(|flow| flow - self.pipeline.closed_busy());
         let is_bidirectional = self.pipeline.plan.schedule.is_bidirectional();
-        self.time(costs, sharding, bubble.map(|bubble| if is_bidirectional { bubble } else { bubble.or_zero() }))
+        let simulated = flow.map(|flow| if is_bidirectional { flow } else { flow.max(self.pipeline.busy) });
+        self.time(costs, sharding, simulated.unwrap_or_else(|| self.pipeline.closed_flow()))
     }
 
-    fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
+    /// Step time with a sharding where the micro-batches take `pipe` through the pipeline, which ZeRO 3 does not read.
+    fn time(&self, costs: &Costs, sharding: &Sharding, pipe: Seconds) -> Seconds {
         let Pipeline { plan, flow, .. } = &self.pipeline;
         let sends = self.pipeline.sends[usize::from(sharding.order == ORDERS[1])];
-        let step = match &sharding.engine {
+        match &sharding.engine {
             Engine::Replicated(edges) => {
-                let mut flow = *flow;
-                if let Some(bubble) = bubble {
-                    flow.busy.pipeline_bubble = bubble;
-                }
-                costs.flow_step(plan, sharding.zero, &flow, sends, edges)
+                let replicas = costs.exposed_edges(plan, sharding.zero, flow, edges);
+                StepTime::total_with_edges(pipe + sends, flow.slow_down, replicas, edges.update)
             }
             Engine::Sharded(sharded) => {
                 let (plan, layers) = (sharding.of(plan), self.pipeline.gathered(costs));
-                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends))
+                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends)).total()
             }
-        };
-        step.total()
+        }
     }
 
     /// Memory of the fullest rank, and which that is.
