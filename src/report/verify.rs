@@ -19,6 +19,10 @@ pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> 
     let allocated = verification.plans.iter().any(|plan| !plan.layers.is_empty());
     let left = if allocated { "the whole step's peak memory" } else { "memory" };
     of.push(["not measured".into(), format!("communication between GPUs, stages waiting for each other, {left}")]);
+    if verification.step_clocks < 1.0 {
+        let share = significant(verification.step_clocks);
+        of.push(["step times".into(), format!("at {share} of the clocks that were measured on one GPU, as runs keep")]);
+    }
     let memory = allocated.then(|| memory(verification));
     let run = verification.plans.iter().any(|plan| !plan.runs.is_empty());
     std::iter::once(of)

@@ -23,3 +23,4 @@ mod serve;
 mod sweep;
 mod tune;
 mod tune_session;
+mod verify;

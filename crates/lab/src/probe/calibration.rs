@@ -168,9 +168,9 @@ impl Calibration {
         Ok(())
     }
 
-    /// Whether the clocks of a layer's GEMMs in a format were measured on one GPU.
+    /// Whether the clocks of a layer's GEMMs in a format were measured on one GPU. Those of the cost model's own predictions are a run's.
     pub fn has_clocks(&self, format: Format) -> bool {
-        clocks::sustained(&self.samples, format).is_some()
+        self.samples.basis == Basis::Measured && clocks::sustained(&self.samples, format).is_some()
     }
 
     /// Replaces the measured figures: curves of the device, efficiency of the network, launches of the stack.

@@ -16,6 +16,7 @@ use crate::probe::checked::{Checked, LayerMemory, LayerRun, Term};
 pub use super::verdict::{LEAST_COVERED, LEAST_MEASURED, MOST_ERROR, MOST_MEMORY_ERROR, TIE, Verdict};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::Costs;
+use meshwright_engine::gpu::Format;
 use meshwright_engine::kernel::{Call, Pass};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -110,6 +111,8 @@ fn layer_runs(before: &Costs, after: &Costs, samples: &Samples, plan: &Plan) -> 
 pub struct Verification {
     /// Verdict on the ranking.
     pub verdict: Verdict,
+    /// Clocks of GEMMs in the step times over those that were measured: 1 for one GPU, else the share that runs keep.
+    pub step_clocks: f64,
     /// Plans, by measured step time.
     pub plans: Vec<Checked>,
 }
@@ -172,7 +175,8 @@ pub fn verify(
     }
     // Predictions of the model confirm nothing.
     let verdict = if samples.basis == Basis::Datasheet { Verdict::Inconclusive } else { verdict(&checked) };
-    Verification { verdict, plans: checked }
+    let clocks = |of: &Problem| of.cluster().gpu.gemm[&Format::Bf16].sustained;
+    Verification { verdict, step_clocks: clocks(in_run) / clocks(calibrated), plans: checked }
 }
 
 /// Times of a plan by kind of kernel, and of all kernels.
