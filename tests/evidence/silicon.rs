@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::random::spec;
+use meshwright::gpu::TimedGemms;
 use meshwright::probe::kernel::{Gemm, Mask};
 use meshwright::probe::{Analytic, Calibration, Kernel, Samples, fit};
 use meshwright::problem::Problem;
@@ -179,6 +180,27 @@ pub fn records(device: &str) -> BTreeMap<(String, String), Value> {
 
 pub fn median_us(record: &Value) -> f64 {
     median(record["times_us"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()))
+}
+
+/// A later calibration of other figures, such as that of a network, leaves GEMMs as the earlier one measured them.
+#[test]
+fn calibrations_add_up() {
+    let (problem, of_device) = (problem("llama3-8b", H200, 8), samples(H200));
+    let mut launches = of_device.clone();
+    launches.of.retain(|kernel, _| *kernel == Kernel::Launch);
+    launches.together.clear();
+    let priced = |calibrations: &[&Samples]| {
+        let (mut cluster, mut stack) = (problem.cluster().clone(), problem.stack().clone());
+        let name = cluster.gpu.name.clone();
+        for samples in calibrations {
+            calibration(&problem, samples).apply(&name, &mut cluster, &mut stack).unwrap();
+        }
+        (cluster.gpu.timed_gemms, cluster.gpu.gemm)
+    };
+    let once = priced(&[&of_device]);
+    assert_ne!(once.0, TimedGemms::default());
+    assert_eq!(priced(&[&of_device, &launches]), once);
+    assert_eq!(priced(&[&of_device, &of_device]), once);
 }
 
 /// Differences of kernels that two files of samples have both.

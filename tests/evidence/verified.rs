@@ -36,31 +36,22 @@ fn verified(device: &str, model: &'static str, gpus: u32, plans: &[&str], clocks
     verify::verify(&problem, &known, &in_run, &samples, &plans)
 }
 
+/// Plans of Llama 3 70B and of Qwen3 30B-A3B that were verified on two H200.
+const OF_H200: [&str; 2] = [
+    "tp=4 pp=2 dp=8 sp=on schedule=interleaved vpp=9 split=even zero=1 mbs=1 recompute=none",
+    "tp=8 pp=1 dp=8 sp=on zero=1 mbs=2 recompute=none",
+];
+const EXPERTS: &str = "tp=1 dp=16 ep=4 etp=1 dispatcher=deepep zero=1 mbs=2 recompute=none";
+
 /// Plans that were verified on each device: model, GPUs and plans.
 fn checked_plans() -> [(&'static str, &'static str, u32, Vec<&'static str>); 9] {
     [
         (H200, "llama3-8b", 8, vec!["tp=1 dp=8 zero=1 mbs=1 recompute=none"]),
-        (
-            H200,
-            "llama3-70b",
-            64,
-            vec![
-                "tp=4 pp=2 dp=8 sp=on schedule=interleaved vpp=9 split=even zero=1 mbs=1 recompute=none",
-                "tp=8 pp=1 dp=8 sp=on zero=1 mbs=2 recompute=none",
-            ],
-        ),
-        (H200, "qwen3-30b-a3b", 16, vec!["tp=1 dp=16 ep=4 etp=1 dispatcher=deepep zero=1 mbs=2 recompute=none"]),
+        (H200, "llama3-70b", 64, OF_H200.to_vec()),
+        (H200, "qwen3-30b-a3b", 16, vec![EXPERTS]),
         (SECOND_H200, "llama3-8b", 8, vec!["tp=1 dp=8 zero=3 mbs=2 recompute=none"]),
-        (
-            SECOND_H200,
-            "llama3-70b",
-            64,
-            vec![
-                "tp=4 pp=2 dp=8 sp=on schedule=interleaved vpp=9 split=even zero=1 mbs=1 recompute=none",
-                "tp=8 pp=1 dp=8 sp=on zero=1 mbs=2 recompute=none",
-            ],
-        ),
-        (SECOND_H200, "qwen3-30b-a3b", 16, vec!["tp=1 dp=16 ep=4 etp=1 dispatcher=deepep zero=1 mbs=2 recompute=none"]),
+        (SECOND_H200, "llama3-70b", 64, OF_H200.to_vec()),
+        (SECOND_H200, "qwen3-30b-a3b", 16, vec![EXPERTS]),
         (H100, "llama3-8b", 8, vec!["tp=1 dp=8 zero=3 mbs=1 recompute=none"]),
         (
             H100,

@@ -19,6 +19,11 @@ impl TimedGemms {
         (format, pass, sizes.map(f64::to_bits))
     }
 
+    /// Forgets all shapes of a format, whose curve is another now.
+    pub fn forget(&mut self, format: Format) {
+        self.0.retain(|(known, ..), _| *known != format);
+    }
+
     /// Sets the ratio of a shape's measured time to the curve's; `sizes` are m, n, k and bytes moved per output element.
     pub fn insert(&mut self, format: Format, pass: Pass, sizes: [f64; 4], ratio: f64) {
         self.0.insert(Self::key(format, pass, sizes), ratio);

@@ -14,7 +14,7 @@ use super::sample::{
 use super::{fit, roofline};
 use crate::probe::curves::{Curves, Residual, rounded};
 use meshwright_engine::cluster::Cluster;
-use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format, GemmCurve, TimedGemms};
+use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format, GemmCurve};
 use meshwright_engine::kernel::GemmShape;
 use meshwright_engine::sources::{Basis, Sourced};
 use meshwright_engine::stack::Stack;
@@ -151,7 +151,9 @@ impl Calibration {
     /// The calibration is of another device, or makes its figures inconsistent.
     pub fn apply(&self, gpu_name: &str, cluster: &mut Cluster, stack: &mut Stack) -> Result<(), ApplyError> {
         self.apply_curves(gpu_name, cluster, stack)?;
-        let mut timed = TimedGemms::default();
+        // An earlier calibration's shapes stay where this one has no curve of their format.
+        let mut timed = std::mem::take(&mut cluster.gpu.timed_gemms);
+        self.curves.gemm.keys().for_each(|format| timed.forget(*format));
         let curves = fit::analytic(cluster, stack);
         for (kernel, sample) in &self.samples.of {
             let Kernel::Gemm(gemm @ Gemm { batch: 1, .. }) = kernel else { continue };
