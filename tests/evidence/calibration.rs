@@ -111,7 +111,7 @@ fn every_figure_is_found_again() {
     let mut names: Vec<String> =
         ["launch", "to-device bytes=268435456", "to-host bytes=268435456"].map(ToOwned::to_owned).to_vec();
     for rows in [64, 1024, 8192, 65536] {
-        names.push(format!("stream norm rows={rows} columns=8192"));
+        names.push(format!("stream copy rows={rows} columns=8192"));
     }
     for (at, m) in [1024, 2048, 4096, 8192].into_iter().enumerate() {
         for n in [1024, 6144, 28672] {

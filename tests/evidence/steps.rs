@@ -16,7 +16,7 @@ use meshwright::space::parse_plan;
 use meshwright::stack::Stack;
 
 /// Experts' products in one grouped kernel and on four streams, of experts of five models with 64 to 2,048 tokens each, against the
-/// device's own curve of GEMMs.
+/// device's own curve of GEMMs. Weight gradients of 64 tokens sum over 64 products where the shortest sum of that curve has 1,024.
 #[test]
 fn products_of_experts_take_what_is_predicted() {
     let base = spec("llama3-8b", "h100-512", "nemo-25", 128, 8192).gpus(8).problem();
@@ -28,6 +28,7 @@ fn products_of_experts_take_what_is_predicted() {
     // The measured weight gradients are written in 16 bits.
     (stack.fused_wgrad, stack.reduce_bytes, stack.accumulate_exposed) = (true, 1.0, 0.0);
     let mut errors: BTreeMap<(bool, bool), Vec<f64>> = BTreeMap::new();
+    let mut worst: BTreeMap<(bool, bool), f64> = BTreeMap::new();
     for (_, record) in
         records(SECOND_H100).iter().filter(|((section, _), record)| section == "grouped" && record["kind"].is_string())
     {
@@ -47,20 +48,33 @@ fn products_of_experts_take_what_is_predicted() {
                 "wgrad" => wgrad,
                 _ => continue, // a batch of equal sizes, or the same kernel by another name
             };
-            errors.entry((on_streams, stated)).or_default().push(predicted.get() / (median_us(record) * 1e-6) - 1.0);
+            let error = predicted.get() / (median_us(record) * 1e-6) - 1.0;
+            errors.entry((on_streams, stated)).or_default().push(error);
+            if stated {
+                let short = kind.starts_with("wgrad") && shape.tokens <= 64.0;
+                let most = worst.entry((on_streams, short)).or_default();
+                *most = most.max(error.abs());
+            }
         }
     }
-    for (on_streams, middle, last, most) in [(false, 0.06, 0.15, 0.36), (true, 0.10, 0.30, 0.70)] {
+    for (on_streams, middle, spread, most, most_short) in
+        [(false, 0.06, 0.09, 0.22, 0.38), (true, 0.10, 0.155, 0.65, 0.50)]
+    {
         let [ramp, found] = [false, true].map(|stated| {
-            let mut found: Vec<f64> = errors[&(on_streams, stated)].iter().map(|error| error.abs()).collect();
-            found.sort_by(f64::total_cmp);
-            let [center, last] = [5, 9].map(|tenths| found[found.len() * tenths / 10]);
-            println!("streams {on_streams}, stated {stated}: median {center:.3}, 90th percentile {last:.3}");
-            (found, center, last)
+            let found = &errors[&(on_streams, stated)];
+            let mut sorted: Vec<f64> = found.iter().map(|error| error.abs()).collect();
+            sorted.sort_by(f64::total_cmp);
+            let center = sorted[sorted.len() / 2];
+            let squares: f64 = found.iter().map(|error| error.ln_1p().powi(2)).sum();
+            let spread = (squares / found.len() as f64).sqrt();
+            println!("streams {on_streams}, stated {stated}: median {center:.3}, root mean square {spread:.3}");
+            (found.len(), center, spread)
         });
-        let (all, center, ninth) = found;
-        assert!(all.len() == 240 && center < middle && ninth < last && *all.last().unwrap() < most, "{on_streams}");
-        assert!(ramp.1 > center && ramp.2 > 3.0 * ninth, "the ramp is worse");
+        let [long, short] = [false, true].map(|short| worst[&(on_streams, short)]);
+        println!("streams {on_streams}: worst {long:.3}, of short sums {short:.3}");
+        assert!(found.0 == 240 && found.1 < middle && found.2 < spread, "{on_streams}: {found:?}");
+        assert!(long < most && short < most_short, "{on_streams}: {long}, {short}");
+        assert!(ramp.1 > found.1 && ramp.2 > 3.0 * found.2, "the ramp is worse");
     }
 }
 

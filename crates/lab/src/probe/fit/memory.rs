@@ -4,28 +4,30 @@ use std::collections::BTreeMap;
 
 use super::{medians, minimise};
 use crate::probe::curves::rounded;
-use crate::probe::kernel::{Direction, HostTransfer, Kernel};
+use crate::probe::kernel::{Direction, HostTransfer, Kernel, StreamOp};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
 use meshwright_planner::median::upper_median;
 
-/// Fewest kernels for fitting the streaming bandwidth.
+/// Fewest copies for fitting the streaming bandwidth.
 const LEAST: usize = 3;
 /// Duration of the shortest kernel, in gaps, up to which the gap can be fitted.
 const GAPS: f64 = 10.0;
 /// Bytes below which a transfer is bound by its latency, not by the link.
 const LARGE_TRANSFER: u64 = 16 << 20;
 
-/// Share of the HBM bandwidth that streaming kernels reach (`e_mem`), and the gap between them (`t_op`) if short kernels
-/// were timed.
+/// Share of the HBM bandwidth that copies reach (`e_mem`), and the gap between kernels (`t_op`) if short copies were timed.
+///
+/// Copies stand for the streaming kernels of a plan, whose further traffic is the stack's (EW). The probe's other kernels, such as its
+/// cross-entropy at 59 % of the bandwidth, are its own and no stack's.
 ///
 /// ```text
 /// T = bytes/(BW·e_mem) + t_op          specification §2.4
 /// ```
 pub fn streaming(samples: &BTreeMap<Kernel, Sample>, gpu: &Gpu) -> (Option<f64>, Option<Seconds>) {
     let timed = medians(samples, |kernel| match kernel {
-        Kernel::Stream { .. } => Some(kernel.streamed() / gpu.hbm_bandwidth.value),
+        Kernel::Stream { op: StreamOp::Copy, .. } => Some(kernel.streamed() / gpu.hbm_bandwidth.value),
         _ => None,
     });
     if timed.len() < LEAST {
