@@ -79,7 +79,7 @@ fn every_count_is_exact_to_the_last_parameter() {
             wrong.push(format!("{name}: experts and top-k counted {routed:?}"));
         }
     }
-    assert_eq!(rows.len(), 106);
+    assert_eq!(rows.len(), 117);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

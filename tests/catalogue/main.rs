@@ -6,6 +6,7 @@ mod hf;
 mod hf_absent;
 mod hf_families;
 mod hf_refused;
+mod hf_variants;
 mod overrides;
 #[path = "../random/mod.rs"]
 mod random;

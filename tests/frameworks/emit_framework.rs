@@ -1,5 +1,6 @@
 //! Files of single frameworks: flags, limits and engines of their own.
 
+use crate::details::emitted;
 use std::process::Output;
 
 use super::emit::{err, folder, out, run, way_out};
@@ -246,5 +247,18 @@ fn models_of_hugging_face_are_written_whole_or_refused_by_the_part() {
         "--qk-layernorm",
     ] {
         assert!(hy3.contains(flag), "{flag}: {hy3}");
+    }
+}
+
+/// A gate for each head is for frameworks that load the class; Megatron's is for each element.
+#[test]
+fn gates_for_each_head_are_for_frameworks_that_load_their_class() {
+    let loaded = emitted("accelerate", "laguna-class", "dp=512 zero=3 mbs=1");
+    assert!(loaded.contains("laguna-class"), "{loaded}");
+    let refused = emitted("megatron", "laguna-class", "dp=512 zero=1 mbs=1");
+    assert!(refused.contains("a gate for each head: its gate is for each element"), "{refused}");
+    for framework in ["torchtitan", "nanotron", "gpt-neox", "llm-foundry"] {
+        let refused = emitted(framework, "laguna-class", "dp=512 zero=1 mbs=1");
+        assert!(refused.contains("gates"), "{framework}: {refused}");
     }
 }

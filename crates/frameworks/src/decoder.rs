@@ -1,6 +1,6 @@
 //! Llama's decoder, which several frameworks write: attention with rotary positions to all keys, RMSNorm, gated MLPs.
 
-use meshwright_engine::model::{Attention, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Norm, OutputGate, QkNorm, Span};
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
@@ -69,7 +69,11 @@ impl LlamaDecoder {
         [
             (*qk_norm == QkNorm::Full, "a norm over all heads", "it norms each head, or none"),
             (*qk_norm == QkNorm::PerHead && !self.head_norms, "norms on queries and keys", "it has none"),
-            (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values", "it has none"),
+            (
+                *sinks || *output_gate != OutputGate::None || *keys_are_values,
+                "attention sinks, gates or shared values",
+                "it has none",
+            ),
         ]
     }
 }

@@ -45,6 +45,19 @@ pub enum QkNorm {
     Full,
 }
 
+/// Gate on the output of attention, a projection of the layer's input through a sigmoid or the like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutputGate {
+    /// No gate.
+    #[default]
+    None,
+    /// One gate for each head (Laguna, Step 3.5).
+    PerHead,
+    /// One gate for each element (Qwen3-Next).
+    PerElement,
+}
+
 /// Grouped-query attention; `kv_heads = heads` is multi-head, 1 is multi-query.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -73,9 +86,9 @@ pub struct Attention {
     /// Whether the softmax has a learned sink per head (GPT-OSS).
     #[serde(default)]
     pub sinks: bool,
-    /// Whether a sigmoid gate, projected with the queries, scales the output (Qwen3-Next).
+    /// Gate on the output, projected with the queries.
     #[serde(default)]
-    pub output_gate: bool,
+    pub output_gate: OutputGate,
     /// Whether keys serve as values, without a value projection (Gemma 4, global layers).
     #[serde(default)]
     pub keys_are_values: bool,
@@ -106,7 +119,7 @@ impl Attention {
             out_bias: false,
             qk_norm: QkNorm::None,
             sinks: false,
-            output_gate: false,
+            output_gate: OutputGate::None,
             keys_are_values: false,
             rope: true,
         }
@@ -124,9 +137,17 @@ impl Attention {
 
     /// Elements per token of queries (and gate), keys and values: the width of the fused projection.
     pub fn qkv_width(&self) -> u64 {
-        let gate = if self.output_gate { self.context_width() } else { 0 };
         let values = if self.keys_are_values { 0 } else { u64::from(self.kv_heads) * u64::from(self.v_dim()) };
-        u64::from(self.head_dim) * u64::from(self.heads + self.kv_heads) + gate + values
+        u64::from(self.head_dim) * u64::from(self.heads + self.kv_heads) + self.gate_width() + values
+    }
+
+    /// Elements per token of the gate on the output.
+    fn gate_width(&self) -> u64 {
+        match self.output_gate {
+            OutputGate::None => 0,
+            OutputGate::PerHead => u64::from(self.heads),
+            OutputGate::PerElement => self.context_width(),
+        }
     }
 
     /// Weights of the two projections, without biases and norms.
@@ -139,10 +160,11 @@ impl Attention {
         h * self.qkv_width() + self.context_width() * h
     }
 
-    /// Biases, sinks and the norms on queries and keys.
+    /// Biases, sinks and the norms on queries and keys. The gate of a head has no bias.
     pub fn small_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
         let d = u64::from(self.head_dim);
-        let qkv = if self.qkv_bias { self.qkv_width() } else { 0 };
+        let unbiased = if self.output_gate == OutputGate::PerHead { self.gate_width() } else { 0 };
+        let qkv = if self.qkv_bias { self.qkv_width() - unbiased } else { 0 };
         let out = if self.out_bias { u64::from(hidden) } else { 0 };
         let norms = match self.qk_norm {
             QkNorm::None => 0,

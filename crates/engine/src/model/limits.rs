@@ -216,7 +216,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Attention, Details, Mlp, Norm, QkNorm, Span};
+    use crate::model::{Attention, Details, Mlp, Norm, OutputGate, QkNorm, Span};
 
     #[test]
     fn the_bound_is_above_the_count_and_infinite_sizes_are_refused() {
@@ -230,7 +230,7 @@ mod tests {
             out_bias: true,
             qk_norm: QkNorm::Full,
             sinks: true,
-            output_gate: true,
+            output_gate: OutputGate::PerElement,
             keys_are_values: false,
             rope: true,
         };

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
-pub use attention::{Attention, QkNorm, Span};
+pub use attention::{Attention, OutputGate, QkNorm, Span};
 pub use attention_mamba::AttentionMamba;
 pub use convolution::ShortConv;
 pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};

@@ -6,7 +6,7 @@
 use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Activation, Attention, Model, Norm, QkNorm, Span};
+use meshwright_engine::model::{Activation, Attention, Model, Norm, OutputGate, QkNorm, Span};
 use meshwright_engine::plan::{Offload, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -106,7 +106,11 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
             "norms on queries and keys".into(),
             "`use_qk_layernorm` is one norm for both, with a weight for every head",
         ),
-        (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values".into(), "it has none"),
+        (
+            *sinks || *output_gate != OutputGate::None || *keys_are_values,
+            "attention sinks, gates or shared values".into(),
+            "it has none",
+        ),
         (
             qkv_bias != out_bias,
             if *qkv_bias {

@@ -6,7 +6,9 @@
 use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{Biases, SharedMixer, Sizes};
-use meshwright_engine::model::{Activation, Attention, Model, Moe, Norm, RopeScalingKind, RouterScore, Span};
+use meshwright_engine::model::{
+    Activation, Attention, Model, Moe, Norm, OutputGate, RopeScalingKind, RouterScore, Span,
+};
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
@@ -120,7 +122,11 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
     let rotary = sizes.rope[0];
     let rows: [(bool, String, &str); _] = [
         (heads * head_dim != model.hidden, format!("head_dim = {head_dim}"), "its heads are d_model / n_heads wide"),
-        (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values".into(), "it has none"),
+        (
+            *sinks || *output_gate != OutputGate::None || *keys_are_values,
+            "attention sinks, gates or shared values".into(),
+            "it has none",
+        ),
         (windows, "windows in some layers, or chunks".into(), "`sliding_window_size` is that of all layers here"),
         (
             sizes.rope.iter().any(|rope| *rope != rotary),

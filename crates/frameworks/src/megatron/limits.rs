@@ -11,7 +11,7 @@ use crate::scaling;
 use crate::sizes::{Biases, SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::{Attention, Mixer, Norm, QkNorm, RopeScaling, Span};
+use meshwright_engine::model::{Attention, Mixer, Norm, OutputGate, QkNorm, RopeScaling, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -97,6 +97,7 @@ pub(crate) fn of_container(problem: &Problem, expressible: &Expressible) -> Vec<
     );
     if let SharedMixer::Attention(a) = &sizes.mixer {
         refuse(a.keys_are_values, "keys that serve as values", "keys and values have a projection each");
+        refuse(a.output_gate == OutputGate::PerHead, "a gate for each head", "its gate is for each element");
     }
     if let Some(moe) = &sizes.moe {
         refuse(moe.dense_intermediate > 0, "a dense MLP beside the experts", "it has shared experts only");

@@ -7,7 +7,7 @@ use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::model::{Attention, Model, Moe, RopeScalingKind, Span};
+use meshwright_engine::model::{Attention, Model, Moe, OutputGate, RopeScalingKind, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -120,7 +120,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
                 "`AttentionConfig.bias` is for all four",
             ),
             (*sinks || *keys_are_values, "attention sinks or shared values", "it has none"),
-            (*output_gate, "a gate on attention", "it is not written here"),
+            (*output_gate != OutputGate::None, "a gate on attention", "it is not written here"),
             (chunks, "chunks", "its windows slide"),
         ],
     )

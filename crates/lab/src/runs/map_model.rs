@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::row::Row;
 use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{
-    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, RouterScore, Span,
+    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, OutputGate, QkNorm, RouterScore, Span,
 };
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
@@ -176,7 +176,7 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
         out_bias: bias,
         qk_norm: if name.contains("Qwen3") { QkNorm::PerHead } else { QkNorm::None },
         sinks: name.contains("GPT-OSS"),
-        output_gate: false,
+        output_gate: OutputGate::None,
         keys_are_values: false,
         rope: matches!(decoder, Decoder::Llama | Decoder::Nemotron),
     }))

@@ -9,7 +9,7 @@ use crate::megatron::sparse;
 use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{
-    Activation, Mamba, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, Span,
+    Activation, Mamba, Model, Moe, Norm, OutputGate, QkNorm, RopeScaling, RopeScalingKind, Router, Span,
 };
 use meshwright_engine::plan::Layout;
 use meshwright_engine::problem::Problem;
@@ -132,7 +132,7 @@ fn attention(model: &Model, sizes: &Sizes, group: &mut FlagGroup) {
             }
             group.set("kv-channels", a.head_dim);
             group.on_if(a.qk_norm == QkNorm::PerHead, "qk-layernorm");
-            group.on_if(a.output_gate, "attention-output-gate");
+            group.on_if(a.output_gate == OutputGate::PerElement, "attention-output-gate");
             if a.sinks {
                 group.set("softmax-type", "learnable");
             }

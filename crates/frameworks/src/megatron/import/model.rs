@@ -10,7 +10,7 @@ use crate::import::known;
 use crate::megatron::sparse;
 use meshwright_engine::distinct::distinct;
 use meshwright_engine::model::{
-    Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, RouterScore, Span,
+    Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, OutputGate, QkNorm, RouterScore, Span,
 };
 use meshwright_engine::range::LAYERS;
 
@@ -189,7 +189,7 @@ fn attention(list: &mut Arguments, hidden: u32, heads: u32, biased: bool) -> Opt
         out_bias: biased,
         qk_norm: if list.has("--qk-layernorm") { QkNorm::PerHead } else { QkNorm::None },
         sinks: list.word("--softmax-type").is_some_and(|kind| kind == "learnable"),
-        output_gate: list.has("--attention-output-gate"),
+        output_gate: if list.has("--attention-output-gate") { OutputGate::PerElement } else { OutputGate::None },
         keys_are_values: false,
         rope: true,
     })

@@ -5,14 +5,14 @@
 use super::factories::PARTLY;
 use super::reader::{Parts, Reader, member};
 use crate::readers::document::CALLED;
-use meshwright_engine::model::{Attention, DeltaNet, Mixer, QkNorm, RopeScaling, RopeScalingKind, Span};
+use meshwright_engine::model::{Attention, DeltaNet, Mixer, OutputGate, QkNorm, RopeScaling, RopeScalingKind, Span};
 
 impl Reader<'_> {
     /// Attention or its recurrent relative, and parameters that no field of it has.
     pub fn mixer(&self, path: &str, at: u32, layers: u32, hidden: u32, parts: &mut Parts) -> Option<(Mixer, u64)> {
         let class = self.document.word(&format!("{path}.{CALLED}"));
         match class.as_deref().map(member) {
-            Some("AttentionConfig") => self.attention(path, at, layers, hidden, parts),
+            Some("AttentionConfig") => Some((self.attention(path, at, layers, hidden, parts)?, 0)),
             Some("GatedDeltaNetConfig") => self.recurrent(path, hidden),
             Some(other) => {
                 self.refuse(path, &format!("is `{other}`, which is not read"));
@@ -25,7 +25,7 @@ impl Reader<'_> {
         }
     }
 
-    fn attention(&self, path: &str, at: u32, layers: u32, hidden: u32, parts: &mut Parts) -> Option<(Mixer, u64)> {
+    fn attention(&self, path: &str, at: u32, layers: u32, hidden: u32, parts: &mut Parts) -> Option<Mixer> {
         let document = self.document;
         let below = |key: &str| format!("{path}.{key}");
         if self.kind(&below("name"), "default") == "normalized" {
@@ -42,10 +42,10 @@ impl Reader<'_> {
             (true, true) => QkNorm::PerHead,
             (true, false) => QkNorm::Full,
         };
-        let (output_gate, extra) = match self.is_object(&below("gate")) {
-            false => (false, 0),
-            true if self.kind(&below("gate.granularity"), "headwise") == "elementwise" => (true, 0),
-            true => (false, u64::from(hidden) * u64::from(heads)),
+        let output_gate = match self.is_object(&below("gate")) {
+            false => OutputGate::None,
+            true if self.kind(&below("gate.granularity"), "headwise") == "elementwise" => OutputGate::PerElement,
+            true => OutputGate::PerHead,
         };
         let rope =
             self.is_object(&below("rope")) && (span != Span::Full || !self.on(&below("rope.no_global_rope"), false));
@@ -65,7 +65,7 @@ impl Reader<'_> {
             rope,
             ..Attention::plain(heads, kv_heads, head_dim)
         };
-        Some((Mixer::Attention(attention), extra))
+        Some(Mixer::Attention(attention))
     }
 
     /// Keys that a layer sees; none where its windows are not read.

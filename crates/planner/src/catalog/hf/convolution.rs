@@ -1,12 +1,12 @@
-//! Families with gated short convolutions in most layers: LFM2.
+//! Families with gated short convolutions in most layers: LFM2 and LFM3.
 //!
-//! Source: [transformers] `configuration_lfm2.py`, `modeling_lfm2.py`, `modeling_lfm2_moe.py`.
+//! Source: [transformers] `configuration_lfm2.py`, `modeling_lfm2.py`, `modeling_lfm2_moe.py`, `modular_lfm3.py`.
 
 use super::error::HfError;
 use super::experts::experts;
 use super::fields::Fields;
-use super::frame::{EmbeddingTies, Frame, gated_mlp};
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, QkNorm, ShortConv};
+use super::frame::{EmbeddingTies, Frame, gated_mlp, window_or};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, OutputGate, QkNorm, ShortConv, Span};
 
 /// LFM2: attention with norms on each head's queries and keys in some layers, short convolutions in the others; an MLP in every layer.
 pub fn lfm2(fields: &Fields) -> Result<Model, HfError> {
@@ -28,6 +28,52 @@ pub fn lfm2_moe(fields: &Fields) -> Result<Model, HfError> {
     let ffn = |i| if i < dense { Ffn::Dense(mlp.clone()) } else { Ffn::Moe(moe.clone()) };
     let layers = (0..).zip(mixers).map(|(i, mixer)| layer(mixer, ffn(i))).collect();
     Ok(frame.model(fields, Norm::Rms, layers))
+}
+
+/// LFM3: LFM2 with sandwich norms and a gate for each head; half of the layers that attend slide.
+pub fn lfm3(fields: &Fields) -> Result<Model, HfError> {
+    let frame = frame(fields)?;
+    let gated = fields.flag("use_attention_gate")?.unwrap_or(true);
+    let attention = Attention {
+        qk_norm: QkNorm::PerHead,
+        output_gate: if gated { OutputGate::PerHead } else { OutputGate::None },
+        ..frame.biased_attention(fields, Some(128))?
+    };
+    let window = window_or(fields, Some(256))?;
+    let conv = conv(fields, 7)?;
+    let norms = if fields.flag("use_sandwich_norm")?.unwrap_or(true) { 4 } else { 2 };
+    let mlp = Ffn::Dense(gated_mlp(fields)?);
+    let usual = |i: u32| match i % 4 {
+        2 => "full_attention",
+        0 if i > 0 => "sliding_attention",
+        _ => "conv",
+    };
+    let types = fields.per_layer("layer_types", frame.layers)?;
+    let types = types.unwrap_or_else(|| (0..frame.layers).map(usual).collect());
+    let one = |kind| {
+        let mixer = match (kind, window) {
+            ("conv", _) => Mixer::ShortConv(conv.clone()),
+            ("full_attention", _) => Mixer::Attention(attention.clone()),
+            ("sliding_attention", Some(window)) => {
+                Mixer::Attention(Attention { span: Span::Window(window), ..attention.clone() })
+            }
+            ("sliding_attention", None) => {
+                return Err(fields.unsupported("layer_types", "a sliding layer without `sliding_window`"));
+            }
+            (other, _) => return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of LFM3"))),
+        };
+        Ok(Layer { norms, ..layer(mixer, mlp.clone()) })
+    };
+    let layers = types.into_iter().map(one).collect::<Result<_, _>>()?;
+    Ok(frame.model(fields, Norm::Rms, layers))
+}
+
+/// The short convolution, as long as its class has it where the file does not say.
+fn conv(fields: &Fields, usual_length: u32) -> Result<ShortConv, HfError> {
+    Ok(ShortConv {
+        conv_kernel: fields.given_size(&["conv_L_cache"])?.unwrap_or(usual_length),
+        bias: fields.flag("conv_bias")?.unwrap_or(false),
+    })
 }
 
 const fn layer(mixer: Mixer, ffn: Ffn) -> Layer {
@@ -74,10 +120,7 @@ fn attends_by_index(frame: &Frame, fields: &Fields) -> Result<Option<Vec<bool>>,
 /// The mixer of each layer, by `attends` or else by `layer_types`.
 fn mixers(frame: &Frame, fields: &Fields, attends: Option<Vec<bool>>) -> Result<Vec<Mixer>, HfError> {
     let attention = Attention { qk_norm: QkNorm::PerHead, ..frame.attention(fields)? };
-    let conv = ShortConv {
-        conv_kernel: fields.given_size(&["conv_L_cache"])?.unwrap_or(3),
-        bias: fields.flag("conv_bias")?.unwrap_or(false),
-    };
+    let conv = conv(fields, 3)?;
     let attends = match (attends, fields.per_layer("layer_types", frame.layers)?) {
         (Some(attends), _) => attends,
         (None, None) => return Err(fields.missing(&["layer_types"])),

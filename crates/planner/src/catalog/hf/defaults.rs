@@ -1,7 +1,7 @@
 //! Defaults of the classes for fields that a file may leave out: files of multimodal models have in their part for text only what
 //! differs from its class.
 //!
-//! Source: [transformers] `configuration_*.py` of each family, release 5.23.0.
+//! Source: [transformers] `configuration_*.py` of each family, release 5.24.0.
 
 use serde_json::{Map, Value};
 
@@ -35,15 +35,19 @@ const SIZES: &[(&str, Defaults)] = &[
 /// Heads of keys and values where a file has none, in classes that do not take as many as there are queries.
 const KV_HEADS: &[(&str, u32)] = &[
     ("bamba", 8),
+    ("beam", 8),
     ("cwm", 8),
     ("ernie4_5", 2),
     ("ernie4_5_moe", 4),
+    ("exaone", 8),
     ("exaone4", 32),
     ("exaone_moe", 32),
     ("falcon_h1", 8),
+    ("flint", 4),
     ("gemma", 16),
     ("gemma2", 4),
     ("gemma4_text", 4),
+    ("gemma4_unified_text", 4),
     ("glm", 2),
     ("glm4", 2),
     ("glm4_moe", 8),
@@ -56,18 +60,21 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("internlm3", 2),
     ("iquestcoder", 8),
     ("kolibri1", 4),
+    ("laguna", 8),
     ("lfm2", 8),
     ("lfm2_moe", 8),
+    ("lfm3", 4),
     ("llama4_text", 8),
     ("mellum", 4),
-    ("minimax_m2", 8),
     ("mimo", 32),
     ("mimo_v2", 4),
     ("mimo_v2_flash", 4),
+    ("minimax_m2", 8),
     ("ministral", 8),
     ("ministral3", 8),
     ("mistral", 8),
     ("mixtral", 8),
+    ("muse_glimmer_text", 2),
     ("nemotron_h", 8),
     ("phimoe", 8),
     ("qwen2", 32),
@@ -85,6 +92,7 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("qwen3_omni_moe_text", 4),
     ("qwen3_vl_moe_text", 16),
     ("qwen3_vl_text", 32),
+    ("sarvam_moe", 4),
     ("seed_oss", 8),
     ("smollm3", 4),
     ("solar_open", 8),
@@ -98,6 +106,7 @@ const PARTS: &[(&str, Defaults)] = &[
     ("afmoe", &[("num_dense_layers", 1), ("num_shared_experts", 2)]),
     ("aria_text", &[("moe_num_shared_experts", 2)]),
     ("axk1", &[("n_group", 8), ("n_shared_experts", 1), ("q_lora_rank", 1536), ("topk_group", 4)]),
+    ("beam", &[("n_group", 8), ("topk_group", 4)]),
     ("deepseek_v2", &[("n_shared_experts", 2), ("q_lora_rank", 1536)]),
     ("deepseek_v3", &[("first_k_dense_replace", 3), ("n_shared_experts", 1), ("q_lora_rank", 1536)]),
     ("deepseek_v32", &[("n_shared_experts", 1), ("q_lora_rank", 1536)]),
@@ -133,6 +142,8 @@ const PARTS: &[(&str, Defaults)] = &[
     ),
     ("minicpm3", &[("q_lora_rank", 768)]),
     ("mistral4", &[("n_shared_experts", 1), ("q_lora_rank", 1024)]),
+    ("sarvam_mla", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),
+    ("sarvam_moe", &[("first_k_dense_replace", 1), ("n_shared_experts", 1)]),
     ("solar_open", &[("n_shared_experts", 1)]),
     ("youtu", &[("q_lora_rank", 1536)]),
 ];
@@ -141,9 +152,15 @@ fn of(table: &'static [(&str, Defaults)], model_type: &str) -> Defaults {
     table.iter().find(|(family, _)| *family == model_type).map_or(&[], |(_, defaults)| defaults)
 }
 
+/// Fields with another name in files of the same family.
+const ALIASES: &[(&str, &str)] = &[("n_shared_experts", "num_shared_experts")];
+
 fn add(part: &mut Map<String, Value>, defaults: Defaults) {
     for (name, value) in defaults {
-        part.entry(*name).or_insert_with(|| Value::from(*value));
+        let alias = ALIASES.iter().find(|(field, _)| field == name).map(|(_, alias)| *alias);
+        if alias.is_none_or(|alias| !part.contains_key(alias)) {
+            part.entry(*name).or_insert_with(|| Value::from(*value));
+        }
     }
 }
 

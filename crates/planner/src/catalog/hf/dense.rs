@@ -14,14 +14,10 @@ fn mlp_with_bias(fields: &Fields, name: &'static str) -> Result<Mlp, HfError> {
 /// `no_rope_layer_interval`-th layer has none.
 pub fn ropes(fields: &Fields, layers: u32) -> Result<Vec<bool>, HfError> {
     let every = fields.given_size(&["no_rope_layer_interval"])?.unwrap_or(4);
-    let given = fields.counts("no_rope_layers")?;
-    if given.is_empty() {
-        return Ok((1..=layers).map(|layer| !layer.is_multiple_of(every)).collect());
-    }
-    if given.len() != layers as usize {
-        return Err(fields.unsupported("no_rope_layers", format!("not one entry for each of {layers} layers")));
-    }
-    Ok(given.into_iter().map(|rope| rope != 0).collect())
+    Ok(match fields.counts_by_layer("no_rope_layers", layers)? {
+        Some(given) => given.into_iter().map(|rope| rope != 0).collect(),
+        None => (1..=layers).map(|layer| !layer.is_multiple_of(every)).collect(),
+    })
 }
 
 /// `SmolLM3`: each fourth layer has no positions; a window, where there is one, is theirs.
@@ -131,6 +127,15 @@ pub fn exaone4(fields: &Fields) -> Result<Model, HfError> {
     let attentions = exaone_attentions(&frame, fields)?;
     let layers = attentions.into_iter().map(|attention| layer(attention, Ffn::Dense(mlp.clone()))).collect();
     Ok(frame.model(fields, Norm::Rms, layers))
+}
+
+/// Text part of Apertus 1.5: Apertus, with a head as wide as its vocabulary.
+pub fn apertus_with_codes(fields: &Fields) -> Result<Model, HfError> {
+    let model = apertus(fields)?;
+    if fields.given_size(&["output_vocab_size"])?.is_some_and(|rows| rows != model.vocab) {
+        return Err(fields.unsupported("output_vocab_size", "a head that is narrower than the vocabulary"));
+    }
+    Ok(model)
 }
 
 /// Apertus: an MLP without gate, whose activation xIELU has two parameters.

@@ -14,10 +14,12 @@ const SIGMOID: &[&str] = &[
     "axk1",
     "bailing_moe",
     "bailing_moe_v2",
+    "beam",
     "deepseek_v3",
     "deepseek_v32",
     "dots1",
     "exaone_moe",
+    "flint",
     "glm4_moe",
     "glm4_moe_lite",
     "glm4v_moe_text",
@@ -26,13 +28,17 @@ const SIGMOID: &[&str] = &[
     "kimi_k2",
     "kimi_linear",
     "kolibri1",
+    "laguna",
     "lfm2_moe",
     "llama4_text",
     "mimo_v2",
     "mimo_v2_flash",
     "minimax_m2",
     "nemotron_h",
+    "sarvam_mla",
+    "sarvam_moe",
     "solar_open",
+    "step3p5",
 ];
 
 /// Families whose routers choose with a bias for each expert that no gradient changes (`e_score_correction_bias`).
@@ -42,6 +48,7 @@ const BIASED: &[&str] = &[
     "afmoe",
     "bailing_moe",
     "bailing_moe_v2",
+    "beam",
     "deepseek_v3",
     "deepseek_v32",
     "dots1",
@@ -55,12 +62,16 @@ const BIASED: &[&str] = &[
     "kimi_k2",
     "kimi_linear",
     "kolibri1",
+    "laguna",
     "lfm2_moe",
     "mimo_v2",
     "mimo_v2_flash",
     "minimax_m2",
     "nemotron_h",
+    "sarvam_mla",
+    "sarvam_moe",
     "solar_open",
+    "step3p5",
 ];
 
 /// Families that divide the chosen scores by their sum, whatever the file says.
@@ -77,14 +88,25 @@ const NORMALIZED: &[&str] = &[
     "granitemoehybrid",
     "granitemoeshared",
     "hy_v3",
+    "laguna",
     "lfm2_moe",
     "mixtral",
+    "step3p5",
 ];
 
 /// Families whose norms are on the outputs of attention and MLP, before these are added.
 ///
 /// Source: [transformers] `modeling_{exaone4,flex_olmo,olmo2,olmo3}.py`.
 const NORMS_AFTER: &[&str] = &["exaone4", "flex_olmo", "olmo2", "olmo3"];
+
+/// Names of the factor on the outputs of routed experts.
+const ROUTED_SCALES: &[&str] = &[
+    "routed_scaling_factor",
+    "route_scale",
+    "router_scaling_factor",
+    "moe_routed_scaling_factor",
+    "moe_router_scaling_factor",
+];
 
 /// Multipliers and caps, each with its neutral value.
 const OTHERS: &[(&str, f64)] = &[
@@ -100,6 +122,9 @@ const OTHERS: &[(&str, f64)] = &[
     ("lm_head_multiplier", 1.0),
     ("logit_scale", 1.0),
     ("logits_scaling", 1.0),
+    ("moe_router_logit_softcapping", 0.0),
+    ("output_multiplier", 1.0),
+    ("qk_scale_factor", 1.0),
     ("query_pre_attn_scalar", 0.0),
     ("residual_multiplier", 1.0),
     ("router_logit_softcapping", 0.0),
@@ -338,8 +363,7 @@ fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
     Ok(Router {
         normalized,
         bias: Some(BIASED.contains(&model_type) && fields.flag("use_expert_bias")?.unwrap_or(true)),
-        scale: first(fields, &["routed_scaling_factor", "route_scale", "router_scaling_factor"])?
-            .filter(|scale| (scale - 1.0).abs() > 0.0),
+        scale: first(fields, ROUTED_SCALES)?.filter(|scale| (scale - 1.0).abs() > 0.0),
         aux_loss: first(fields, &["router_aux_loss_coef", "aux_loss_alpha"])?,
     })
 }

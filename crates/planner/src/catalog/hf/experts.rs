@@ -247,10 +247,22 @@ pub fn glm4_moe_lite(fields: &Fields) -> Result<Model, HfError> {
 
 /// GLM 4.5 to 4.7: grouped heads with biases, norms on queries and keys in the larger one.
 pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
+    glm4_layers(fields, fields.flag("attention_bias")?, false)
+}
+
+/// Sarvam 30B: GLM 4.5's layers, with norms on queries and keys where the file does not say.
+///
+/// Source: [transformers] `modular_sarvam_moe.py`.
+pub fn sarvam_moe(fields: &Fields) -> Result<Model, HfError> {
+    let bias = fields.flag("attention_bias")?.or(fields.flag("use_qkv_bias")?);
+    glm4_layers(fields, bias, true)
+}
+
+fn glm4_layers(fields: &Fields, qkv_bias: Option<bool>, usually_normed: bool) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let normed = fields.flag("use_qk_norm")?.unwrap_or(false);
+    let normed = fields.flag("use_qk_norm")?.unwrap_or(usually_normed);
     let attention = Attention {
-        qkv_bias: fields.flag("attention_bias")?.unwrap_or(false),
+        qkv_bias: qkv_bias.unwrap_or(false),
         qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
         ..frame.attention(fields)?
     };

@@ -1,7 +1,7 @@
 //! Typed reading of a `config.json`: every field by its name and its aliases, and no field unread that matters.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -108,6 +108,11 @@ impl<'a> Fields<'a> {
     /// Whether a field is there, and not null.
     pub fn has(&self, name: &'static str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a field is there and a text.
+    pub fn is_text(&self, name: &'static str) -> bool {
+        self.map.get(name).is_some_and(Value::is_string)
     }
 
     /// The object of a field that must be there; `path` is the field's name and a dot.
@@ -281,10 +286,59 @@ impl<'a> Fields<'a> {
         items.iter().map(|item| self.whole(name, item, 0, MOST_SIZE)).collect()
     }
 
-    /// A list of real numbers, if it is given.
-    pub fn reals(&self, name: &'static str) -> Result<Option<Vec<f64>>, HfError> {
+    /// Counts in a list or in a text with commas between them, if they are given.
+    pub fn listed(&self, name: &'static str) -> Result<Option<Vec<u32>>, HfError> {
+        if !self.is_text(name) {
+            return Ok(if self.has(name) { Some(self.counts(name)?) } else { None });
+        }
+        let wrong = || self.unsupported(name, "not whole numbers with commas between them");
+        let words = self.text(name)?.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
+        words.map(|word| word.parse().map_err(|_| wrong())).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A count for each layer, if they are given.
+    pub fn counts_by_layer(&self, name: &'static str, layers: u32) -> Result<Option<Vec<u32>>, HfError> {
+        self.by_layer(name, layers, self.counts(name)?)
+    }
+
+    /// A real number for each layer, if they are given.
+    pub fn reals_by_layer(&self, name: &'static str, layers: u32) -> Result<Option<Vec<f64>>, HfError> {
         let number = |item: &Value| item.as_f64().ok_or_else(|| self.wrong_type(name, "a list of numbers", item));
-        self.list(name)?.map(|items| items.iter().map(number).collect()).transpose()
+        let items = self.list(name)?.map_or(&[][..], Vec::as_slice);
+        self.by_layer(name, layers, items.iter().map(number).collect::<Result<_, _>>()?)
+    }
+
+    /// Entries of a list, which must be as many as layers unless there are none.
+    fn by_layer<T>(&self, name: &'static str, layers: u32, items: Vec<T>) -> Result<Option<Vec<T>>, HfError> {
+        match items.len() {
+            0 => Ok(None),
+            len if len == layers as usize => Ok(Some(items)),
+            _ => Err(self.unsupported(name, format!("not one entry for each of {layers} layers"))),
+        }
+    }
+
+    /// Sizes that single layers have of their own, by the number of the layer and the name of the size, which is one of `sizes`.
+    pub fn sizes_of_layers(
+        &self,
+        name: &'static str,
+        sizes: &[&'static str],
+    ) -> Result<BTreeMap<(u32, &'static str), u32>, HfError> {
+        let mut found = BTreeMap::new();
+        let Some((_, layers)) = self.get(&[name]) else { return Ok(found) };
+        let layers = layers.as_object().ok_or_else(|| self.wrong_type(name, "an object", layers))?;
+        for (layer, of_layer) in layers {
+            let (Ok(number), Some(of_layer)) = (layer.parse::<u32>(), of_layer.as_object()) else {
+                return Err(self.unsupported(name, format!("`{layer}` is not a layer with sizes of its own")));
+            };
+            for (size, value) in of_layer {
+                let Some(size) = sizes.iter().find(|known| *known == size) else {
+                    let why = format!("layer {layer} has its own `{size}`, which the family does not know");
+                    return Err(self.unsupported(name, why));
+                };
+                found.insert((number, *size), self.whole(size, value, 1, MOST_SIZE)?);
+            }
+        }
+        Ok(found)
     }
 
     /// A text per layer, if it is given: as many as there are layers.

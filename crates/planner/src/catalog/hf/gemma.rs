@@ -3,7 +3,7 @@
 use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, Usual, gated_mlp, layer, spans};
-use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, OutputGate, QkNorm, Span};
 
 /// Dimension of a head where the file has none.
 const HEAD_DIM: Option<u32> = Some(256);
@@ -47,7 +47,7 @@ pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
         out_bias: bias,
         qk_norm: QkNorm::PerHead,
         sinks: false,
-        output_gate: false,
+        output_gate: OutputGate::None,
         keys_are_values: false,
         rope: true,
     };
@@ -69,8 +69,22 @@ fn sandwiched(frame: &Frame, fields: &Fields, attention: &Attention, spans: Vec<
 /// Gemma 4: global layers have wider heads, fewer of them for keys, and may take keys for values; experts
 /// stand beside a dense MLP. Per-layer embeddings, shared keys and double-wide MLPs (E2B, E4B) are refused.
 pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
+    if fields.given_count(&["hidden_size_per_layer_input"])? != Some(0) {
+        let why = "embeddings per layer are not modelled, and the class has them unless this is 0";
+        return Err(fields.unsupported("hidden_size_per_layer_input", why));
+    }
+    gemma4_layers(fields, 512)
+}
+
+/// Text part of Gemma 4 Unified: Gemma 4 without embeddings per layer and without experts.
+pub fn gemma4_unified(fields: &Fields) -> Result<Model, HfError> {
+    gemma4_layers(fields, 1024)
+}
+
+/// Layers of Gemma 4, with the window of its class where the file has none.
+fn gemma4_layers(fields: &Fields, usual_window: u32) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Tied)?;
-    let window = fields.given_size(&["sliding_window"])?.unwrap_or(512);
+    let window = fields.given_size(&["sliding_window"])?.unwrap_or(usual_window);
     let mut spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(6))?;
     if let Some(last) = spans.last_mut() {
         *last = Span::Full;
@@ -84,10 +98,6 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
         keys_are_values,
         ..local.clone()
     };
-    if fields.given_count(&["hidden_size_per_layer_input"])? != Some(0) {
-        let why = "embeddings per layer are not modelled, and the class has them unless this is 0";
-        return Err(fields.unsupported("hidden_size_per_layer_input", why));
-    }
     let mlp = gated_mlp(fields)?;
     let (ffn, norms, extra_parameters) = if fields.flag("enable_moe_block")?.unwrap_or(false) {
         let experts = fields.size(&["num_experts"])?;
@@ -102,10 +112,17 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
     } else {
         (Ffn::Dense(mlp), 4, 0)
     };
-    let one = |span| {
-        let attention = if span == Span::Full { &global } else { &local };
-        let layer = layer(Attention { span, ..attention.clone() }, ffn.clone());
-        Layer { norms, extra_parameters, ..layer }
+    // Files that newer releases of the class wrote have the sizes of global layers here.
+    let own = fields.sizes_of_layers("per_layer_config", &["head_dim", "num_key_value_heads"])?;
+    let one = |(i, span): (u32, Span)| {
+        let usual = if span == Span::Full { &global } else { &local };
+        let attention = Attention {
+            head_dim: own.get(&(i, "head_dim")).copied().unwrap_or(usual.head_dim),
+            kv_heads: own.get(&(i, "num_key_value_heads")).copied().unwrap_or(usual.kv_heads),
+            span,
+            ..usual.clone()
+        };
+        Layer { norms, extra_parameters, ..layer(attention, ffn.clone()) }
     };
-    Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+    Ok(frame.model(fields, Norm::Rms, (0..).zip(spans).map(one).collect()))
 }

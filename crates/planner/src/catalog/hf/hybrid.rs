@@ -6,7 +6,7 @@ use super::fields::{Fields, MOST_LAYERS};
 use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer};
 use super::llama::qwen3_attention;
 use meshwright_engine::model::{
-    Attention, AttentionMamba, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, QkNorm,
+    Attention, AttentionMamba, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, OutputGate, QkNorm,
 };
 
 /// Qwen3-Next: three of four layers are gated delta rules; experts with a shared one.
@@ -35,7 +35,7 @@ fn with_delta_rules(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Mo
     if !fields.flag("attn_output_gate")?.unwrap_or(true) {
         return Err(fields.unsupported("attn_output_gate", "the class always gates the output of its attention"));
     }
-    let attention = Attention { output_gate: true, ..qwen3_attention_of_256(frame, fields)? };
+    let attention = Attention { output_gate: OutputGate::PerElement, ..qwen3_attention_of_256(frame, fields)? };
     let linear = DeltaNet {
         key_heads: fields.size(&["linear_num_key_heads"])?,
         value_heads: fields.size(&["linear_num_value_heads"])?,

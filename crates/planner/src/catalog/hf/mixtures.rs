@@ -5,7 +5,7 @@ use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained};
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans, window_or};
-use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, OutputGate, QkNorm, Span};
 
 /// Phi-3.5-MoE: `LayerNorm`, and biases on the attention and the head by their switches.
 pub fn phimoe(fields: &Fields) -> Result<Model, HfError> {
@@ -161,8 +161,11 @@ pub fn exaone_moe(fields: &Fields) -> Result<Model, HfError> {
 /// Arcee's Trinity: gated attention, rotary where it slides, sandwich norms, a bias for each expert.
 pub fn afmoe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let attention =
-        Attention { qk_norm: QkNorm::PerHead, output_gate: true, ..frame.biased_attention(fields, Some(128))? };
+    let attention = Attention {
+        qk_norm: QkNorm::PerHead,
+        output_gate: OutputGate::PerElement,
+        ..frame.biased_attention(fields, Some(128))?
+    };
     if attention.qkv_bias {
         return Err(fields.unsupported("attention_bias", "its gate has none beside the biases of the queries"));
     }

@@ -1,4 +1,4 @@
-//! Families whose layers slide, with sinks or with experts: Granite, Command A with experts, Mellum 2, Kolibri, `MiMo` V2.
+//! Families whose layers slide, with sinks or with experts: Granite, Command A with experts, Mellum 2, Kolibri, Flint, `MiMo` V2.
 
 use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained, sparse_layers};
@@ -13,11 +13,7 @@ use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Moe, Norm, QkN
 fn granite_attentions(frame: &Frame, fields: &Fields) -> Result<Vec<Attention>, HfError> {
     let attention = Attention { sinks: true, ..frame.biased_attention(fields, None)? };
     let spans = spans(fields, frame.layers, window_or(fields, Some(128))?, Pattern::AllButFirstOf(4))?;
-    let bases = fields.reals("layer_rope_theta")?;
-    if bases.as_ref().is_some_and(|bases| bases.len() != frame.layers as usize) {
-        let why = format!("not one entry for each of {} layers", frame.layers);
-        return Err(fields.unsupported("layer_rope_theta", why));
-    }
+    let bases = fields.reals_by_layer("layer_rope_theta", frame.layers)?;
     let rope = |i: usize| bases.as_ref().is_none_or(|bases| bases[i] > 0.0);
     Ok(spans.into_iter().enumerate().map(|(i, span)| Attention { span, rope: rope(i), ..attention.clone() }).collect())
 }
@@ -113,6 +109,31 @@ pub fn kolibri(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
 }
 
+/// Flint: Qwen 3's layers with experts and an ungated shared one, the first two dense; a sink for each head; layers that slide are
+/// rotary and the others are not.
+///
+/// Source: [transformers] `modular_flint.py`.
+pub fn flint(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let attention = Attention { qk_norm: QkNorm::PerHead, sinks: true, ..frame.biased_attention(fields, Some(128))? };
+    let window = window_or(fields, Some(513))?;
+    let last = frame.layers - 1;
+    let given = spans(fields, frame.layers, window, Pattern::Always)?;
+    let is_full = |i: u32| !fields.has("layer_types") && (i < 2 || i % 4 == 1 || i == last);
+    let shared_intermediate = fields.given_size(&["shared_expert_intermediate_size"])?.unwrap_or(1024);
+    let moe = Moe { shared_intermediate, ..experts(fields, &["moe_intermediate_size"])? };
+    let dense = if fields.has("mlp_only_layers") { fields.counts("mlp_only_layers")? } else { vec![0, 1] };
+    let step = fields.given_size(&["decoder_sparse_step"])?.unwrap_or(1);
+    let mlp = gated_mlp(fields)?;
+    let one = |(i, span): (u32, Span)| {
+        let span = if is_full(i) { Span::Full } else { span };
+        let is_dense = dense.contains(&i) || !(i + 1).is_multiple_of(step);
+        let ffn = if is_dense { Ffn::Dense(mlp.clone()) } else { Ffn::Moe(moe.clone()) };
+        layer(Attention { span, rope: span != Span::Full, ..attention.clone() }, ffn)
+    };
+    Ok(frame.model(fields, Norm::Rms, (0..).zip(given).map(one).collect()))
+}
+
 /// Xiaomi's `MiMo` V2: five of six layers slide, with a sink for each head and twice the heads of keys; values are narrower than keys;
 /// experts in all layers but the first. Fields of the files that are published come before those of the class in transformers.
 ///
@@ -148,7 +169,8 @@ pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
     let sparse = if fields.has("mlp_layer_types") || !fields.has("moe_layer_freq") {
         sparse_layers(fields, frame.layers, 1)?
     } else {
-        marks(fields, "moe_layer_freq", frame.layers)?.into_iter().map(|mark| mark != 0).collect()
+        let marks = fields.counts_by_layer("moe_layer_freq", frame.layers)?.unwrap_or_default();
+        marks.into_iter().map(|mark| mark != 0).collect()
     };
     let moe = experts(fields, &["moe_intermediate_size"])?;
     let mlp = gated_mlp(fields)?;
@@ -160,15 +182,6 @@ pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().zip(sparse).map(one).collect()))
 }
 
-/// A number for each layer.
-fn marks(fields: &Fields, name: &'static str, layers: u32) -> Result<Vec<u32>, HfError> {
-    let marks = fields.counts(name)?;
-    if marks.len() == layers as usize {
-        return Ok(marks);
-    }
-    Err(fields.unsupported(name, format!("not one entry for each of {layers} layers")))
-}
-
 /// Spans of `MiMo` V2's layers: by `hybrid_layer_pattern`, whose 1 slides, by `layer_types`, or full in the first and each sixth. A query
 /// sees itself beside the `sliding_window_size` tokens before it.
 fn mimo_spans(fields: &Fields, layers: u32) -> Result<Vec<Span>, HfError> {
@@ -178,10 +191,9 @@ fn mimo_spans(fields: &Fields, layers: u32) -> Result<Vec<Span>, HfError> {
     if fields.has("layer_types") {
         return spans(fields, layers, Some(window), Pattern::Always);
     }
-    let slides: Vec<bool> = if fields.has("hybrid_layer_pattern") {
-        marks(fields, "hybrid_layer_pattern", layers)?.into_iter().map(|mark| mark == 1).collect()
-    } else {
-        (0..layers).map(|i| i > 0 && !(i + 1).is_multiple_of(6)).collect()
+    let slides: Vec<bool> = match fields.counts_by_layer("hybrid_layer_pattern", layers)? {
+        Some(marks) => marks.into_iter().map(|mark| mark == 1).collect(),
+        None => (0..layers).map(|i| i > 0 && !(i + 1).is_multiple_of(6)).collect(),
     };
     Ok(slides.into_iter().map(|slides| if slides { Span::Window(window) } else { Span::Full }).collect())
 }
