@@ -197,6 +197,7 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     let stated = text(row.attention_kernel.as_ref());
     stack.attention = match stated.split('_').next() {
         Some("cudnn") => AttentionKernel::Cudnn,
+        Some("fa1") => AttentionKernel::Fa1,
         Some("fa2") => AttentionKernel::Fa2,
         Some("unfused") => AttentionKernel::Unfused,
         _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device

@@ -26,6 +26,7 @@ pub use stream::{Rows, read, rows};
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meshwright_engine::gpu::AttentionKernel;
 
     fn row() -> Row {
         Row {
@@ -79,6 +80,17 @@ mod tests {
             status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e6), Some(1.0), Some(1e6))),
             PredictionStatus::Ok
         );
+    }
+
+    #[test]
+    fn a_stated_attention_kernel_replaces_that_of_the_stack() {
+        let kernel = |stated: &str| {
+            let row = Row { attention_kernel: Some(stated.into()), ..row() };
+            problem_of(&row).unwrap().0.stack().attention
+        };
+        assert_eq!(kernel("fa1"), AttentionKernel::Fa1);
+        assert_eq!(kernel("fa2"), AttentionKernel::Fa2);
+        assert_eq!(kernel("te"), kernel(""), "Transformer Engine chooses by shape");
     }
 
     #[test]
