@@ -143,6 +143,9 @@ pub(super) fn stack(
     if release == Release::FsdpEager && is_half_without_autocast(row) {
         stack.adapters = Some(FP32_ADAPTERS);
     }
+    if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
+        stack.dispatcher = dispatcher(row, one_copy);
+    }
     apply_stated_attention(row, &mut stack);
     apply_fused_kernels(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
@@ -162,13 +165,8 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     let drops = stack.drops_by_all_to_all && drops_tokens(row);
     let framework = text(row.framework.as_ref());
     let is_recipe = ["NeMo", "Megatron-Bridge"].iter().any(|name| framework.contains(name));
-    let dedup = match text(row.dispatcher.as_ref()) {
-        "" => !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"])),
-        dispatcher => dispatcher == "deepep" || dispatcher == "hybridep",
-    };
-    // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all
-    let proxied = text(row.interconnect_inter.as_ref()).contains("EFA");
-    stack.dispatcher = if dedup && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
+    let assumed = !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"]));
+    stack.dispatcher = dispatcher(row, stated_copies(row).unwrap_or(assumed));
     (stack.cuda_graphs, stack.graphed_experts) = match text(row.cuda_graph.as_ref()) {
         "" => (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"])),
         "none" => (false, false),
@@ -190,6 +188,21 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
         stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
     }
+}
+
+/// Whether one copy goes to each rank, by the dispatcher that a row states, if it does.
+fn stated_copies(row: &Row) -> Option<bool> {
+    match text(row.dispatcher.as_ref()) {
+        "" => None,
+        dispatcher => Some(dispatcher == "deepep" || dispatcher == "hybridep"),
+    }
+}
+
+/// Dispatcher of one copy a rank or of one an expert, as the row's network allows.
+fn dispatcher(row: &Row, one_copy: bool) -> Dispatcher {
+    // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all
+    let proxied = text(row.interconnect_inter.as_ref()).contains("EFA");
+    if one_copy && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll }
 }
 
 /// Applies the attention kernel that a row states. Fused sinks follow from the stack.

@@ -27,6 +27,7 @@ pub use stream::{Rows, read, rows};
 mod tests {
     use super::*;
     use meshwright_engine::gpu::AttentionKernel;
+    use meshwright_engine::stack::Dispatcher;
 
     fn row() -> Row {
         Row {
@@ -91,6 +92,24 @@ mod tests {
         assert_eq!(kernel("fa1"), AttentionKernel::Fa1);
         assert_eq!(kernel("fa2"), AttentionKernel::Fa2);
         assert_eq!(kernel("te"), kernel(""), "Transformer Engine chooses by shape");
+    }
+
+    #[test]
+    fn a_stated_dispatcher_holds_for_any_framework() {
+        let dispatcher = |framework: &str, stated: &str, network: &str| {
+            let row = Row {
+                framework: Some(framework.into()),
+                dispatcher: Some(stated.into()),
+                interconnect_inter: Some(network.into()),
+                ..row()
+            };
+            problem_of(&row).unwrap().1.dispatcher
+        };
+        for framework in ["torchtitan (FSDP2)", "PyTorch FSDP", "NeMo/Megatron-Core"] {
+            assert_eq!(dispatcher(framework, "deepep", "8x400Gb IB"), Dispatcher::DeepEp, "{framework}");
+            assert_eq!(dispatcher(framework, "alltoall", "8x400Gb IB"), Dispatcher::AllToAll, "{framework}");
+            assert_eq!(dispatcher(framework, "deepep", "EFA 3200Gbps per node"), Dispatcher::AllToAll, "{framework}");
+        }
     }
 
     #[test]
