@@ -146,6 +146,9 @@ pub struct Stack {
     /// Whether RMSNorm and rotary embeddings run operator by operator, as in plain PyTorch (specification §2.4).
     #[serde(default)]
     pub eager_operators: bool,
+    /// Whether RMSNorm is one kernel although other operators run one by one, such as FlashAttention's or Apex's.
+    #[serde(default)]
+    pub fused_norms: bool,
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,

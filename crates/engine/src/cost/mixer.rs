@@ -57,7 +57,8 @@ impl Costs<'_> {
 
     /// Whether norms run operator by operator; a `LayerNorm` is one kernel in PyTorch too.
     fn norms_are_eager(&self) -> bool {
-        self.device.stack.eager_operators && self.problem.model().norm == Norm::Rms
+        let stack = &self.device.stack;
+        stack.eager_operators && !stack.fused_norms && self.problem.model().norm == Norm::Rms
     }
 
     /// Time of `calls` calls over `elements` elements in all, operator by operator.

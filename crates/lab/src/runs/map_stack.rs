@@ -225,9 +225,10 @@ fn is_half_without_autocast(row: &Row) -> bool {
 
 /// Applies the kernels that a row of plain PyTorch has beside PyTorch's own.
 fn apply_fused_kernels(row: &Row, stack: &mut Stack) {
-    if fuses(row, &["norm_fusion", "rope_fusion"]) {
-        stack.eager_operators = false;
+    if fuses(row, &["norm_fusion"]) {
+        stack.fused_norms = true;
         stack.memory.unfused_norms = false;
+        stack.eager_operators &= !fuses(row, &["rope_fusion"]);
     }
     let by_chunk = fuses(row, &["ce_liger"]);
     stack.fused_cross_entropy |= by_chunk || fuses(row, &["ce_triton"]);

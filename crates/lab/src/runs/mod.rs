@@ -113,6 +113,22 @@ mod tests {
     }
 
     #[test]
+    fn fused_norms_leave_rotary_embeddings_to_pytorch() {
+        let step = |fused: &str| {
+            let row = Row {
+                framework: Some("PyTorch FSDP".into()),
+                year: Some(2023.0),
+                fused_kernels: Some(fused.into()),
+                ..row()
+            };
+            predict(&row).step_time_s.unwrap()
+        };
+        let (none, norms, both) = (step(""), step("norm_fusion"), step("norm_fusion+rope_fusion"));
+        assert!(both < norms && norms < none, "{both} {norms} {none}");
+        assert!((step("rope_fusion") - none).abs() < 1e-12, "nothing is known of rotary embeddings alone");
+    }
+
+    #[test]
     fn a_blank_degree_of_data_parallelism_is_what_the_others_leave() {
         let (_, plan) = problem_of(&Row { dp: None, ..row() }).unwrap();
         assert_eq!(plan.layout.dp, 8);
