@@ -35,6 +35,8 @@ const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
     kernels_forward: 7.0,
     kernels_backward: 10.0,
 };
+/// Words of `notes` for checkpoints whose second forward does not stop at the last tensor that backward needs.
+const WITHOUT_EARLY_STOP: &str = "no early stop";
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
@@ -143,6 +145,8 @@ pub(super) fn stack(
     if release == Release::FsdpEager && is_half_without_autocast(row) {
         stack.adapters = Some(FP32_ADAPTERS);
     }
+    // PyTorch before release 2.1, and code adapted from it, runs the whole checkpoint again ([torch-checkpoint])
+    stack.checkpoint_early_stop &= !notes.contains(WITHOUT_EARLY_STOP);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
         stack.dispatcher = dispatcher(row, one_copy);
     }

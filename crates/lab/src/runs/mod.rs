@@ -129,6 +129,24 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_without_early_stop_takes_longer() {
+        let step = |notes: &str| {
+            let row = Row {
+                framework: Some("PyTorch FSDP".into()),
+                recompute: Some("full".into()),
+                notes: Some(notes.into()),
+                ..row()
+            };
+            predict(&row).step_time_s.unwrap()
+        };
+        let longer = step("no early stop") / step("") - 1.0;
+        assert!(
+            (0.03..0.09).contains(&longer),
+            "{longer}: the product of the MLP's output, of a forward of a quarter of the step"
+        );
+    }
+
+    #[test]
     fn a_blank_degree_of_data_parallelism_is_what_the_others_leave() {
         let (_, plan) = problem_of(&Row { dp: None, ..row() }).unwrap();
         assert_eq!(plan.layout.dp, 8);
