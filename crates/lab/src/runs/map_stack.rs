@@ -35,6 +35,10 @@ const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
     kernels_forward: 7.0,
     kernels_backward: 10.0,
 };
+/// Year of PyTorch 2.1, in its October.
+const TORCH_2_1: f64 = 2023.0;
+/// Year of the first runs with Transformers 5.
+const TRANSFORMERS_5: f64 = 2026.0;
 /// Words of `notes` for checkpoints whose second forward does not stop at the last tensor that backward needs.
 const WITHOUT_EARLY_STOP: &str = "no early stop";
 /// Hidden share of tensor-parallel collectives under async TP.
@@ -145,8 +149,7 @@ pub(super) fn stack(
     if release == Release::FsdpEager && is_half_without_autocast(row) {
         stack.adapters = Some(FP32_ADAPTERS);
     }
-    // PyTorch before release 2.1, and code adapted from it, runs the whole checkpoint again ([torch-checkpoint])
-    stack.checkpoint_early_stop &= !notes.contains(WITHOUT_EARLY_STOP);
+    stack.checkpoint_early_stop &= stops_early(row, release);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
         stack.dispatcher = dispatcher(row, one_copy);
     }
@@ -192,6 +195,16 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
         stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
     }
+}
+
+/// Whether a checkpoint's second forward may stop at the last tensor that backward needs. PyTorch stops it from release 2.1 on
+/// ([torch-checkpoint]), unless it re-enters autograd as under the trainer of Transformers up to release 4 ([transformers]
+/// `gradient_checkpointing_enable`); code adapted from an older release runs it to its end.
+fn stops_early(row: &Row, release: Release) -> bool {
+    let reenters = text(row.framework.as_ref()).contains("HF Trainer") && row.year < Some(TRANSFORMERS_5);
+    let plain = matches!(release, Release::FsdpEager | Release::FsdpCompiled);
+    let old = plain && row.year.is_some_and(|year| year < TORCH_2_1);
+    !(reenters || old || text(row.notes.as_ref()).contains(WITHOUT_EARLY_STOP))
 }
 
 /// Whether one copy goes to each rank, by the dispatcher that a row states, if it does.

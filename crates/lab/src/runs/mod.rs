@@ -28,6 +28,7 @@ mod tests {
     use super::*;
     use meshwright_engine::gpu::AttentionKernel;
     use meshwright_engine::stack::Dispatcher;
+    use std::cmp::Ordering;
 
     fn row() -> Row {
         Row {
@@ -130,20 +131,27 @@ mod tests {
 
     #[test]
     fn a_checkpoint_without_early_stop_takes_longer() {
-        let step = |notes: &str| {
+        let step = |framework: &str, year: f64, notes: &str| {
             let row = Row {
-                framework: Some("PyTorch FSDP".into()),
+                framework: Some(framework.into()),
+                year: Some(year),
                 recompute: Some("full".into()),
                 notes: Some(notes.into()),
                 ..row()
             };
             predict(&row).step_time_s.unwrap()
         };
-        let longer = step("no early stop") / step("") - 1.0;
-        assert!(
-            (0.03..0.09).contains(&longer),
-            "{longer}: the product of the MLP's output, of a forward of a quarter of the step"
+        let (stopped, whole) = (step("PyTorch FSDP", 2024.0, ""), step("PyTorch FSDP", 2024.0, "no early stop"));
+        let longer = whole / stopped - 1.0;
+        assert!((0.03..0.09).contains(&longer), "{longer}: the last matmul of a forward that is a quarter of the step");
+        assert_eq!(step("PyTorch FSDP", 2022.0, "").total_cmp(&whole), Ordering::Equal, "before PyTorch 2.1");
+        assert_eq!(
+            step("HF Trainer (PyTorch FSDP, eager)", 2025.0, "").total_cmp(&whole),
+            Ordering::Equal,
+            "re-entrant"
         );
+        let transformers_5 = step("HF Trainer (PyTorch FSDP, eager)", 2026.0, "");
+        assert_eq!(transformers_5.total_cmp(&step("PyTorch FSDP", 2026.0, "")), Ordering::Equal, "not re-entrant");
     }
 
     #[test]
