@@ -14,6 +14,9 @@ use meshwright_planner::catalog::{Shelf, gpu_names};
 /// the authors.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
+/// GPUs of the largest scale-up domain that never leaves its node: nodes with fewer GPUs have smaller ones.
+const LARGEST_NODE: u32 = 8;
+
 /// Device of a row: a name of the table, or of the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
@@ -34,7 +37,8 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Resu
     };
     // A device that has no domain of its own, as four GH200 on one board.
     let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
-    let domain = if joined { cells.gpus_per_node } else { gpu.scale_up.gpus };
+    let within_node = gpu.scale_up.gpus <= LARGEST_NODE && cells.gpus_per_node < gpu.scale_up.gpus;
+    let domain = if joined || within_node { cells.gpus_per_node } else { gpu.scale_up.gpus };
     let transport = shelf.transport(transport(network)).map_err(Refusal::Unsupported)?;
     let cluster = Cluster {
         name: format!("{} × {}", cells.gpus, gpu.name),

@@ -199,12 +199,14 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
 
 /// Whether a checkpoint's second forward may stop at the last tensor that backward needs. PyTorch stops it from release 2.1 on
 /// ([torch-checkpoint]), unless it re-enters autograd as under the trainer of Transformers up to release 4 ([transformers]
-/// `gradient_checkpointing_enable`); code adapted from an older release runs it to its end.
+/// `gradient_checkpointing_enable`); Paddle's ([paddle-recompute]) and code adapted from an older PyTorch run it to its end.
 fn stops_early(row: &Row, release: Release) -> bool {
-    let reenters = text(row.framework.as_ref()).contains("HF Trainer") && row.year < Some(TRANSFORMERS_5);
+    let framework = text(row.framework.as_ref());
+    let reenters = framework.contains("HF Trainer") && row.year < Some(TRANSFORMERS_5);
+    let paddle = framework.contains("Paddle");
     let plain = matches!(release, Release::FsdpEager | Release::FsdpCompiled);
     let old = plain && row.year.is_some_and(|year| year < TORCH_2_1);
-    !(reenters || old || text(row.notes.as_ref()).contains(WITHOUT_EARLY_STOP))
+    !(reenters || paddle || old || text(row.notes.as_ref()).contains(WITHOUT_EARLY_STOP))
 }
 
 /// Whether one copy goes to each rank, by the dispatcher that a row states, if it does.

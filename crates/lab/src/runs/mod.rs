@@ -130,6 +130,15 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_four_gpus_end_their_domain() {
+        let domain = |gpu: &str, per_node: f64| {
+            let row = Row { gpu: Some(gpu.into()), gpus_per_node: Some(per_node), ..row() };
+            problem_of(&row).unwrap().0.cluster().scale_up.gpus
+        };
+        assert_eq!([domain("H100", 8.0), domain("H100", 4.0), domain("GB200", 4.0)], [8, 4, 72]);
+    }
+
+    #[test]
     fn a_checkpoint_without_early_stop_takes_longer() {
         let step = |framework: &str, year: f64, notes: &str| {
             let row = Row {
@@ -150,6 +159,7 @@ mod tests {
             Ordering::Equal,
             "re-entrant"
         );
+        assert_eq!(step("Paddle (PyTorch FSDP)", 2024.0, "").total_cmp(&whole), Ordering::Equal, "Paddle");
         let transformers_5 = step("HF Trainer (PyTorch FSDP, eager)", 2026.0, "");
         assert_eq!(transformers_5.total_cmp(&step("PyTorch FSDP", 2026.0, "")), Ordering::Equal, "not re-entrant");
     }
