@@ -14,7 +14,7 @@ use meshwright_engine::units::percent;
 use meshwright_lab::validate::calibrate::{CalibrationRuns, calibrate, coverage, trusted};
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::catalog::visible;
-use meshwright_planner::confidence::{Quantiles, Table};
+use meshwright_planner::confidence::{Interval, Quantiles, Table};
 
 /// Arguments of `intervals`.
 #[derive(Debug, clap::Args)]
@@ -88,6 +88,6 @@ fn peaks(table: &Table) -> Sheet {
 }
 
 fn range(quantiles: &Quantiles) -> String {
-    let (low, high) = quantiles.interval();
+    let Interval { low, high } = quantiles.interval();
     format!("{low:.2} to {high:.2}")
 }

@@ -79,7 +79,7 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
         ("plan", evaluation.plan.to_string()),
         ("in words", describe(&evaluation.plan)),
         ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),
-        ("step time", format!("{} ({} to {})", figures.step, sure.step.0, sure.step.1)),
+        ("step time", format!("{} ({} to {})", figures.step, sure.step.low, sure.step.high)),
         (
             "throughput",
             format!(
@@ -95,8 +95,8 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
                 "{} of {} ({} to {}), {} risk of running out",
                 figures.peak,
                 problem.cluster().gpu.hbm.value,
-                sure.peak.0,
-                sure.peak.1,
+                sure.peak.low,
+                sure.peak.high,
                 whole_percent(sure.oom_probability)
             ),
         ),

@@ -1,9 +1,8 @@
 //! Header of the files of a plan over pools: the order of hosts and the prediction.
 
-use std::ops::Range;
-
 use super::pools::{Figures, MixtureConfidence, heading, shares};
 use meshwright_engine::units::{percent, significant};
+use meshwright_planner::confidence::Interval;
 use meshwright_planner::pools::hosts::Hosts;
 use meshwright_planner::pools::{Mixture, Pooled};
 
@@ -21,7 +20,7 @@ pub fn header(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, V
     );
     lines.extend(shares(pooled, &mixture.distribution));
     let figures = Figures::of_mixture(pooled, mixture);
-    let MixtureConfidence { step: Range { start: fast, end: slow }, oom_probability: risk } =
+    let MixtureConfidence { step: Interval { low: fast, high: slow }, oom_probability: risk } =
         MixtureConfidence::new(pooled, mixture);
     lines.push(format!(
         "predicted by meshwright {}: {} a step ({fast} to {slow}), {} MFU, {} tokens/s/GPU; it waits for pool {}, \

@@ -35,14 +35,14 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
             ties.place(at),
             evaluation.plan.to_string(),
             significant_count(evaluation.plan.micro_batches(problem.workload().global_batch)),
-            format!("{}\n({} to {})", figures.step, sure.step.0, sure.step.1),
+            format!("{}\n({} to {})", figures.step, sure.step.low, sure.step.high),
             percent(figures.mfu),
             significant(figures.tokens_per_second),
             format!(
                 "{}\n({} to {})",
                 significant(figures.peak.as_gib()),
-                significant(sure.peak.0.as_gib()),
-                significant(sure.peak.1.as_gib())
+                significant(sure.peak.low.as_gib()),
+                significant(sure.peak.high.as_gib())
             ),
             format!("{}\n(full {})", significant(figures.headroom_gib), percent(sure.oom_probability)),
             where_it_goes(evaluation),

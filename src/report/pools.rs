@@ -1,14 +1,12 @@
 //! Reports on plans over pools of heterogeneous GPUs.
 
-use std::ops::Range;
-
 use super::Sheet;
 use super::plans::where_it_goes;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, count, percent, significant};
-use meshwright_planner::confidence::Confidence;
+use meshwright_planner::confidence::{Confidence, Interval};
 use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer, Share};
 
 /// Header line of a problem over pools.
@@ -110,7 +108,7 @@ impl Figures {
 /// Confidence in a mixture: the least certain of its pools' shares.
 pub(super) struct MixtureConfidence {
     /// Interval that holds the interval of every share.
-    pub step: Range<Seconds>,
+    pub step: Interval<Seconds>,
     /// Largest probability of running out of memory.
     pub oom_probability: f64,
 }
@@ -118,11 +116,10 @@ pub(super) struct MixtureConfidence {
 impl MixtureConfidence {
     pub fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
         let time = mixture.step.total();
-        let mut widest = Self { step: time..time, oom_probability: 0.0 };
+        let mut widest = Self { step: Interval { low: time, high: time }, oom_probability: 0.0 };
         for (pool, problem) in pooled.joined().iter().enumerate() {
-            let Confidence { step: (fast, slow), oom_probability, .. } =
-                Confidence::new(problem, &mixture.evaluation(pool));
-            widest.step = widest.step.start.min(fast)..widest.step.end.max(slow);
+            let Confidence { step, oom_probability, .. } = Confidence::new(problem, &mixture.evaluation(pool));
+            widest.step = widest.step.hull(step);
             widest.oom_probability = widest.oom_probability.max(oom_probability);
         }
         widest
@@ -168,7 +165,7 @@ pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
 
 fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<String> {
     let figures = Figures::of_mixture(pooled, mixture);
-    let MixtureConfidence { step: Range { start: fast, end: slow }, oom_probability: risk } =
+    let MixtureConfidence { step: Interval { low: fast, high: slow }, oom_probability: risk } =
         MixtureConfidence::new(pooled, mixture);
     let names = pooled.cluster().pools.iter().map(|pool| pool.name.as_str());
     let peaks =

@@ -1,13 +1,12 @@
 //! JSON document of plans over pools.
 
-use std::ops::Range;
-
 use serde::Serialize;
 
 use super::json::AnswerDocument;
 use super::refined::StagesDocument;
 use crate::report::pools::{Figures, MixtureConfidence, fastest_alone, layers_of};
 use meshwright_engine::units::UsdPerHour;
+use meshwright_planner::confidence::Interval;
 use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 
 #[derive(Serialize)]
@@ -109,7 +108,7 @@ struct Alone {
 impl Priced {
     fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
         let figures = Figures::of_mixture(pooled, mixture);
-        let Range { start: fast, end: slow } = MixtureConfidence::new(pooled, mixture).step;
+        let Interval { low: fast, high: slow } = MixtureConfidence::new(pooled, mixture).step;
         let (way, stages) = match &mixture.distribution {
             Distribution::Replicas { .. } => ("replicas", None),
             Distribution::Stages { refined, .. } => ("stages", Some(StagesDocument::new(refined))),

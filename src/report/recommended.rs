@@ -44,8 +44,8 @@ impl Recommended {
             }),
             p_best: advice.chances.clone(),
             step_given_runs_s: advice.given_runs.iter().map(|given| given.median.get()).collect(),
-            step_given_runs_p05_s: advice.given_runs.iter().map(|given| given.interval.0.get()).collect(),
-            step_given_runs_p95_s: advice.given_runs.iter().map(|given| given.interval.1.get()).collect(),
+            step_given_runs_p05_s: advice.given_runs.iter().map(|given| given.interval.low.get()).collect(),
+            step_given_runs_p95_s: advice.given_runs.iter().map(|given| given.interval.high.get()).collect(),
             fastest: advice.fastest.as_ref().map(|declined| Priced::new(problem, &declined.evaluation)),
             fastest_declined_for: reasons.collect(),
         }

@@ -40,8 +40,8 @@ fn confidence_sentence(problem: &Problem, winner: &Evaluation) -> String {
         out of memory is {}.",
         confidence.runs,
         confidence.class_in_words(),
-        confidence.step.0,
-        confidence.step.1,
+        confidence.step.low,
+        confidence.step.high,
         percent(confidence.oom_probability),
     ) + &confidence.without_runs().map_or_else(String::new, |sentence| format!(" {sentence}"))
 }

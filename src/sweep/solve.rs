@@ -1,7 +1,7 @@
 //! Solution of one machine: a search for each workload, then a bill for each of its prices.
 
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use super::choice::Choice;
 use super::error::SweepError;
@@ -19,7 +19,7 @@ use meshwright_engine::units::{Seconds, Usd};
 use meshwright_frameworks::launchable;
 use meshwright_planner::advice::{Prudence, prudent};
 use meshwright_planner::catalog::SET_SOURCE;
-use meshwright_planner::confidence::Confidence;
+use meshwright_planner::confidence::{Confidence, Interval};
 use meshwright_planner::search::{Control, SearchOptions};
 
 /// Workload with its best plan on one machine.
@@ -160,10 +160,10 @@ struct Sums {
 
 impl Sums {
     /// Adds so many runs, each of which costs `bill`; `interval` = prediction interval of a step, relative to its prediction.
-    fn add(&mut self, runs: f64, bill: &Bill, effective: f64, interval: Range<f64>) {
+    fn add(&mut self, runs: f64, bill: &Bill, effective: f64, interval: Interval<f64>) {
         self.time += bill.time * runs;
-        self.soonest += bill.time * (runs * interval.start);
-        self.latest += bill.time * (runs * interval.end);
+        self.soonest += bill.time * (runs * interval.low);
+        self.latest += bill.time * (runs * interval.high);
         self.useful += bill.time.get() * runs * effective;
         self.gpu_hours += bill.gpu_hours * runs;
         self.beside += (bill.electricity + bill.storage) * runs;
@@ -218,8 +218,8 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
         }
         let bill = money::bill(problem, prices, &evaluation.step, &goodput, task.tokens);
         let figures = Figures::new(problem, evaluation);
-        let (fast, slow) = Confidence::new(problem, evaluation).step;
-        sums.add(task.runs, &bill, goodput.effective, (fast / figures.step)..(slow / figures.step));
+        let relative = Confidence::new(problem, evaluation).step.map(|time| time / figures.step);
+        sums.add(task.runs, &bill, goodput.effective, relative);
         jobs.push(job(task, evaluation, &figures, &bill, &goodput));
     }
     let Sums { time, soonest, latest, useful, gpu_hours, beside, energy_mwh, co2_kg } = sums;

@@ -11,7 +11,7 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::{self as frameworks, Framework};
-use meshwright_planner::confidence;
+use meshwright_planner::confidence::{self, Interval};
 use meshwright_planner::discrepancy::{
     Belief, BeliefPoint, MemoryBelief, MemoryEvidence, Outlook, Prospect, Traits, Tried, built_in,
 };
@@ -27,7 +27,7 @@ pub struct TrialOutlook {
     /// Median of the step time at full scale in seconds, given the trials.
     pub median_s: f64,
     /// Interval that holds it with 90 %.
-    pub interval_s: (f64, f64),
+    pub interval_s: Interval<f64>,
     /// Chances and worth of timing it.
     pub prospect: Prospect,
 }
@@ -205,13 +205,12 @@ impl Posterior {
 
     /// Prediction and posterior of one plan.
     pub fn outlook(&self, at: usize) -> TrialOutlook {
-        let (low, high) = self.belief.interval(at);
         let evaluation = &self.evaluations[at];
         TrialOutlook {
             predicted_s: evaluation.step.total().get(),
             predicted_gib: evaluation.footprint.device().as_gib(),
             median_s: self.belief.median(at).exp(),
-            interval_s: (low.exp(), high.exp()),
+            interval_s: self.belief.interval(at).map(f64::exp),
             prospect: self.outlook.prospects[at],
         }
     }

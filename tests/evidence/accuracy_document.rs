@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::accuracy::{HEADLINES, Headline, Scored, fit, mean, of_sources, only, path};
 use crate::missed::Causes;
 use meshwright::catalog::fits::FOLDS;
+use meshwright::confidence::Interval;
 use meshwright::report::{Sheet, markdown, validate as sheets};
 use meshwright::runs::{Prediction, Row};
 use meshwright::units::percent;
@@ -30,7 +31,7 @@ fn table_of_peaks(peaks: &[SourceCoverage]) -> Sheet {
     let mut sheet = Sheet::new("", &["source", "family", "interval", "peaks", "inside", "above"]);
     let share = |part: f64, all: f64| if all > 0.0 { percent(part / all) } else { String::new() };
     for of in peaks {
-        let (low, high) = of.interval;
+        let Interval { low, high } = of.interval;
         sheet.push([
             of.source.clone(),
             serde_json::to_value(of.family).unwrap().as_str().unwrap().to_owned(),

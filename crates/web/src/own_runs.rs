@@ -142,8 +142,8 @@ pub fn timed(question: &TimedQuestion) -> Result<Value, Box<dyn Error>> {
             "from": trial.from,
             "predicted_s": of.predicted_s,
             "median_s": of.median_s,
-            "p05_s": of.interval_s.0,
-            "p95_s": of.interval_s.1,
+            "p05_s": of.interval_s.low,
+            "p95_s": of.interval_s.high,
             "best": of.prospect.best,
             "runs": of.prospect.runs,
         })

@@ -74,7 +74,7 @@ pub fn large_figures(problem: &Problem, evaluation: &Evaluation) -> Vec<LargeFig
     let tokens = thousands(figures.tokens_per_second.round() as u64);
     let large = |name, value: String, note: String| LargeFigure { name, value, note };
     vec![
-        large("Step", figures.step.to_string(), format!("{} to {}", sure.step.0, sure.step.1)),
+        large("Step", figures.step.to_string(), format!("{} to {}", sure.step.low, sure.step.high)),
         large("MFU", format!("{:.1} %", figures.mfu * 100.0), format!("{} a GPU", figures.rate)),
         large(
             "Memory",

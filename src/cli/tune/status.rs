@@ -10,6 +10,7 @@ use crate::cli::{Outcome, output};
 use crate::report::Sheet;
 use crate::tune::{Posterior, TrialStatus, document};
 use meshwright_engine::units::{percent, significant};
+use meshwright_planner::confidence::Interval;
 
 /// Arguments of `tune status`.
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ fn sheet(posterior: &Posterior, top: usize) -> Sheet {
     let mut sheet = Sheet::new(&title, &columns);
     for at in posterior.ranked().into_iter().take(top) {
         let (trial, believed) = (&posterior.trials()[at], posterior.outlook(at));
-        let (low, high) = believed.interval_s;
+        let Interval { low, high } = believed.interval_s;
         sheet.push([
             trial.trial.to_string(),
             trial.status.to_string(),

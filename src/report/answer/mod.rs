@@ -28,8 +28,7 @@ pub fn recommended(problem: &Problem, advice: &Advice) -> Option<[String; 2]> {
     };
     let given = advice.given_runs.get(advice.recommended).map_or_else(String::new, |given| {
         let step = Scale::of(given.median);
-        let (from, to) = given.interval;
-        let [median, from, to] = [given.median, from, to].map(|time| step.show(time));
+        let [median, from, to] = [given.median, given.interval.low, given.interval.high].map(|time| step.show(time));
         format!("{median} {} a step given the measured runs ({from} to {to}); by the model alone ", step.unit)
     });
     Some([describe(&evaluation.plan), format!("{given}{}{best}", figures(problem, evaluation))])
@@ -43,8 +42,8 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> String {
         "{} {} a step ({} to {}) · {} MFU · {} of {} GiB, {} risk of OOM",
         step.show(figures.step),
         step.unit,
-        step.show(sure.step.0),
-        step.show(sure.step.1),
+        step.show(sure.step.low),
+        step.show(sure.step.high),
         whole_percent(figures.mfu),
         significant(figures.peak.as_gib()),
         significant(problem.cluster().gpu.hbm.value.as_gib()),

@@ -185,14 +185,14 @@ fn predicted(problem: &Problem, evaluation: &Evaluation) -> Finding {
     let message = format!(
         "a step is predicted to take {} ({} to {} in nine runs of ten), with a chance of {:.0} % to run out of memory",
         evaluation.step.total(),
-        sure.step.0,
-        sure.step.1,
+        sure.step.low,
+        sure.step.high,
         sure.oom_probability * 100.0
     );
     Finding::note("predicted", message)
 }
 
-/// Chance of running out of memory from which it is said.
+/// Chance of running out of memory from which a finding states it.
 const WORTH_SAYING: f64 = 0.05;
 
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {

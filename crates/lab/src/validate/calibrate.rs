@@ -236,8 +236,8 @@ pub fn coverage(
     for source in sources {
         let rest: Vec<Residual> = time.iter().filter(|of| of.source != source).cloned().collect();
         for of in time.iter().filter(|of| of.source == source) {
-            let (low, high) = quantiles(&rest, of.class)?.interval();
-            inside += of.weight * f64::from(u8::from((low..=high).contains(&of.ratio)));
+            let interval = quantiles(&rest, of.class)?.interval();
+            inside += of.weight * f64::from(u8::from(interval.contains(&of.ratio)));
             all += of.weight;
         }
     }

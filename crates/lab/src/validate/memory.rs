@@ -17,7 +17,7 @@ use super::weights::{OF_SOURCE, outwards};
 use crate::runs::Row;
 use meshwright_engine::stack::Family;
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::confidence::{OfFamily, Quantiles};
+use meshwright_planner::confidence::{Interval, OfFamily, Quantiles};
 
 /// Ratio of a measured to a predicted peak, with the family of the framework and the source of the run.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct SourceCoverage {
     /// Weight of those above the interval, which run out of memory where 5 % were accepted.
     pub above: f64,
     /// The interval, as factors of the predicted peak.
-    pub interval: (f64, f64),
+    pub interval: Interval<f64>,
 }
 
 /// Coverage of the 90 % interval of peaks on each source, with the quantiles made from the other sources.
@@ -71,16 +71,16 @@ pub fn memory_coverage(runs: &[PredictedRun]) -> Vec<SourceCoverage> {
     let coverage_of = |(source, family): (&str, Family)| {
         let others: Vec<Peak> = peaks.iter().filter(|peak| peak.source != source).cloned().collect();
         let family_of_others = others.iter().any(|peak| peak.family == family).then_some(family);
-        let (low, high) = quantiles(&others, family_of_others)?.interval();
+        let interval = quantiles(&others, family_of_others)?.interval();
         let own = || peaks.iter().filter(|peak| peak.source == source && peak.family == family);
         let weight = |holds: &dyn Fn(f64) -> bool| own().filter(|peak| holds(peak.ratio)).map(|peak| peak.weight).sum();
         Some(SourceCoverage {
             source: source.to_owned(),
             family,
             runs: weight(&|_| true),
-            inside: weight(&|ratio| (low..=high).contains(&ratio)),
-            above: weight(&|ratio| ratio > high),
-            interval: (low, high),
+            inside: weight(&|ratio| interval.contains(&ratio)),
+            above: weight(&|ratio| ratio > interval.high),
+            interval,
         })
     };
     groups.into_iter().filter_map(coverage_of).collect()

@@ -36,8 +36,7 @@ impl Advice {
         self.given_runs = named
             .iter()
             .map(|&at| {
-                let (low, high) = belief.interval(at);
-                let interval = (Seconds::new(libm::exp(low)), Seconds::new(libm::exp(high)));
+                let interval = belief.interval(at).map(|log| Seconds::new(libm::exp(log)));
                 StepGivenRuns { median: median(at), interval }
             })
             .collect();

@@ -3,6 +3,7 @@
 //! The discrepancy between measured and predicted step times of one model on one kind of GPU is a normal law that is shared
 //! between plans ([`crate::discrepancy`]); runs condition it.
 
+use crate::confidence::Interval;
 use crate::discrepancy::{Belief, BeliefPoint, Traits, built_in};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::distinct::distinct;
@@ -26,8 +27,8 @@ pub struct MeasuredRun {
 pub struct StepGivenRuns {
     /// Median.
     pub median: Seconds,
-    /// Interval that holds it with 90 %.
-    pub interval: (Seconds, Seconds),
+    /// Interval around it.
+    pub interval: Interval<Seconds>,
 }
 
 /// Text of the plan with two replicas, by which it is one plan on any number of GPUs: settings without effect are not in it.

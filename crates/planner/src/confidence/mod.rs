@@ -5,6 +5,7 @@
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
 //! `meshwright intervals`.
 
+mod interval;
 pub mod table;
 
 use std::sync::OnceLock;
@@ -18,6 +19,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
+pub use interval::Interval;
 pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table};
 
 /// Interval table that every prediction uses.
@@ -59,10 +61,10 @@ fn is_measured(problem: &Problem) -> bool {
 /// Prediction intervals of one plan; they cover nine runs of ten.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Confidence {
-    /// Interval of the step time, with 5 % of runs below and 5 % above.
-    pub step: (Seconds, Seconds),
+    /// Interval of the step time.
+    pub step: Interval<Seconds>,
     /// Interval of the peak memory, as the device reports it.
-    pub peak: (Bytes, Bytes),
+    pub peak: Interval<Bytes>,
     /// Probability that the plan runs out of memory.
     pub oom_probability: f64,
     /// Class of runs whose errors the intervals use.
@@ -86,12 +88,10 @@ impl Confidence {
         let time = table.time(class);
         let memory = table.memory(problem.stack().family, unknown_mixers.is_empty());
         let peak = footprint.device();
-        let (fast, slow) = time.interval();
-        let (small, large) = memory.interval();
         let room = problem.cluster().gpu.hbm.value / peak;
         Self {
-            step: (step * fast, step * slow),
-            peak: (peak * small, peak * large),
+            step: time.interval().map(|factor| step * factor),
+            peak: memory.interval().map(|factor| peak * factor),
             oom_probability: memory.share_above(room),
             class,
             unknown_mixers,

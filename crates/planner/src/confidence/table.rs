@@ -1,5 +1,6 @@
 //! Quantiles of measured/predicted ratios: of step times by class of run, of peak memory by family of frameworks.
 
+use super::interval::Interval;
 use meshwright_engine::model::MixerKind;
 use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ pub const LEVELS: [f64; 21] = [
     0.995,
 ];
 /// Quantile levels of the ends of the 90 % interval.
-const ENDS: (f64, f64) = (0.05, 0.95);
+const ENDS: Interval<f64> = Interval { low: 0.05, high: 0.95 };
 
 /// Class of a run: the properties on which the size of the prediction error depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -139,8 +140,8 @@ impl Quantiles {
     }
 
     /// Interval that covers nine runs of ten, as factors of the prediction.
-    pub fn interval(&self) -> (f64, f64) {
-        (self.level(ENDS.0), self.level(ENDS.1))
+    pub fn interval(&self) -> Interval<f64> {
+        ENDS.map(|level| self.level(level))
     }
 
     /// Factor that a share `level` of runs does not exceed, linear between the stored levels.
@@ -297,16 +298,16 @@ mod tests {
     #[test]
     fn quantiles_have_the_correction_of_a_finite_sample() {
         // 99 ratios 1, 2, … 99: the ⌊100·0.05⌋-th is 5, the ⌈100·0.95⌉-th is 95
-        assert_eq!(even(99).interval(), (5.0, 95.0));
+        assert_eq!(even(99).interval(), Interval { low: 5.0, high: 95.0 });
         // 9 ratios cannot resolve one run in twenty: the extremes
-        assert_eq!(even(9).interval(), (1.0, 9.0));
+        assert_eq!(even(9).interval(), Interval { low: 1.0, high: 9.0 });
     }
 
     #[test]
     fn widened_quantiles_are_nowhere_nearer_to_the_median() {
         let (ratio, wide) = (even(99), even(199));
         let widened = ratio.clone().widened(&wide);
-        assert_eq!(widened.interval(), (ratio.interval().0, wide.interval().1));
+        assert_eq!(widened.interval(), Interval { low: ratio.interval().low, high: wide.interval().high });
         assert_eq!((&widened.clone().widened(&ratio), widened.runs), (&widened, ratio.runs));
     }
 
@@ -326,8 +327,7 @@ mod tests {
             .filter(|&out| {
                 let others: Vec<(f64, f64)> =
                     ratios.iter().enumerate().filter(|(at, _)| *at != out).map(|(_, ratio)| (*ratio, 1.0)).collect();
-                let (low, high) = Quantiles::of(&others).unwrap().interval();
-                (low..=high).contains(&ratios[out])
+                Quantiles::of(&others).unwrap().interval().contains(&ratios[out])
             })
             .count();
         assert!((178..=186).contains(&inside), "{inside} of 200");

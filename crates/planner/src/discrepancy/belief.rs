@@ -4,6 +4,7 @@ use super::memory::NINETY;
 use super::stalls::StallBelief;
 use super::table::DiscrepancyTable;
 use super::traits::Traits;
+use crate::confidence::Interval;
 
 /// Plan on a number of GPUs whose step time the belief is about.
 #[derive(Clone, Copy, Debug)]
@@ -125,9 +126,9 @@ impl Belief {
         self.quantile(point, 0.0)
     }
 
-    /// ln seconds between which a point's time is with 90 %.
-    pub fn interval(&self, point: usize) -> (f64, f64) {
-        (self.quantile(point, -NINETY), self.quantile(point, NINETY))
+    /// Interval of a point's ln seconds.
+    pub fn interval(&self, point: usize) -> Interval<f64> {
+        Interval { low: -NINETY, high: NINETY }.map(|z| self.quantile(point, z))
     }
 
     /// ln seconds of a draw, whose deviation from the mean without stalls is given; `random` yields a uniform and a normal number.
@@ -167,6 +168,6 @@ mod tests {
         assert!((belief.mean[0] - 1.24).abs() < 1e-12 && (belief.mean[1] - 2.12).abs() < 1e-12, "{:?}", belief.mean);
         assert!((belief.covariance[0][0] - 0.008).abs() < 1e-12, "{:?}", belief.covariance);
         assert!((belief.covariance[1][1] - 0.082).abs() < 1e-12, "{:?}", belief.covariance);
-        assert!((belief.interval(0).1 - belief.median(0) - NINETY * 0.008_f64.sqrt()).abs() < 1e-12);
+        assert!((belief.interval(0).high - belief.median(0) - NINETY * 0.008_f64.sqrt()).abs() < 1e-12);
     }
 }

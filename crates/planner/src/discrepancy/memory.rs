@@ -2,7 +2,7 @@
 
 use super::normal::normal_share_below;
 use super::table::DiscrepancyTable;
-use crate::confidence::Quantiles;
+use crate::confidence::{Interval, Quantiles};
 
 /// Outcome of a trial as far as memory goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +57,7 @@ impl MemoryBelief {
 
     /// Law before any trial from quantiles of published memory errors.
     pub fn of_quantiles(table: &DiscrepancyTable, quantiles: &Quantiles) -> Self {
-        let (low, high) = quantiles.interval();
+        let Interval { low, high } = quantiles.interval();
         let deviation = libm::log(high / low) / (2.0 * NINETY);
         Self::prior(libm::log(quantiles.level(0.5)), deviation, table.memory_shared, table.crashes)
     }
