@@ -255,15 +255,15 @@ fn bounds_never_exceed_the_simulated_time() {
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = simulated.footprint.device().get() * (1.0 + ROUNDING);
-        assert!(loaded.memory(&sharding).0.get() <= memory, "{plan}");
+        assert!(loaded.memory(&sharding).bytes.get() <= memory, "{plan}");
         let states = least_states(costs, plan, std::iter::once(&sharding));
-        let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).0.get();
-        let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).0.get();
+        let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).bytes.get();
+        let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).bytes.get();
         assert!(lean <= memory && without <= memory, "{plan}: {lean} and {without} over {memory}");
         if !matches!(plan.recompute, Recompute::FirstLayers(_)) {
             let others = [Recompute::None, Recompute::Full].map(|recompute| Plan { recompute, ..plan.clone() });
             let group = others.iter().fold(layers.clone(), |least, other| least.lesser(&block.layers(costs, other)));
-            let of_group = RankMemory::new(costs, &others[0], &group, &stages).least(&states).0.get();
+            let of_group = RankMemory::new(costs, &others[0], &group, &stages).least(&states).bytes.get();
             assert!(of_group <= memory, "{plan}: {of_group} of a group over {memory}");
             let [own, least] = [&layers, &group].map(|layers| least_flow_of_passes(costs, plan, layers, &stages));
             assert!(least <= own, "{plan}: flow {least:?} of a group over {own:?}");

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::costs::Costs;
 use super::counts::{Counted, LayerChoice, StageCounts, each_rank};
-use super::data::RankParameters;
+use super::data::{RankParameters, TableParameters};
 use super::footprint::Footprint;
 use super::incremental::Pairs;
 use super::layer::PassTimes;
@@ -184,8 +184,8 @@ impl<'a> Stager<'a> {
         self.costs.mtp_parameters(&self.plan)
     }
 
-    /// Parameters of the embedding table with learned positions, and of the table of the head.
-    pub fn table_parameters(&self) -> (RankParameters, RankParameters) {
+    /// Parameters of the tables at the ends of the model.
+    pub fn table_parameters(&self) -> TableParameters {
         self.costs.table_parameters(&self.plan)
     }
 

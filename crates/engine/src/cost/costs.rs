@@ -30,8 +30,8 @@ pub struct Costs<'a> {
     pub(super) highest_kind: usize,
     /// Whether plans are imported runs whose split is not known.
     pub(super) splits_unknown: bool,
-    /// GPUs of the cluster, and the share by which stragglers lengthen a step on all of them.
-    pub(super) slow_down_of_all: (u32, f64),
+    /// Share by which stragglers lengthen a step on all GPUs of the cluster.
+    pub(super) slow_down_of_all: f64,
     /// Micro-batches in flight at the peaks of ranks.
     pub(super) peaks: Peaks,
     /// Simulated flows of long pipelines.
@@ -65,7 +65,7 @@ impl<'a> Costs<'a> {
             parameters,
             highest_kind: model.order.iter().copied().max().unwrap_or_default(),
             splits_unknown: false,
-            slow_down_of_all: (gpus, straggler::slow_down(gpus, problem.stack().jitter)),
+            slow_down_of_all: straggler::slow_down(gpus, problem.stack().jitter),
             peaks: Peaks::default(),
             flows: Flows::default(),
         }

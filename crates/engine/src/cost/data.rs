@@ -65,6 +65,15 @@ impl RankParameters {
     }
 }
 
+/// Parameters of the tables at the ends of the model, on the ranks that hold them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableParameters {
+    /// Embedding table, with learned positions.
+    pub embedding: RankParameters,
+    /// Table of the output head; none where it is tied to the embedding and stands on the same rank, without a pipeline.
+    pub head: RankParameters,
+}
+
 /// Gradients and parameters between replicas, once a step, as if nothing hid them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchange {
@@ -117,33 +126,35 @@ impl Costs<'_> {
             let layers = counts.by_kind(layers, kinds.len());
             kinds.iter().zip(layers).fold(RankParameters::default(), |sum, (one, times)| sum.plus(one, times))
         };
-        let mut held = by_layers(counts.of_classes(classes), of_rank);
+        let mut resident = by_layers(counts.of_classes(classes), of_rank);
         let last = plan.pipeline().chunks() - 1;
         let mut add_at = |chunk: u32, of: &RankParameters, times: f64| {
-            let class = &mut held[class_of(classes, plan.pipeline().rank_of(chunk))];
+            let class = &mut resident[class_of(classes, plan.pipeline().rank_of(chunk))];
             *class = class.plus(of, times);
         };
-        let (table, head) = self.table_parameters(plan);
-        add_at(0, &table, 1.0);
+        let TableParameters { embedding, head } = self.table_parameters(plan);
+        add_at(0, &embedding, 1.0);
         add_at(last, &head, 1.0);
         if counts.mtp > 0 {
             let depth = f64::from(counts.mtp);
             let layer = counts.mtp_choice.map_or_else(RankParameters::default, |_| of_kind(model.last_kind()));
             add_at(counts.mtp_chunk, &layer.plus(&self.mtp_parameters(plan), 1.0), depth);
         }
-        mirrored(plan, held)
+        mirrored(plan, resident)
     }
 
-    /// Parameters of the embedding table with learned positions, and of the table of the head, which is one with it where both
-    /// are tied and stand on one rank without a pipeline.
-    pub(super) fn table_parameters(&self, plan: &Plan) -> (RankParameters, RankParameters) {
+    /// Parameters of the tables at the ends of the model.
+    pub(super) fn table_parameters(&self, plan: &Plan) -> TableParameters {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let hidden = f64::from(model.hidden);
         let table = model.padded_vocab(plan.layout.tp) * hidden / tp;
         let shared = model.tied_embeddings && plan.layout.pp == 1;
         let table_of = |dense| RankParameters { dense, experts: 0.0, tables: dense };
-        (table_of(table + f64::from(model.learned_positions) * hidden), table_of(if shared { 0.0 } else { table }))
+        TableParameters {
+            embedding: table_of(table + f64::from(model.learned_positions) * hidden),
+            head: table_of(if shared { 0.0 } else { table }),
+        }
     }
 
     /// Parameters that multi-token prediction adds to its layer: the projection, 2·h².

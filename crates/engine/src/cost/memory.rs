@@ -15,6 +15,7 @@ use crate::gpu::Format;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::BackwardRun;
+use crate::schedule::RankBytes;
 use crate::schedule::closed::in_flight;
 use crate::schedule::peaks::fullest_of;
 use crate::stack::Dispatcher;
@@ -123,7 +124,7 @@ impl Costs<'_> {
         let largest = |rank: u32, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
         let ends = self.end_bytes(timing, plan);
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
-        let of_rank = |(held, (rank, activations)): (&RankParameters, (u32, Bytes))| {
+        let of_rank = |(held, RankBytes { rank, bytes: activations }): (&RankParameters, RankBytes)| {
             let held = self.raised_to_mean(*held, counts, rank, plan);
             let states = self.states(&held, &plan.offloading(offload(rank as usize)));
             let loss = ends.of(plan.pipeline().holds_last(rank));
@@ -162,20 +163,19 @@ impl Costs<'_> {
         counts: &StageCounts,
         classes: &[Range<u32>],
         kept: &[Bytes],
-    ) -> SmallVec<[(u32, Bytes); 4]> {
+    ) -> SmallVec<[RankBytes; 4]> {
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let bytes_of =
             |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
         if self.splits_unknown || !plan.pipeline().peaks_by_chunk() {
             let ranks = self.resident_layers(plan, counts);
-            let fuller = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
             let stages = f64::from(plan.schedule.virtual_stages());
             let of_class = |class: &Range<u32>| {
                 let (first, layers) = (class.start, ranks.at(class.start));
                 let bytes = bytes_of(layers) + self.shortfall_activations(counts, first, kept) - freed(layers, stages);
-                let all = class.clone().map(|rank| (rank, bytes * in_flight(plan.pipeline(), rank, micro_batches)));
-                all.reduce(fuller).expect("a class has a rank")
+                let of_rank = |rank| RankBytes { rank, bytes: bytes * in_flight(plan.pipeline(), rank, micro_batches) };
+                class.clone().map(of_rank).reduce(RankBytes::fuller).expect("a class has a rank")
             };
             return classes.iter().map(of_class).collect();
         }

@@ -249,8 +249,8 @@ impl Costs<'_> {
 
     /// Share by which stragglers lengthen a step on `gpus` GPUs (J).
     pub(crate) fn slow_down(&self, gpus: u32) -> f64 {
-        let (all, slow_down) = self.slow_down_of_all;
-        if gpus == all { slow_down } else { straggler::slow_down(gpus, self.device.stack.jitter) }
+        let is_all = gpus == self.problem.cluster().gpus;
+        if is_all { self.slow_down_of_all } else { straggler::slow_down(gpus, self.device.stack.jitter) }
     }
 }
 

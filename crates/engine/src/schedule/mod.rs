@@ -6,6 +6,7 @@ pub mod in_flight;
 pub mod ops;
 pub mod paths;
 pub(crate) mod peaks;
+mod rank_bytes;
 pub mod replay;
 pub mod replays;
 mod shape;
@@ -13,6 +14,7 @@ pub mod simulator;
 pub mod slot;
 mod table;
 
+pub use rank_bytes::RankBytes;
 pub use shape::PipelineShape;
 pub use table::{BackwardRun, Schedule};
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::closed::in_flight;
 use super::in_flight::peak_moments_of;
-use super::{PipelineShape, Schedule};
+use super::{PipelineShape, RankBytes, Schedule};
 use crate::units::Bytes;
 
 /// Peak of one rank: micro-batches in flight of each of its virtual stages.
@@ -84,6 +84,11 @@ impl Peak {
         &self.known().each
     }
 
+    /// Bytes of the rank at its fullest moment; `runs` as for [`Self::bytes`].
+    fn rank_bytes(&self, runs: &[(Range<u32>, Bytes)]) -> RankBytes {
+        RankBytes { rank: self.rank, bytes: self.bytes(runs) }
+    }
+
     /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch, in runs of neighbours
     /// with the same. Most stages have the same: the difference of the others is added. A moment at which each of those is at
     /// its extreme has the most.
@@ -124,14 +129,13 @@ impl Peak {
     }
 }
 
-/// Rank with the most bytes among neighbours, the first of several, and those bytes; `runs` as for [`Peak::bytes`]. The moments of a
-/// rank are not visited where it would not exceed those before it with the largest stage at all its places.
-pub(crate) fn fullest_of(ranks: &[Peak], runs: &[(Range<u32>, Bytes)]) -> (u32, Bytes) {
+/// Rank with the most bytes among neighbours, the first of several; `runs` as for [`Peak::bytes`]. The moments of a rank are not
+/// visited where it would not exceed those before it with the largest stage at all its places.
+pub(crate) fn fullest_of(ranks: &[Peak], runs: &[(Range<u32>, Bytes)]) -> RankBytes {
     let largest = runs.iter().fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes));
     let (first, others) = ranks.split_first().expect("a class has a rank");
-    others.iter().fold((first.rank, first.bytes(runs)), |most, peak| {
-        let bytes = if largest * peak.most > most.1 { peak.bytes(runs) } else { most.1 };
-        if bytes > most.1 { (peak.rank, bytes) } else { most }
+    others.iter().fold(first.rank_bytes(runs), |fullest, peak| {
+        if largest * peak.most > fullest.bytes { fullest.fuller(peak.rank_bytes(runs)) } else { fullest }
     })
 }
 
@@ -205,8 +209,8 @@ mod tests {
                     assert!((peak.bytes(&runs) / most - 1.0).abs() < 1e-12, "{schedule:?} {pp} {}", peak.rank);
                 }
                 for from in 0..peaks.len() {
-                    let ranks = peaks[from..].iter().map(|peak| (peak.rank, peak.bytes(&runs)));
-                    let fullest = ranks.reduce(|a, b| if b.1 > a.1 { b } else { a });
+                    let ranks = peaks[from..].iter().map(|peak| peak.rank_bytes(&runs));
+                    let fullest = ranks.reduce(RankBytes::fuller);
                     assert_eq!(Some(fullest_of(&peaks[from..], &runs)), fullest, "{schedule:?} {pp} {from}");
                 }
             }

@@ -1,6 +1,7 @@
 //! Lower bound on the parts of a step outside its pipeline: gradients, parameters and updates.
 
 use super::program::StageProgram;
+use super::split::StageParameters;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::data::RankParameters;
 use meshwright_engine::cost::layer::PassTimes;
@@ -59,19 +60,18 @@ impl Edges {
     /// Bounds that hold for every split: parameters shared out evenly, windows no longer than the whole model.
     pub fn least(program: &StageProgram) -> Self {
         let n = program.len();
-        let (mut all, mut forward, mut backward) = ([0.0; 2], 0.0, 0.0);
+        let (mut all, mut forward, mut backward) = (StageParameters::default(), 0.0, 0.0);
         for chunk in 0..program.chunks {
             let items = if chunk == 0 { n } else { 0 };
-            let [dense, experts] = program.parameters(chunk, 0, items);
-            all = [all[0] + dense, all[1] + experts];
+            all = all + program.parameters(chunk, 0, items);
             let longest = program.longest(chunk, 0, items);
             (forward, backward) =
                 (forward + longest.forward / program.share, backward + longest.backward / program.share);
         }
         let ranks = program.ranks as f64;
-        let mean = (all[0] + all[1]) / ranks;
-        // Of a mixture, the heaviest rank may hold few experts or little else: nothing is said of either.
-        let dense = if all[1] > 0.0 { 0.0 } else { mean };
+        let mean = all.total() / ranks;
+        // Of a mixture, the heaviest rank may hold few experts or little else: neither has a bound.
+        let dense = if all.experts > 0.0 { 0.0 } else { mean };
         Self { dense, experts: 0.0, forward, backward }
     }
 }

@@ -4,7 +4,7 @@ use super::edges::Edges;
 use super::multi::memory::{FittingMixes, fastest, loads};
 use super::paths::{dependency_paths, length};
 use super::program::StageProgram;
-use super::split::{Solution, StageLoad, StagedSplit};
+use super::split::{Incumbent, Solution, StageLoad, StagedSplit};
 
 /// Largest number of splits that are enumerated.
 pub const MOST_ENUMERATED: f64 = 4000.0;
@@ -26,9 +26,14 @@ pub fn splits(program: &StageProgram) -> f64 {
     ways[n]
 }
 
-/// Evaluates every split that may be faster than the `known` step time and raises the bound of a solution: to the least exact step
+/// Evaluates every split that may be faster than the step time `cutoff` and raises the bound of a solution: to the least exact step
 /// where recomputation was not chosen stage by stage or each rank holds one stage, and to the longest dependency path elsewhere.
-pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f64, known: f64, answer: &mut Solution) {
+pub fn enumerate(
+    program: &StageProgram,
+    mut step: impl FnMut(&StagedSplit) -> f64,
+    cutoff: f64,
+    answer: &mut Solution,
+) {
     let family = dependency_paths(program);
     let edges = Edges::least(program);
     let line = edges.line(program, program.sends);
@@ -40,7 +45,7 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
     let mut cuts = vec![0; program.chunks + 1];
     cuts[program.chunks] = program.len();
     every_cut(program, 1, &mut cuts, &mut |cuts| {
-        let time = answer.least(known);
+        let time = answer.least(cutoff);
         let at_least = floor(&fastest(program, cuts));
         if at_least >= time {
             return;
@@ -52,10 +57,10 @@ pub fn enumerate(program: &StageProgram, mut step: impl FnMut(&StagedSplit) -> f
         answer.evaluated += 1;
         proved = proved.min(if exact { own } else { at_least });
         if own < time {
-            answer.best = Some((own, split));
+            answer.best = Some(Incumbent { step: own, split });
         }
     });
-    answer.bound = answer.bound.max(proved.min(answer.least(known)));
+    answer.bound = answer.bound.max(proved.min(answer.least(cutoff)));
 }
 
 /// Visits all legal cuts of a program's items, from stage `chunk` on. Prefixes that leave too few items for the stages behind them are

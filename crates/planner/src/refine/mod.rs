@@ -23,7 +23,7 @@ use meshwright_engine::plan::{Offload, Plan, ZeroStage};
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Bytes;
 use solve::{has_room_for_all, offloads, solve_under};
-use split::Solution;
+use split::{Incumbent, Solution};
 
 use program::StageProgram;
 
@@ -80,16 +80,17 @@ fn refine_within(
         if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
             return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
         }
-        let known = best.as_ref().map(|(step, ..)| step.get());
-        let of_offload = solve_under(&program, options, known, programs);
-        if offload == Offload::NONE && has_room_for_all(&program, of_offload.least(known.unwrap_or(f64::INFINITY))) {
+        let incumbent = best.as_ref().map(|(step, ..)| step.get());
+        let of_offload = solve_under(&program, options, incumbent, programs);
+        if offload == Offload::NONE && has_room_for_all(&program, of_offload.least(incumbent.unwrap_or(f64::INFINITY)))
+        {
             offloads.truncate(next);
         }
         answer.bound = answer.bound.min(of_offload.bound);
         answer.evaluated += of_offload.evaluated;
         answer.cut_short |= of_offload.cut_short;
-        let Some((_, split)) = of_offload.best else {
-            if known.is_none() {
+        let Some(Incumbent { split, .. }) = of_offload.best else {
+            if incumbent.is_none() {
                 why = Some(nearest(&program));
             }
             continue;
@@ -106,7 +107,7 @@ fn refine_within(
             offloads.append(&mut covered); // smaller shares may do
             continue;
         }
-        if believed && best.as_ref().is_none_or(|(known, ..)| step < *known) {
+        if believed && best.as_ref().is_none_or(|(least, ..)| step < *least) {
             best = Some((step, staged, price));
         }
     }

@@ -85,8 +85,8 @@ impl Default for Freedom {
 /// Effort that one program is worth: the step time to beat, and the limits on its work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Step time that is known without the program, seconds: no slower split is wanted. Infinite where nothing is known.
-    pub known: f64,
+    /// Step time that a split must beat, seconds; infinite where any will do.
+    pub cutoff: f64,
     /// Programs that share the work limit of a plan.
     pub programs: usize,
     /// Most splits that are enumerated.

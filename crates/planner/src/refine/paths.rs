@@ -83,6 +83,15 @@ pub fn length(path: &Path, loads: &[StageLoad]) -> f64 {
         .sum()
 }
 
+/// Visits of a path to a stage, but for forwards and backwards.
+#[derive(Clone, Copy, Debug)]
+struct OtherVisits {
+    /// Weight gradients.
+    wgrad: f64,
+    /// Expert traffic.
+    traffic: f64,
+}
+
 /// Dependency paths with their visits stage by stage: those of all paths to a stage lie together, for all lengths to be summed at once.
 pub struct PathTable {
     /// The paths.
@@ -91,8 +100,8 @@ pub struct PathTable {
     forward: Vec<Vec<f64>>,
     /// Backwards of each path, for each stage.
     backward: Vec<Vec<f64>>,
-    /// Weight gradients and expert traffic of each path, for each stage; empty where no path has any.
-    others: Vec<Vec<[f64; 2]>>,
+    /// Other visits of each path, for each stage; empty where no path has any.
+    others: Vec<Vec<OtherVisits>>,
 }
 
 impl PathTable {
@@ -104,7 +113,7 @@ impl PathTable {
         let (wgrad, traffic) = (by_stage(|path| &path.wgrad), by_stage(|path| &path.traffic));
         let has_others = wgrad.iter().chain(&traffic).flatten().any(|visits| *visits != 0.0);
         let pairs = |(wgrad, traffic): (Vec<f64>, Vec<f64>)| {
-            wgrad.into_iter().zip(traffic).map(|(wgrad, traffic)| [wgrad, traffic]).collect()
+            wgrad.into_iter().zip(traffic).map(|(wgrad, traffic)| OtherVisits { wgrad, traffic }).collect()
         };
         Self {
             forward: by_stage(|path| &path.forward),
@@ -127,7 +136,8 @@ impl PathTable {
             let visits = lengths.iter_mut().zip(passes.0).zip(passes.1);
             if let Some(others) = self.others.get(stage) {
                 for (((length, forwards), backwards), others) in visits.zip(others) {
-                    *length += forwards * forward + backwards * backward + others[0] * wgrad + others[1] * traffic;
+                    *length +=
+                        forwards * forward + backwards * backward + others.wgrad * wgrad + others.traffic * traffic;
                 }
             } else {
                 for ((length, forwards), backwards) in visits {

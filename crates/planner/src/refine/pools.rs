@@ -5,7 +5,7 @@ use super::enumeration;
 use super::options::{Effort, Freedom, Options};
 use super::program::StageProgram;
 use super::solve::solve;
-use super::split::StagedSplit;
+use super::split::{Incumbent, StagedSplit};
 use meshwright_engine::cost::host::HostExcess;
 use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
@@ -42,9 +42,9 @@ pub(crate) fn refine_over(
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     // No dependency path contains late sends, so the program may miss the best split: more splits are enumerated.
     let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
-    let effort = Effort { known: f64::INFINITY, programs: PROGRAMS, most_enumerated: most };
+    let effort = Effort { cutoff: f64::INFINITY, programs: PROGRAMS, most_enumerated: most };
     let answer = solve(&program, options, effort, step);
-    let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
+    let found = answer.best.as_ref().and_then(|Incumbent { split, .. }| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
         return Err(Infeasible::Unsupported("no layers and recomputation of its stages fit every rank"));
     };

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use super::device::DeviceLayers;
 use super::frontier::{Frontier, RecomputePoint};
 use super::options::Freedom;
-use super::split::{StageLoad, StageSeconds, StagedSplit};
+use super::split::{StageLoad, StageParameters, StageSeconds, StagedSplit};
 use meshwright_engine::cost::Stager;
+use meshwright_engine::cost::data::TableParameters;
 use meshwright_engine::plan::Recompute;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::schedule::simulator::Simulator;
@@ -45,10 +46,12 @@ pub struct StageProgram<'a> {
     counts: Vec<Vec<u32>>,
     /// State bytes of the first `i` items.
     states: Vec<f64>,
-    /// Dense and expert parameters of the first `i` items.
-    parameters: Vec<[f64; 2]>,
-    /// Parameters of the embedding, and of the head.
-    tables: [f64; 2],
+    /// Parameters of the first `i` items.
+    parameters: Vec<StageParameters>,
+    /// Parameters of the embedding.
+    embedding: f64,
+    /// Parameters of the output head.
+    head: f64,
     /// The rank of each stage; of two that hold it, the first.
     rank_of: Vec<usize>,
     /// Most micro-batches of each stage in flight at one of its rank's fullest moments.
@@ -91,19 +94,20 @@ impl<'a> StageProgram<'a> {
         let mtp = state(stager.mtp_parameters());
         let decoder_layers = model.layers() as usize;
         let mut counts = vec![vec![0; model.kinds.len()]];
-        let (mut states, mut parameters) = (vec![0.0], vec![[0.0; 2]]);
+        let (mut states, mut parameters) = (vec![0.0], vec![StageParameters::default()]);
         for (at, &kind) in items.iter().enumerate() {
             let mut next = counts[at].clone();
             next[kind] += 1;
             counts.push(next);
             states.push(states[at] + by_kind[kind] + if at >= decoder_layers { mtp } else { 0.0 });
-            let (one, [dense, experts]) = (stager.layer_parameters(kind), parameters[at]);
+            let one = stager.layer_parameters(kind);
             let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
-            parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
+            let layer = StageParameters { dense: (one.dense + projection) * share, experts: one.experts * share };
+            parameters.push(parameters[at] + layer);
         }
         let ranks = plan.pipeline().distinct_ranks() as usize;
         let chunks = plan.pipeline().chunks() as usize;
-        let (table, head) = stager.table_parameters();
+        let TableParameters { embedding, head } = stager.table_parameters();
         let mut room: Vec<f64> = (0..ranks)
             .map(|rank| {
                 let own = &stagers[of_rank.get(rank).copied().unwrap_or_default()];
@@ -117,7 +121,7 @@ impl<'a> StageProgram<'a> {
             moments.map(|moment| moment[chunk / ranks]).fold(0.0, f64::max)
         };
         let most_in_flight = (0..chunks).map(most).collect();
-        room[rank_of[0]] -= state(table);
+        room[rank_of[0]] -= state(embedding);
         room[rank_of[chunks - 1]] -= state(head);
         let devices =
             stagers.iter().map(|stager| DeviceLayers::new(stager, &items, recompute, freedom, share)).collect();
@@ -133,7 +137,8 @@ impl<'a> StageProgram<'a> {
             counts,
             states,
             parameters,
-            tables: [table.dense * share, head.dense * share],
+            embedding: embedding.dense * share,
+            head: head.dense * share,
             rank_of,
             most_in_flight,
             share,
@@ -164,12 +169,12 @@ impl<'a> StageProgram<'a> {
         self.states[b] - self.states[a]
     }
 
-    /// Dense and expert parameters of stage `chunk` with items `a..b`.
-    pub fn parameters(&self, chunk: usize, a: usize, b: usize) -> [f64; 2] {
-        let [from, to] = [self.parameters[a], self.parameters[b]];
-        let first = if chunk == 0 { self.tables[0] } else { 0.0 };
-        let last = if chunk + 1 == self.chunks { self.tables[1] } else { 0.0 };
-        [to[0] - from[0] + first + last, to[1] - from[1]]
+    /// Parameters of stage `chunk` with items `a..b`.
+    pub fn parameters(&self, chunk: usize, a: usize, b: usize) -> StageParameters {
+        let (from, to) = (self.parameters[a], self.parameters[b]);
+        let embedding = if chunk == 0 { self.embedding } else { 0.0 };
+        let head = if chunk + 1 == self.chunks { self.head } else { 0.0 };
+        StageParameters { dense: to.dense - from.dense + embedding + head, experts: to.experts - from.experts }
     }
 
     /// Index of the device that a stage is on.

@@ -24,12 +24,12 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
     all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }
 
-/// Whether every stage of a split that is faster than the `known` step fits its rank under its fastest options, where ranks hold one
+/// Whether every stage of a split whose step is faster than `cutoff` fits its rank under its fastest options, where ranks hold one
 /// stage each: then no split is faster for memory that it saves, and an offload is no faster than none.
-pub(super) fn has_room_for_all(program: &StageProgram, known: f64) -> bool {
+pub(super) fn has_room_for_all(program: &StageProgram, cutoff: f64) -> bool {
     let line = Edges::least(program).line(program, program.sends);
     // A rank of a faster split is busy for no longer.
-    let ceiling = line.pipeline(known) / program.stager.micro_batches() * (1.0 + 1e-9);
+    let ceiling = line.pipeline(cutoff) / program.stager.micro_batches() * (1.0 + 1e-9);
     let fits = |stage: usize, a: usize, b: usize| {
         let load = program.fastest(stage, a, b);
         let kept = load.kept * program.most_in_flight[stage] + load.working_set;
@@ -41,18 +41,23 @@ pub(super) fn has_room_for_all(program: &StageProgram, known: f64) -> bool {
         && (0..program.chunks).all(|stage| (0..=n).all(|a| (a..=n).all(|b| fits(stage, a, b))))
 }
 
-/// Solution of one program under an incumbent of step time `known`; the budget of a plan is divided by `programs`.
-pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
+/// Solution of one program under an incumbent of another, given by its step time; the budget of a plan is divided by `programs`.
+pub(super) fn solve_under(
+    program: &StageProgram,
+    options: &Options,
+    incumbent: Option<f64>,
+    programs: usize,
+) -> Solution {
     let stager = program.stager;
-    let known = known.unwrap_or(f64::INFINITY);
-    if known.is_finite() {
+    let cutoff = incumbent.unwrap_or(f64::INFINITY);
+    if cutoff.is_finite() {
         let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
-        if Edges::least(program).lift(program, least) >= known {
-            return Solution { best: None, bound: known, evaluated: 0, cut_short: false };
+        if Edges::least(program).lift(program, least) >= cutoff {
+            return Solution { best: None, bound: cutoff, evaluated: 0, cut_short: false };
         }
     }
     let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
-    solve(program, options, Effort { known, programs, most_enumerated: enumeration::MOST_ENUMERATED }, step)
+    solve(program, options, Effort { cutoff, programs, most_enumerated: enumeration::MOST_ENUMERATED }, step)
 }
 
 /// Solution of one program, where `step` is the step time of a split.
@@ -64,7 +69,7 @@ pub(super) fn solve(
 ) -> Solution {
     let single = program.chunks == program.ranks && (program.stager.is_simulated() || program.ranks == 1);
     let mut answer = if single && options.uses(Technique::ShortestPaths) {
-        single::solve(program, paths::dependency_paths(program), options, effort.known, &mut step)
+        single::solve(program, paths::dependency_paths(program), options, effort.cutoff, &mut step)
     } else {
         multi::solve(program, options, effort, &mut step)
     };
@@ -72,10 +77,10 @@ pub(super) fn solve(
         && options.uses(Technique::Enumeration)
         && enumeration::splits(program) <= effort.most_enumerated
     {
-        enumeration::enumerate(program, &mut step, effort.known, &mut answer);
+        enumeration::enumerate(program, &mut step, effort.cutoff, &mut answer);
     }
-    if let Some((time, _)) = answer.best {
-        answer.bound = answer.bound.min(time);
+    if let Some(incumbent) = &answer.best {
+        answer.bound = answer.bound.min(incumbent.step);
     }
     answer
 }

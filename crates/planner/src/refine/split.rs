@@ -11,10 +11,26 @@ pub(super) struct StagedSplit {
     pub loads: Vec<StageLoad>,
 }
 
+/// Fastest split of a program so far, with its step time.
+#[derive(Clone, Debug)]
+pub(super) struct Incumbent {
+    /// Step time in seconds.
+    pub step: f64,
+    /// The split.
+    pub split: StagedSplit,
+}
+
+impl Incumbent {
+    /// Step time that a better split must beat: that of the incumbent, if there is one and it is less than `cutoff`; seconds.
+    pub fn lower(incumbent: Option<&Self>, cutoff: f64) -> f64 {
+        incumbent.map_or(cutoff, |incumbent| incumbent.step.min(cutoff))
+    }
+}
+
 /// Incumbent of one program with a lower bound.
 pub(super) struct Solution {
-    /// Incumbent and its step time; none where no split was found.
-    pub best: Option<(f64, StagedSplit)>,
+    /// Incumbent; none where no split was found.
+    pub best: Option<Incumbent>,
     /// Lower bound on the step time of every split.
     pub bound: f64,
     /// Number of splits that were evaluated.
@@ -24,9 +40,38 @@ pub(super) struct Solution {
 }
 
 impl Solution {
-    /// Step time of the incumbent, or a `known` one if that is less; seconds.
-    pub fn least(&self, known: f64) -> f64 {
-        self.best.as_ref().map_or(known, |(time, _)| time.min(known))
+    /// Step time of the incumbent, or `cutoff` if that is less; seconds.
+    pub fn least(&self, cutoff: f64) -> f64 {
+        Incumbent::lower(self.best.as_ref(), cutoff)
+    }
+}
+
+/// Parameters of a stage or of some layers on their rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageParameters {
+    /// All but the routed experts.
+    pub dense: f64,
+    /// Routed experts.
+    pub experts: f64,
+}
+
+impl StageParameters {
+    /// Dense parameters and experts together.
+    pub const fn total(self) -> f64 {
+        self.dense + self.experts
+    }
+
+    /// The larger of both, part by part.
+    pub fn max(self, other: Self) -> Self {
+        Self { dense: self.dense.max(other.dense), experts: self.experts.max(other.experts) }
+    }
+}
+
+impl Add for StageParameters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { dense: self.dense + other.dense, experts: self.experts + other.experts }
     }
 }
 

@@ -23,6 +23,7 @@ use meshwright_engine::cost::incremental::{
     Layers, Loaded, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -174,7 +175,7 @@ impl Explorer<'_> {
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
             let memory = all.of(self.costs, &plan, layers);
-            let (needed, rank) = memory.least(&floor.plan_menu.least);
+            let RankBytes { rank, bytes: needed } = memory.least(&floor.plan_menu.least);
             if needed > budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
@@ -273,7 +274,7 @@ impl Explorer<'_> {
         }
         let sharded = menu.replicated.count + menu.sharded.count;
         let budget = Bytes::new(found.best.wanted.budget);
-        let (needed, rank) = loaded.memory.least(&menu.least);
+        let RankBytes { rank, bytes: needed } = loaded.memory.least(&menu.least);
         if needed > budget {
             found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
             return true;

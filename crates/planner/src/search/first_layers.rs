@@ -9,7 +9,8 @@ use super::tables::Recomputes;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{Price, UnsharedMemory};
 use meshwright_engine::plan::{Offload, Plan, Recompute};
-use meshwright_engine::units::{Bytes, Seconds};
+use meshwright_engine::schedule::RankBytes;
+use meshwright_engine::units::Seconds;
 
 /// Pipeline with the floors of its splits, and its layers under each recomputation.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl Explorer<'_> {
         let (mut hopeless, mut left) = (Vec::new(), vec![firsts]);
         while let Some(range) = left.pop() {
             let [fewest, ..] = range else { continue };
-            let (memory, _) = self.least_recomputed(splits, &range[range.len() - 1]);
+            let memory = self.least_recomputed(splits, &range[range.len() - 1]).bytes;
             if best.is_hopeless(&bounded.plan.layout, Price { time: soonest(fewest), memory }) {
                 hopeless.extend(range.iter().map(|choice| choice.recompute));
             } else if range.len() > 1 {
@@ -64,13 +65,13 @@ impl Explorer<'_> {
 
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
     fn too_large_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> Option<Rejection> {
-        let (needed, rank) = self.least_recomputed(splits, choice);
+        let RankBytes { rank, bytes: needed } = self.least_recomputed(splits, choice);
         let available = self.pipelines.budget;
         (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
     }
 
-    /// Lower bound of the memory of the plans of a recomputation of a pipeline, and the rank that needs it.
-    fn least_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> (Bytes, u32) {
+    /// Lower bound of the memory of the fullest rank of the plans of a recomputation of a pipeline.
+    fn least_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> RankBytes {
         let RecomputedSplits { bounded, floors, layers } = splits;
         let BoundedPipeline { ref plan, entry, .. } = *bounded;
         let stages = self.tables.stages(plan, entry, choice.recompute, layers.head(choice.at));

@@ -90,7 +90,7 @@ impl<'g> GroupBounds<'g> {
             return (Verdict::Slow, Bytes::ZERO);
         }
         let (memory, budget) = (split.unshared.of(costs, plan, layers), Bytes::new(best.wanted.budget));
-        let (needed, _) = memory.least(&split.plan_menu.least);
+        let needed = memory.least(&split.plan_menu.least).bytes;
         if needed > budget {
             return (Verdict::TooLarge, needed);
         }

@@ -10,6 +10,7 @@ use super::on_host::ShardedPlan;
 use super::state::SearchState;
 use crate::space::{Rejection, too_large_for_hosts};
 use meshwright_engine::cost::incremental::{Loaded, Price, ROUNDING, Sharding};
+use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Shardings of one pipeline under evaluation.
@@ -69,7 +70,7 @@ impl Explorer<'_> {
     fn evaluate_sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) {
         let pipeline = &leaf.loaded.pipeline;
         let layout = &pipeline.plan.layout;
-        let (memory, rank) = leaf.loaded.memory(sharding);
+        let RankBytes { rank, bytes: memory } = leaf.loaded.memory(sharding);
         let budget = Bytes::new(found.best.wanted.budget);
         if memory > budget {
             let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);

@@ -131,7 +131,7 @@ impl ShardingList {
 
     /// Whether a sharding may fit, by the fewest bytes of any.
     fn may_fit(&self, fit: &Fit) -> bool {
-        fit.beside.least(&self.least).0 <= fit.budget
+        fit.beside.least(&self.least).bytes <= fit.budget
     }
 
     fn own(&self, group: u32, at: u32) -> &HostShares {

@@ -74,7 +74,7 @@ impl Explorer<'_> {
     ) -> Option<OpenPipeline<'p>> {
         let BoundedPipeline { ref plan, entry, stages, ends: at_ends, .. } = *bounded;
         let engines = self.tables.engines(plan.layout.pp);
-        let needed = floors.iter().map(|floor| floor.needed).reduce(Bytes::min).unwrap_or_default();
+        let needed = floors.iter().map(|floor| floor.needed.bytes).reduce(Bytes::min).unwrap_or_default();
         let hopeless = |time: Seconds| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
         if hopeless(bounded.bound) {
             return None;

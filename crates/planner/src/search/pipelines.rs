@@ -24,6 +24,7 @@ use meshwright_engine::cost::incremental::{
     layer_bound, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Classes of the ranks of a pipeline with each split, and their menus.
@@ -37,9 +38,8 @@ pub(super) struct SplitFloor<'p> {
     pub unshared: UnsharedMemory<'p>,
     /// Memory of its ranks.
     memory: RankMemory,
-    /// Lower bound of the memory of its plans, and the rank that needs it.
-    pub needed: Bytes,
-    pub rank: u32,
+    /// Lower bound of the memory of the fullest rank of its plans.
+    pub needed: RankBytes,
     pub plan_menu: Arc<PlanMenu>,
     menu: OnceCell<Arc<Menu>>,
     edges: OnceCell<Option<Seconds>>,
@@ -297,29 +297,29 @@ impl<'e> Pipelines<'e> {
         let of_split = |(stages, plan_menu): (&'e Stages, Arc<PlanMenu>)| {
             let unshared = UnsharedMemory::new(self.costs, plan, stages);
             let memory = unshared.of(self.costs, &offloading, layers.floor());
-            let (needed, rank) = memory.least(&plan_menu.least);
+            let needed = memory.least(&plan_menu.least);
             let (menu, edges) = (OnceCell::new(), OnceCell::new());
-            SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, rank, plan_menu, menu, edges }
+            SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, plan_menu, menu, edges }
         };
         splits.into_iter().map(of_split).collect()
     }
 
     /// Rejection of a pipeline none of whose plans fits, by the lower bounds of its splits.
     pub fn too_large(&self, floors: &[SplitFloor]) -> Option<Rejection> {
-        self.over_budget(floors.iter().map(|floor| (floor.needed, floor.rank)))
+        self.over_budget(floors.iter().map(|floor| floor.needed))
     }
 
     /// Rejection by the least of several lower bounds of memory, if each exceeds the budget.
-    fn over_budget(&self, bounds: impl Iterator<Item = (Bytes, u32)>) -> Option<Rejection> {
+    fn over_budget(&self, bounds: impl Iterator<Item = RankBytes>) -> Option<Rejection> {
         let available = self.budget;
-        let mut least: Option<(Bytes, u32)> = None;
-        for (needed, rank) in bounds {
-            if needed <= available {
+        let mut least: Option<RankBytes> = None;
+        for bound in bounds {
+            if bound.bytes <= available {
                 return None;
             }
-            least = least.filter(|known| known.0 <= needed).or(Some((needed, rank)));
+            least = least.filter(|known| known.bytes <= bound.bytes).or(Some(bound));
         }
-        least.map(|(needed, rank)| Rejection::OutOfMemory { needed, available, rank })
+        least.map(|RankBytes { rank, bytes: needed }| Rejection::OutOfMemory { needed, available, rank })
     }
 
     /// Counts a pipeline whose states exceed the memory. The example of the rule counts activations too.

@@ -103,6 +103,15 @@ impl LeastExchange {
     }
 }
 
+/// Upper bounds of the times behind which the exchange between replicas hides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LongestWindows {
+    /// Time of backward passes, behind which gradients hide: W_B.
+    pub(super) backward: Seconds,
+    /// Time of forward passes, behind which parameters hide: W_F.
+    pub(super) forward: Seconds,
+}
+
 /// Lower bound of the part of the exchange between replicas that windows are too short to hide, over all shardings under ZeRO 0 to 2,
 /// beyond what endless ones leave exposed:
 ///
@@ -130,20 +139,22 @@ impl Unhidden {
 
     /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most, where they are
     /// known: a longer flow hides no more than it lasts longer.
-    pub fn windows_of(&self, flow: Seconds) -> Option<(Seconds, Seconds)> {
-        self.windows.map(|share| (flow * (share * 2.0 / PARTS), flow * (share / PARTS)))
+    pub fn windows_of(&self, flow: Seconds) -> Option<LongestWindows> {
+        let of_share =
+            |share| LongestWindows { backward: flow * (share * 2.0 / PARTS), forward: flow * (share / PARTS) };
+        self.windows.map(of_share)
     }
 
     /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, but for what endless windows leave
-    /// exposed; `slower` = factor of stragglers, `windows` = of gradients and parameters, at the most, where they are known.
+    /// exposed; `slower` = factor of stragglers, `windows` where they are known.
     pub fn least_step(
         &self,
         flow: Seconds,
         sends: [Seconds; 2],
         slower: f64,
-        windows: Option<(Seconds, Seconds)>,
+        windows: Option<LongestWindows>,
     ) -> Seconds {
-        let Some((backward, forward)) = windows.filter(|_| self.exchange.is_known()) else {
+        let Some(LongestWindows { backward, forward }) = windows.filter(|_| self.exchange.is_known()) else {
             return (flow + sends[0].min(sends[1])) * slower;
         };
         let beyond = |time: Seconds, window: Seconds| unhidden(time, window, self.contention) - time * self.contention;

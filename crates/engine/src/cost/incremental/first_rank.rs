@@ -60,7 +60,7 @@ impl Stages {
     /// every replica in one shard group and without multi-token prediction.
     pub fn states_of_first(&self, costs: &Costs, plan: &Plan) -> Bytes {
         let plan = &Plan { shard_group: None, ..plan.clone() };
-        let table = RankParameters::default().plus(&costs.table_parameters(plan).0, 1.0);
+        let table = RankParameters::default().plus(&costs.table_parameters(plan).embedding, 1.0);
         let layers = self.counts.choices.iter().zip(self.counts.ranks.at(0));
         let held = layers.fold(table, |sum, (choice, &count)| {
             sum.plus(&RankParameters::of_layer(costs.layer_parameters(choice.kind), &plan.layout), count)

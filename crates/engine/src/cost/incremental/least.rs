@@ -7,7 +7,7 @@ use super::exchange::{LeastExchange, ORDERS, Unhidden};
 use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
-use crate::cost::data::RankParameters;
+use crate::cost::data::{RankParameters, TableParameters};
 use crate::cost::layer::PassTimes;
 use crate::cost::moments::Temporary;
 use crate::cost::pipeline::PairEffect;
@@ -188,9 +188,9 @@ pub fn most_optimizer_on_host(costs: &Costs, plan: &Plan, mean: &RankParameters)
 pub fn least_parameters(costs: &Costs, plan: &Plan) -> [RankParameters; 2] {
     let (model, layout) = (costs.problem.model(), &plan.layout);
     let of_layer = |kind: usize| RankParameters::of_layer(costs.layer_parameters(kind), layout);
-    let (table, head) = costs.table_parameters(plan);
+    let TableParameters { embedding, head } = costs.table_parameters(plan);
     let of_depth = of_layer(model.last_kind()).plus(&costs.mtp_parameters(plan), 1.0);
-    let mut all = table.plus(&head, 1.0).plus(&of_depth, f64::from(model.mtp_depth));
+    let mut all = embedding.plus(&head, 1.0).plus(&of_depth, f64::from(model.mtp_depth));
     let mut of_kind = RankParameters::default();
     for (kind, &count) in costs.kind_counts().iter().enumerate() {
         let layer = of_layer(kind);
@@ -221,9 +221,9 @@ impl Parameters {
 fn least_heaviest(costs: &Costs, plan: &Plan) -> RankParameters {
     let model = costs.problem.model();
     let mean = least_parameters(costs, plan)[0].total();
-    let (table, head) = costs.table_parameters(plan);
+    let TableParameters { embedding, head } = costs.table_parameters(plan);
     // The last stage may hold a copy of a tied embedding.
-    let ends = (table.total() + head.total()) * 2.0;
+    let ends = (embedding.total() + head.total()) * 2.0;
     let mut others = ends + costs.mtp_parameters(plan).total() * f64::from(model.mtp_depth);
     let (mut least, mut most) = (1.0_f64, 0.0_f64);
     for (kind, &count) in costs.kind_counts().iter().enumerate() {

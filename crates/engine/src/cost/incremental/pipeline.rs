@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
-use super::exchange::{LeastExchange, ORDERS, Unhidden};
+use super::exchange::{LeastExchange, LongestWindows, ORDERS, Unhidden};
 use super::least::least_flow;
 use super::rank_memory::RankMemory;
 use super::sharding::{Engine, Sharding};
@@ -18,6 +18,7 @@ use crate::cost::stage;
 use crate::cost::step::StepTime;
 use crate::cost::work::Work;
 use crate::plan::{Plan, ZeroStage};
+use crate::schedule::RankBytes;
 use crate::schedule::replay::StageTime;
 use crate::units::{Bytes, Seconds};
 
@@ -159,7 +160,7 @@ impl<'l> Pipeline<'l> {
     /// Lower bound of the step time as [`Self::least_time`] has it, of plans of this pipeline whose windows are no longer than those of
     /// `other`.
     pub fn least_time_within(&self, other: &Pipeline) -> Seconds {
-        let windows = (other.flow.windows.backward, other.flow.windows.forward);
+        let windows = LongestWindows { backward: other.flow.windows.backward, forward: other.flow.windows.forward };
         self.unhidden.least_step(self.least_flow(), self.sends, self.slower(), Some(windows))
     }
 
@@ -192,7 +193,7 @@ impl<'l> Loaded<'l> {
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
     pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
-        Price { time: self.time(costs, sharding, self.pipeline.closed_flow()), memory: self.memory(sharding).0 }
+        Price { time: self.time(costs, sharding, self.pipeline.closed_flow()), memory: self.memory(sharding).bytes }
     }
 
     /// Lower bound of the simulated step time with a sharding, where the micro-batches take `flow` through the pipeline at the
@@ -233,8 +234,8 @@ impl<'l> Loaded<'l> {
         }
     }
 
-    /// Memory of the fullest rank, and which that is.
-    pub fn memory(&self, sharding: &Sharding) -> (Bytes, u32) {
+    /// Memory of the fullest rank.
+    pub fn memory(&self, sharding: &Sharding) -> RankBytes {
         self.memory.of(sharding)
     }
 }

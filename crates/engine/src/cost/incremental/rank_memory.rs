@@ -13,6 +13,7 @@ use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::moments::{Needs, Temporary, Timing};
 use crate::cost::states::States;
 use crate::plan::{Plan, Recompute, ZeroStage};
+use crate::schedule::RankBytes;
 use crate::units::Bytes;
 
 /// Memory of the ranks of a pipeline without their states.
@@ -75,14 +76,14 @@ impl RankMemory {
         }
     }
 
-    /// Memory of the fullest rank with a sharding, and which that is.
-    pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
+    /// Memory of the fullest rank with a sharding.
+    pub fn of(&self, sharding: &Sharding) -> RankBytes {
         let timing = self.timing_under(sharding.zero);
         let of_class = |(class, states): (usize, &StateBytes)| {
             let needed = |rank: &RankNeeds| self.needed(rank, timing, *states, sharding.unsharded);
-            self.ranks(class, timing).iter().map(needed).reduce(fuller).unwrap_or_default()
+            self.ranks(class, timing).iter().map(needed).reduce(RankBytes::fuller).unwrap_or_default()
         };
-        sharding.states.iter().enumerate().map(of_class).reduce(fuller).unwrap_or_default()
+        sharding.states.iter().enumerate().map(of_class).reduce(RankBytes::fuller).unwrap_or_default()
     }
 
     /// Whether every rank has at most `budget` of memory with a sharding.
@@ -90,7 +91,7 @@ impl RankMemory {
         let timing = self.timing_under(sharding.zero);
         sharding.states.iter().enumerate().all(|(class, states)| {
             let mut ranks = self.ranks(class, timing).iter();
-            ranks.all(|rank| self.needed(rank, timing, *states, sharding.unsharded).0 <= budget)
+            ranks.all(|rank| self.needed(rank, timing, *states, sharding.unsharded).bytes <= budget)
         })
     }
 
@@ -114,22 +115,21 @@ impl RankMemory {
         if timing == Timing::Together { slice::from_ref(&self.together[class]) } else { &self.by_moment[class] }
     }
 
-    /// Memory of a rank with these states, and which it is.
+    /// Memory of a rank with these states.
     #[inline]
-    fn needed(&self, rank: &RankNeeds, timing: Timing, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
+    fn needed(&self, rank: &RankNeeds, timing: Timing, states: StateBytes, unsharded: Temporary) -> RankBytes {
         let needs = Needs { temporary: rank.needs.temporary.plus(unsharded), ..rank.needs };
         let StateBytes { resident, gradients, update } = states;
         let states = States { weights: resident, gradients, optimizer: Bytes::ZERO, update };
         let footprint = Footprint::of_rank(rank.rank, self.reserve, timing, states, &needs, self.caches);
-        (footprint.device(), rank.rank)
+        RankBytes { rank: rank.rank, bytes: footprint.device() }
     }
 
-    /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
-    /// class of ranks.
-    pub fn least(&self, states: &[LeastStates]) -> (Bytes, u32) {
+    /// Lower bound of the memory of the fullest rank over all shardings that leave at least `states` to each class of ranks.
+    pub fn least(&self, states: &[LeastStates]) -> RankBytes {
         let of_timing = |class: usize, timing: Timing, states: StateBytes, unsharded: Temporary| {
             let needed = |rank: &RankNeeds| self.needed(rank, timing, states, unsharded);
-            self.ranks(class, timing).iter().map(needed).reduce(fuller).unwrap_or_default()
+            self.ranks(class, timing).iter().map(needed).reduce(RankBytes::fuller).unwrap_or_default()
         };
         let of_class = |(class, least): (usize, &LeastStates)| {
             let together =
@@ -137,11 +137,11 @@ impl RankMemory {
             let by_moment = least
                 .by_moment
                 .map(|MomentBytes { states, unsharded }| of_timing(class, self.timing, states, unsharded));
-            let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
-            let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
-            (needed * ROUNDING, rank)
+            let emptier = |a: RankBytes, b: RankBytes| if b.bytes < a.bytes { b } else { a };
+            let RankBytes { rank, bytes } = together.into_iter().chain(by_moment).reduce(emptier).unwrap_or_default();
+            RankBytes { rank, bytes: bytes * ROUNDING }
         };
-        states.iter().enumerate().map(of_class).reduce(fuller).unwrap_or_default()
+        states.iter().enumerate().map(of_class).reduce(RankBytes::fuller).unwrap_or_default()
     }
 }
 
@@ -170,11 +170,6 @@ impl<'l> UnsharedMemory<'l> {
 fn timing(costs: &Costs, plan: &Plan) -> Timing {
     let zero = if plan.layout.world_size() == 1 { ZeroStage::Zero } else { ZeroStage::Three };
     costs.timing(&Plan { zero, ..plan.clone() })
-}
-
-/// The first of two ranks with the most memory.
-fn fuller(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
-    if b.0 > a.0 { b } else { a }
 }
 
 /// Bytes of each class of ranks without their states: of the rank that needs the most at once, and by moment of every rank that no

@@ -1,11 +1,13 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
+use std::ops::{Add, Range};
+
 use super::coverage::{LayersToPlace, RankCapacity};
 use super::recomputation::{ExtraTime, Recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::{Edges, StepLine};
 use crate::refine::program::StageProgram;
-use crate::refine::split::StageSeconds;
+use crate::refine::split::{StageParameters, StageSeconds};
 
 /// Most columns of all ranks together.
 const MOST: usize = 30_000;
@@ -65,18 +67,16 @@ impl RankColumns {
     }
 
     fn push(&mut self, program: &StageProgram, stages: &StageShapes, shapes: &[usize], extra: &ExtraTime) {
-        let items_of = |shape: usize| stages.shapes()[shape].items;
-        let of: Vec<StageSeconds> = self
-            .chunks
-            .iter()
-            .zip(shapes)
-            .map(|(&chunk, &shape)| program.times(chunk, items_of(shape).0, items_of(shape).1))
-            .collect();
-        self.times.extend(of.iter().map(|time| time.forward));
-        self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time.backward + extra));
-        self.times.extend(of.iter().map(|time| time.wgrad));
-        self.times.extend(of.iter().map(|time| time.traffic));
-        let base: f64 = of.iter().map(|time| program.busy(*time)).sum();
+        let time_of = |(&chunk, &shape): (&usize, &usize)| {
+            let Range { start, end } = stages.shapes()[shape].items;
+            program.times(chunk, start, end)
+        };
+        let stage_times: Vec<StageSeconds> = self.chunks.iter().zip(shapes).map(time_of).collect();
+        self.times.extend(stage_times.iter().map(|time| time.forward));
+        self.times.extend(stage_times.iter().zip(&extra.of_stage).map(|(time, extra)| time.backward + extra));
+        self.times.extend(stage_times.iter().map(|time| time.wgrad));
+        self.times.extend(stage_times.iter().map(|time| time.traffic));
+        let base: f64 = stage_times.iter().map(|time| program.busy(*time)).sum();
         let extra_time = extra.of_stage.iter().sum::<f64>() + extra.unplaced;
         self.time.push(base + program.slower() * extra_time);
         self.unplaced.push(extra.unplaced);
@@ -99,16 +99,14 @@ impl Columns {
         let mut ranks = Vec::with_capacity(program.ranks);
         for rank in 0..program.ranks {
             let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
-            let of_chunk: Vec<Vec<(usize, f64)>> = chunks
-                .iter()
-                .map(|&chunk| {
-                    let time = |shape: usize| {
-                        let (a, b) = stages.shapes()[shape].items;
-                        program.fastest(chunk, a, b).busy
-                    };
-                    stages.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
-                })
-                .collect();
+            let timed_shapes = |&chunk: &usize| -> Vec<TimedShape> {
+                let timed = |shape: usize| {
+                    let Range { start, end } = stages.shapes()[shape].items;
+                    TimedShape { shape, time: program.fastest(chunk, start, end).busy }
+                };
+                stages.shapes_of(chunk).into_iter().map(timed).collect()
+            };
+            let of_chunk: Vec<Vec<TimedShape>> = chunks.iter().map(timed_shapes).collect();
             let mut of_rank = RankColumns {
                 chunks,
                 time: Vec::new(),
@@ -118,11 +116,11 @@ impl Columns {
                 unplaced: Vec::new(),
                 kinds: Vec::new(),
             };
-            let least: Vec<f64> =
-                of_chunk.iter().map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min)).collect();
+            let least_time = |shapes: &Vec<TimedShape>| shapes.iter().map(|of| of.time).fold(f64::INFINITY, f64::min);
+            let least: Vec<f64> = of_chunk.iter().map(least_time).collect();
             let combinations =
                 Combinations { of_chunk: &of_chunk, least: &least, ceiling, most: left, found: Vec::new() };
-            for (shapes, time) in combinations.within_ceiling()? {
+            for Combination { shapes, time } in combinations.within_ceiling()? {
                 let most = (ceiling - time) / program.slower();
                 let (extras, all) = recomputations.of_shapes(rank, &of_rank.chunks, &shapes, most);
                 of_rank.listed &= all;
@@ -168,53 +166,72 @@ impl Columns {
     /// mean parameters, as one of these columns does, and nothing hides behind more than a rank takes.
     pub fn line(&self, program: &StageProgram, stages: &StageShapes, ceiling: f64, sends: f64) -> StepLine {
         let times = |chunk: usize, shape: usize| {
-            let (a, b) = stages.shapes()[shape].items;
-            (program.times(chunk, a, b), program.parameters(chunk, a, b))
+            let Range { start, end } = stages.shapes()[shape].items;
+            (program.times(chunk, start, end), program.parameters(chunk, start, end))
         };
-        let [dense, experts] = (0..program.chunks)
+        let all = (0..program.chunks)
             .map(|chunk| program.parameters(chunk, 0, if chunk == 0 { program.len() } else { 0 }))
-            .fold([0.0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
-        let mean = (dense + experts) / program.ranks as f64 * (1.0 - 1e-12);
-        let (mut longest, mut held) = ([0.0_f64; 2], Vec::<[f64; 2]>::new());
+            .fold(StageParameters::default(), Add::add);
+        let mean = all.total() / program.ranks as f64 * (1.0 - 1e-12);
+        let (mut longest_forward, mut longest_backward) = (0.0_f64, 0.0_f64);
+        let mut heavy: Vec<StageParameters> = Vec::new();
         for of_rank in &self.ranks {
             for set in 0..of_rank.time.len() {
-                let (mut forward, mut own) = (0.0, [0.0; 2]);
+                let (mut forward, mut resident) = (0.0, StageParameters::default());
                 for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(set)) {
                     let (time, parameters) = times(chunk, shape);
                     forward += time.forward - time.traffic / 2.0;
-                    own = [own[0] + parameters[0], own[1] + parameters[1]];
+                    resident = resident + parameters;
                 }
-                longest = [longest[0].max(forward), longest[1].max(ceiling - forward)];
-                if own[0] + own[1] >= mean && !held.contains(&own) {
-                    held.push(own);
+                longest_forward = longest_forward.max(forward);
+                longest_backward = longest_backward.max(ceiling - forward);
+                if resident.total() >= mean && !heavy.contains(&resident) {
+                    heavy.push(resident);
                 }
             }
         }
-        let lines = held.into_iter().map(|[dense, experts]| {
-            let [forward, backward] = longest.map(|time| time / program.share);
-            Edges { dense, experts, forward, backward }.line(program, sends)
-        });
+        let (forward, backward) = (longest_forward / program.share, longest_backward / program.share);
+        let lines = heavy
+            .into_iter()
+            .map(|StageParameters { dense, experts }| Edges { dense, experts, forward, backward }.line(program, sends));
         lines.reduce(|a, b| if b.base < a.base { b } else { a }).unwrap_or(StepLine { base: f64::INFINITY, slope: 1.0 })
     }
 }
 
+/// Shape that a stage may have, with its time.
+#[derive(Clone, Copy, Debug)]
+struct TimedShape {
+    /// Index of the shape.
+    shape: usize,
+    /// Time of the stage under its fastest options for one micro-batch, seconds.
+    time: f64,
+}
+
+/// Shape for each stage of a rank.
+struct Combination {
+    /// Indices of the shapes, stage by stage.
+    shapes: Vec<usize>,
+    /// Time of all stages under their fastest options for one micro-batch, seconds.
+    time: f64,
+}
+
 /// Enumeration of the combinations of a shape for each stage of a rank.
 struct Combinations<'c> {
-    /// Shapes of each stage, with the fastest time of each.
-    of_chunk: &'c [Vec<(usize, f64)>],
+    /// Shapes of each stage.
+    of_chunk: &'c [Vec<TimedShape>],
     /// Least of those times, by stage.
     least: &'c [f64],
     /// Largest time of all stages together.
     ceiling: f64,
     /// Largest number of combinations.
     most: usize,
-    /// Those that are complete, with the time of their stages.
-    found: Vec<(Vec<usize>, f64)>,
+    /// Those that are complete.
+    found: Vec<Combination>,
 }
 
 impl Combinations<'_> {
     /// Every combination whose fastest times are within the ceiling. `None` where there are too many.
-    fn within_ceiling(mut self) -> Option<Vec<(Vec<usize>, f64)>> {
+    fn within_ceiling(mut self) -> Option<Vec<Combination>> {
         self.extend(&mut Vec::new(), 0.0)?;
         Some(self.found)
     }
@@ -223,11 +240,11 @@ impl Combinations<'_> {
     fn extend(&mut self, chosen: &mut Vec<usize>, time: f64) -> Option<()> {
         let at = chosen.len();
         if at == self.of_chunk.len() {
-            self.found.push((chosen.clone(), time));
+            self.found.push(Combination { shapes: chosen.clone(), time });
             return (self.found.len() <= self.most).then_some(());
         }
         let behind: f64 = self.least[at + 1..].iter().sum();
-        for &(shape, own) in &self.of_chunk[at] {
+        for &TimedShape { shape, time: own } in &self.of_chunk[at] {
             if time + own + behind <= self.ceiling {
                 chosen.push(shape);
                 self.extend(chosen, time + own)?;

@@ -9,7 +9,7 @@ use crate::refine::cuts::{legal, neighbours};
 use crate::refine::options::{Options, Technique};
 use crate::refine::paths::{dependency_paths, length, stage_times};
 use crate::refine::program::StageProgram;
-use crate::refine::split::{Solution, StageLoad, StagedSplit};
+use crate::refine::split::{Incumbent, Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
 /// Limit on the work of all descents of a plan, in stages of dependency paths: the same on every machine, as a time would not be.
@@ -26,7 +26,7 @@ pub struct LocalSearch<'a> {
     /// Dependency paths of the schedule: no pipeline is shorter than one of them.
     pub paths: Vec<Path>,
     /// Incumbent: its step time and its split.
-    pub best: Option<(f64, StagedSplit)>,
+    pub best: Option<Incumbent>,
     /// Whether a limit ended a search.
     pub cut_short: bool,
     /// Number of splits that were evaluated.
@@ -62,7 +62,7 @@ impl<'a> LocalSearch<'a> {
 
     /// Step time of the incumbent; infinite before there is one.
     pub fn incumbent(&self) -> f64 {
-        self.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time)
+        self.best.as_ref().map_or(f64::INFINITY, |incumbent| incumbent.step)
     }
 
     /// Incumbent and what was done for it, with a lower bound.
@@ -79,7 +79,7 @@ impl<'a> LocalSearch<'a> {
         self.evaluated += 1;
         let time = (self.step)(&split);
         if time < self.incumbent() {
-            self.best = Some((time, split));
+            self.best = Some(Incumbent { step: time, split });
         }
     }
 
@@ -94,7 +94,7 @@ impl<'a> LocalSearch<'a> {
         if !self.options.uses(Technique::Annealing) {
             return;
         }
-        let Some((_, split)) = &self.best else { return };
+        let Some(Incumbent { split, .. }) = &self.best else { return };
         let start = split.cuts.clone();
         if let Some(cuts) = annealing::anneal(self.program, &self.paths, start, &mut self.mixes, longer, programs) {
             self.descend(cuts);
@@ -104,7 +104,7 @@ impl<'a> LocalSearch<'a> {
     /// Optimises the recomputation of the incumbent by the simulated pipeline.
     pub fn choose_recomputation(&mut self) {
         if self.options.uses(Technique::Rechoice)
-            && let Some((_, split)) = &self.best
+            && let Some(Incumbent { split, .. }) = &self.best
             && let Some(simulator) = self.program.simulator()
         {
             let mut split = split.clone();

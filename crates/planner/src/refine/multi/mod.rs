@@ -39,7 +39,7 @@ const LONGER: usize = 9;
 pub fn solve(
     program: &StageProgram,
     options: &Options,
-    Effort { known, programs, .. }: Effort,
+    Effort { cutoff, programs, .. }: Effort,
     step: &mut dyn FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let mut search = LocalSearch::new(program, options, step);
@@ -58,13 +58,13 @@ pub fn solve(
     let mut bound = 0.0;
     if options.uses(Technique::BranchAndBound) {
         let mut budget = Budget { left: bound::MOST_WORK / programs };
-        let target = BoundTarget { incumbent: search.incumbent().min(known), line, tolerance: options.tolerance };
+        let target = BoundTarget { incumbent: search.incumbent().min(cutoff), line, tolerance: options.tolerance };
         let paths = mem::take(&mut search.paths);
         search.paths.clone_from(&paths);
-        bound = bound::lower_bound(program, paths, &target, &mut budget, &mut |cuts| search.offer(cuts).min(known));
+        bound = bound::lower_bound(program, paths, &target, &mut budget, &mut |cuts| search.offer(cuts).min(cutoff));
         search.cut_short |= budget.left == 0;
     }
-    if bound < search.incumbent().min(known) * (1.0 - LOOSE_GAP) {
+    if bound < search.incumbent().min(cutoff) * (1.0 - LOOSE_GAP) {
         search.anneal(LONGER, programs);
     }
     search.choose_recomputation();

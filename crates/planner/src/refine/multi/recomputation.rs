@@ -63,14 +63,16 @@ impl<'a> Recomputations<'a> {
         ceiling: f64,
     ) -> (Vec<ExtraTime>, bool) {
         let (program, stages) = (self.program, self.stages);
-        let items_of = |shape: usize| stages.shapes()[shape].items;
+        let items_of = |shape: usize| &stages.shapes()[shape].items;
         let loads = || {
-            chunks
-                .iter()
-                .zip(shapes)
-                .map(|(&chunk, &shape)| program.fastest(chunk, items_of(shape).0, items_of(shape).1))
+            let load = |(&chunk, &shape): (&usize, &usize)| {
+                let items = items_of(shape);
+                program.fastest(chunk, items.start, items.end)
+            };
+            chunks.iter().zip(shapes).map(load)
         };
-        let states: f64 = shapes.iter().map(|&shape| program.states(items_of(shape).0, items_of(shape).1)).sum();
+        let states_of = |items: &Range<usize>| program.states(items.start, items.end);
+        let states: f64 = shapes.iter().map(|&shape| states_of(items_of(shape))).sum();
         let room = program.room[rank] - states;
         let working_set = loads().map(|load| load.working_set).fold(0.0, f64::max);
         let weights =
@@ -88,12 +90,14 @@ impl<'a> Recomputations<'a> {
         }
         for (&chunk, &shape) in chunks.iter().zip(shapes) {
             if self.mixes[shape].is_none() {
-                self.mixes[shape] = Some(mix_stairs(program, chunk, items_of(shape).0..items_of(shape).1));
+                self.mixes[shape] = Some(mix_stairs(program, chunk, items_of(shape)));
             }
         }
         let stairs: Vec<&[MixStairs]> = shapes.iter().filter_map(|&shape| self.mixes[shape].as_deref()).collect();
-        let slack =
-            |(&chunk, &shape): (&usize, &usize)| program.frontier(chunk, items_of(shape).0, items_of(shape).1).slack;
+        let slack = |(&chunk, &shape): (&usize, &usize)| {
+            let items = items_of(shape);
+            program.frontier(chunk, items.start, items.end).slack
+        };
         let slack: Vec<f64> = chunks.iter().zip(shapes).map(slack).collect();
         let levels = Levels::new(&stairs);
         if shapes.len() == 2 {
@@ -205,7 +209,7 @@ fn lower_hull(all: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Mixes of some layers of a stage, by the working set that one of them needs.
-fn mix_stairs(program: &StageProgram, chunk: usize, items: Range<usize>) -> Vec<MixStairs> {
+fn mix_stairs(program: &StageProgram, chunk: usize, items: &Range<usize>) -> Vec<MixStairs> {
     let frontier = program.frontier(chunk, items.start, items.end);
     let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.working_set).collect();
     levels.sort_by(f64::total_cmp);
@@ -233,18 +237,29 @@ fn least_extra(lists: &[&[MixStep]], weights: &[f64], room: f64) -> Option<f64> 
     }
 }
 
+/// Edge of a lower hull of extra times and kept bytes.
+#[derive(Clone, Copy, Debug)]
+struct HullEdge {
+    /// Time that it adds, in seconds.
+    time: f64,
+    /// Bytes that it saves, weighted by the micro-batches in flight.
+    bytes: f64,
+}
+
 /// Linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
 fn relaxed(lists: &[&[MixStep]], weights: &[f64], room: f64) -> Option<f64> {
     let mut over = -room;
-    let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved
+    let mut edges: Vec<HullEdge> = Vec::new();
     for (list, weight) in lists.iter().zip(weights) {
         let hull = lower_hull(list.iter().map(|step| (step.extra, step.kept)));
         over += hull.first()?.1 * weight;
-        edges.extend(hull.windows(2).map(|pair| (pair[1].0 - pair[0].0, (pair[0].1 - pair[1].1) * weight)));
+        let edge =
+            |pair: &[(f64, f64)]| HullEdge { time: pair[1].0 - pair[0].0, bytes: (pair[0].1 - pair[1].1) * weight };
+        edges.extend(hull.windows(2).map(edge));
     }
-    edges.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
+    edges.sort_by(|a, b| (a.time * b.bytes).total_cmp(&(b.time * a.bytes)));
     let mut extra = lists.iter().map(|list| list[0].extra).sum::<f64>();
-    for (time, bytes) in edges {
+    for HullEdge { time, bytes } in edges {
         if over <= 0.0 {
             break;
         }

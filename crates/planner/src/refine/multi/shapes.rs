@@ -1,27 +1,29 @@
 //! Layers that each stage may hold, by their number of each kind.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::refine::program::StageProgram;
 
-/// Layers of one stage up to their order, on one kind of device.
+/// Layers of one stage regardless of their order, on one kind of device.
 #[derive(Clone, Debug)]
 pub struct StageShape {
-    /// Items `a..b` of this shape.
-    pub items: (usize, usize),
+    /// Some items of this shape.
+    pub items: Range<usize>,
     /// Layers by kind.
     pub counts: Vec<u32>,
 }
 
-/// Stage that holds items `a..b`.
+/// Stage that holds items `a..b`, an arc of the graph of cuts.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     a: usize,
     b: usize,
+    /// Index of its shape.
     shape: usize,
 }
 
-/// Stages that lie on a path over cuts: every stage of every split under a ceiling is among them.
+/// Stages that lie on a path over cuts, among them every stage of every split under a ceiling.
 pub struct StageShapes {
     shapes: Vec<StageShape>,
     stages: Vec<Vec<Arc>>,
@@ -33,7 +35,7 @@ impl StageShapes {
         let n = program.len();
         let last = program.chunks - 1;
         let mut shapes = Vec::new();
-        let mut known: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+        let mut shape_of: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
         let mut stages: Vec<Vec<Arc>> = Vec::with_capacity(program.chunks);
         let mut reached = vec![false; n + 1];
         reached[0] = true;
@@ -58,8 +60,8 @@ impl StageShapes {
                         .counts_between(a, b)
                         .chain([depth(b) - depth(a), program.device_of(chunk) as u32])
                         .collect();
-                    let shape = *known.entry(key).or_insert_with(|| {
-                        shapes.push(StageShape { items: (a, b), counts: program.counts_between(a, b).collect() });
+                    let shape = *shape_of.entry(key).or_insert_with(|| {
+                        shapes.push(StageShape { items: a..b, counts: program.counts_between(a, b).collect() });
                         shapes.len() - 1
                     });
                     *reached = true;
@@ -69,16 +71,7 @@ impl StageShapes {
             reached = next;
             stages.push(arcs);
         }
-        // Only stages from which the rest can be covered.
-        let mut wanted = vec![false; n + 1];
-        wanted[n] = true;
-        for arcs in stages.iter_mut().rev() {
-            arcs.retain(|arc| wanted[arc.b]);
-            wanted = vec![false; n + 1];
-            for arc in arcs.iter() {
-                wanted[arc.a] = true;
-            }
-        }
+        retain_completable(&mut stages, n);
         Self { shapes, stages }
     }
 
@@ -98,5 +91,18 @@ impl StageShapes {
     /// Whether no split is under the ceiling.
     pub fn is_empty(&self) -> bool {
         self.stages.iter().any(Vec::is_empty)
+    }
+}
+
+/// Drops the arcs of each stage from which the stages behind it cannot hold all other of `n` items.
+fn retain_completable(stages: &mut [Vec<Arc>], n: usize) {
+    let mut can_start = vec![false; n + 1];
+    can_start[n] = true;
+    for arcs in stages.iter_mut().rev() {
+        arcs.retain(|arc| can_start[arc.b]);
+        can_start = vec![false; n + 1];
+        for arc in arcs.iter() {
+            can_start[arc.a] = true;
+        }
     }
 }

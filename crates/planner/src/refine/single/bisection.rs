@@ -9,7 +9,7 @@ use crate::refine::edges::{Edges, StepLine};
 use crate::refine::options::{Options, Technique};
 use crate::refine::paths::{PathTable, PathWeights, length, project};
 use crate::refine::program::StageProgram;
-use crate::refine::split::{Solution, StageLoad, StagedSplit};
+use crate::refine::split::{Incumbent, Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
 /// Width below which an interval of bottlenecks is no longer halved, as a share.
@@ -47,12 +47,12 @@ struct Under {
 /// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent, and
 /// then branched on the cut that differs most among the splits that it met.
 ///
-/// `step` gives a split's step time; splits are wanted that are faster than the `known` one.
+/// `step` gives a split's step time; splits are wanted whose step is faster than `cutoff`.
 pub fn solve(
     program: &StageProgram,
     paths: Vec<Path>,
     options: &Options,
-    known: f64,
+    cutoff: f64,
     step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
     let &Options { tolerance, most_evaluations, .. } = options;
@@ -89,7 +89,7 @@ pub fn solve(
         line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
         most_evaluations,
-        known,
+        cutoff,
         best: None,
         evaluated: 0,
         cut_short: false,
@@ -175,9 +175,9 @@ struct Search<'a, F> {
     line: StepLine,
     step: F,
     most_evaluations: usize,
-    /// Step time that is known without this program.
-    known: f64,
-    best: Option<(f64, StagedSplit)>,
+    /// Step time that a split must beat.
+    cutoff: f64,
+    best: Option<Incumbent>,
     evaluated: usize,
     cut_short: bool,
     /// Cuts that were simulated, or not for want of simulations.
@@ -185,9 +185,9 @@ struct Search<'a, F> {
 }
 
 impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
-    /// Step time of the incumbent, or the known one if that is less.
+    /// Step time of the incumbent, or the cutoff if that is less.
     fn least(&self) -> f64 {
-        self.best.as_ref().map_or(self.known, |(time, _)| time.min(self.known))
+        Incumbent::lower(self.best.as_ref(), self.cutoff)
     }
 
     /// Simulates cuts whose paths are shorter than the incumbent's step. Whether they become the incumbent.
@@ -196,10 +196,10 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
             return false;
         }
         let Some(loads) = self.table.loads(&cuts) else { return false };
-        let known = self.least();
-        let is_slow = |path: &Path| self.line.step(length(path, &loads)) >= known;
+        let least = self.least();
+        let is_slow = |path: &Path| self.line.step(length(path, &loads)) >= least;
         // Neighbouring cuts are slow on the same path.
-        if self.line.base >= known || self.paths.paths.get(self.slow).is_some_and(is_slow) {
+        if self.line.base >= least || self.paths.paths.get(self.slow).is_some_and(is_slow) {
             return false;
         }
         if let Some(slow) = self.paths.paths.iter().position(is_slow) {
@@ -214,15 +214,15 @@ impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
         let split = StagedSplit { cuts, loads };
         let time = (self.step)(&split);
         self.evaluated += 1;
-        if time < known {
-            self.best = Some((time, split));
+        if time < least {
+            self.best = Some(Incumbent { step: time, split });
         }
-        time < known
+        time < least
     }
 
     /// Moves single layers between stages of the best split while the step gets shorter.
     fn descend(&mut self) {
-        while let Some((_, split)) = &self.best {
+        while let Some(Incumbent { split, .. }) = &self.best {
             let (here, mut moved) = (split.cuts.clone(), false);
             for cuts in neighbours(self.program, &here) {
                 moved |= self.offer(cuts);
@@ -268,11 +268,11 @@ impl Relaxation<'_> {
                     of_rank = None;
                     break;
                 };
-                if of_rank.is_none_or(|(known, _)| sum > known) {
+                if of_rank.is_none_or(|(longest, _)| sum > longest) {
                     of_rank = Some((sum, at));
                 }
                 if sum >= cutoff {
-                    met.clear(); // none of them is faster than what is known
+                    met.clear(); // none of them is faster than the cutoff
                     break;
                 }
                 met.push(cuts);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::refine::edges::Edges;
 use crate::refine::paths::PathWeights;
 use crate::refine::program::StageProgram;
-use crate::refine::split::StageLoad;
+use crate::refine::split::{StageLoad, StageParameters};
 use meshwright_engine::schedule::paths::Path;
 
 /// First items that each stage may have.
@@ -171,15 +171,15 @@ impl StageTable {
         let n = self.items;
         let mut best = vec![f64::INFINITY; n + 1];
         best[0] = 0.0;
-        let (mut most, mut forward, mut backward) = ([0.0_f64; 2], 0.0_f64, 0.0_f64);
+        let (mut most, mut forward, mut backward) = (StageParameters::default(), 0.0_f64, 0.0_f64);
         for (stage, arcs) in arcs.stages.iter().enumerate() {
             let mut next = vec![f64::INFINITY; n + 1];
             for (b, next) in next.iter_mut().enumerate() {
                 for arc in arcs.ending(b) {
                     let a = arc.first as usize;
-                    let [dense, experts] = program.parameters(stage, a, b);
-                    most = [most[0].max(dense), most[1].max(experts)];
-                    *next = next.min(best[a].max(dense + experts));
+                    let own = program.parameters(stage, a, b);
+                    most = most.max(own);
+                    *next = next.min(best[a].max(own.total()));
                 }
             }
             for &load in &arcs.loads {
@@ -189,7 +189,7 @@ impl StageTable {
             best = next;
         }
         let least = if best[n].is_finite() { best[n] } else { 0.0 };
-        Edges { dense: (least - most[1]).max(0.0), experts: (least - most[0]).max(0.0), forward, backward }
+        Edges { dense: (least - most.experts).max(0.0), experts: (least - most.dense).max(0.0), forward, backward }
     }
 
     /// Loads of a split.
