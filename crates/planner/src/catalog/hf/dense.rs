@@ -2,13 +2,8 @@
 
 use super::error::HfError;
 use super::fields::Fields;
-use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans, window_or};
+use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, mlp_with_bias, spans, window_or};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm, Span};
-
-/// A gated MLP whose biases `name` switches.
-fn mlp_with_bias(fields: &Fields, name: &'static str) -> Result<Mlp, HfError> {
-    Ok(Mlp { bias: fields.flag(name)?.unwrap_or(false), ..gated_mlp(fields)? })
-}
 
 /// Whether each layer's positions are rotary: `no_rope_layers` has 1 where they are, despite its name, else each
 /// `no_rope_layer_interval`-th layer has none.

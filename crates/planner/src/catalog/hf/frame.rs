@@ -168,6 +168,11 @@ pub fn gated_mlp(fields: &Fields) -> Result<Mlp, HfError> {
     Ok(Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: true, bias: false })
 }
 
+/// A gated MLP whose biases `name` switches.
+pub fn mlp_with_bias(fields: &Fields, name: &'static str) -> Result<Mlp, HfError> {
+    Ok(Mlp { bias: fields.flag(name)?.unwrap_or(false), ..gated_mlp(fields)? })
+}
+
 /// A layer of two norms.
 pub const fn layer(attention: Attention, ffn: Ffn) -> Layer {
     Layer { mixer: Mixer::Attention(attention), ffn, norms: 2, extra_parameters: 0 }

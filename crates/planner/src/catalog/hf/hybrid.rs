@@ -3,7 +3,7 @@
 use super::error::HfError;
 use super::experts::{experts, qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
-use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer};
+use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer, mlp_with_bias};
 use super::llama::qwen3_attention;
 use meshwright_engine::model::{
     Attention, AttentionMamba, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm, OutputGate, QkNorm,
@@ -218,7 +218,7 @@ pub fn bamba(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let mamba = checked_mamba(fields)?;
     let attention = frame.biased_attention(fields, None)?;
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     let attends = fields.counts("attn_layer_indices")?;
     let layer_at = |i| {
         let attends = attends.contains(&i);
@@ -261,7 +261,7 @@ pub fn falcon_h1(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = frame.biased_attention(fields, None)?;
     let mamba = mamba_beside(fields)?;
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     let mixer = Mixer::AttentionMamba(AttentionMamba { attention, mamba });
     let one = Layer { mixer, ffn: Ffn::Dense(mlp), norms: 2, extra_parameters: 0 };
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))

@@ -2,7 +2,7 @@
 
 use super::error::HfError;
 use super::fields::Fields;
-use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans};
+use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, mlp_with_bias, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm, Span};
 
 /// Model with one layer per span, otherwise identical.
@@ -14,7 +14,7 @@ fn windowed(frame: &Frame, fields: &Fields, attention: &Attention, mlp: &Mlp, sp
 /// Llama 1 to 3, and Granite, whose multipliers are no parameters.
 pub fn llama(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
@@ -23,7 +23,7 @@ pub fn llama(fields: &Fields) -> Result<Model, HfError> {
 pub fn iquest_coder(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let usual_dim = if fields.is_null("head_dim") { None } else { Some(128) };
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     let one = layer(frame.biased_attention(fields, usual_dim)?, Ffn::Dense(mlp));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
@@ -35,7 +35,7 @@ pub fn helium(fields: &Fields) -> Result<Model, HfError> {
     if u64::from(attention.heads) * u64::from(attention.head_dim) != u64::from(frame.hidden) {
         return Err(fields.unsupported("head_dim", "heads times their dimension are not the hidden size"));
     }
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&layer(attention, Ffn::Dense(mlp)))))
 }
 

@@ -3,7 +3,7 @@
 use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained, sparse_layers};
 use super::fields::Fields;
-use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans, window_or};
+use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, mlp_with_bias, spans, window_or};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Layers of Granite that slide but for the first of each four: a sink for each head in all of them, and no positions where the base of
@@ -21,7 +21,7 @@ fn granite_attentions(frame: &Frame, fields: &Fields) -> Result<Vec<Attention>, 
 /// Granite with layers that slide, dense.
 pub fn granite_swa(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Tied)?;
-    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let mlp = mlp_with_bias(fields, "mlp_bias")?;
     let one = |attention| layer(attention, Ffn::Dense(mlp.clone()));
     let layers = granite_attentions(&frame, fields)?.into_iter().map(one).collect();
     Ok(frame.model(fields, Norm::Rms, layers))
