@@ -1,5 +1,7 @@
 //! Values of one key of a plan, as `--fix` and `--forbid` write them: `tp=8`, `ep=1..64`, `schedule=dualpipe,zb-v`.
 
+use std::ops::RangeInclusive;
+
 use meshwright_engine::plan::text::{self, parse_recompute};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
@@ -17,9 +19,9 @@ pub(crate) struct Rule {
 /// Allowed or forbidden values of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Values {
-    /// Numbers from the first to the second, inclusive.
-    Range(u32, u32),
-    /// Words, one of which must match.
+    /// Numbers in a range.
+    Range(RangeInclusive<u32>),
+    /// Words or listed numbers, one of which must match.
     Words(Vec<String>),
 }
 
@@ -32,47 +34,61 @@ impl Rule {
     pub(crate) fn parse(item: &str) -> Result<Self, String> {
         let (key, text) = item.split_once('=').ok_or_else(|| format!("`{item}` is not key=value, such as tp=8"))?;
         let (key, text) = (key.trim(), text.trim());
-        let bad = || format!("{key}={text}: write a whole number above 0, or a range such as 1..64");
-        if NUMBERS.contains(&key) {
-            let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(bad);
-            let values = if let Some((from, to)) = text.split_once("..") {
-                let (from, to) = (number(from)?, number(to.trim_start_matches('='))?);
-                if from > to {
-                    return Err(format!("{key}={text}: the range is empty"));
-                }
-                Values::Range(from, to)
-            } else if text.contains(',') {
-                Values::Words(text.split(',').map(|n| number(n).map(|n| n.to_string())).collect::<Result<_, _>>()?)
-            } else {
-                let n = number(text)?;
-                Values::Range(n, n)
-            };
-            return Ok(Self { key: key.to_owned(), values });
-        }
-        if WORDS.contains(&key) {
-            let mut words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-            for word in &mut words {
-                known_word(key, word)?;
-                if key == "split" {
-                    // Normalised to the text of a plan.
-                    *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
-                }
-            }
-            return Ok(Self { key: key.to_owned(), values: Values::Words(words) });
-        }
-        let keys = NUMBERS.into_iter().chain(WORDS);
-        Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
+        let values = if NUMBERS.contains(&key) {
+            numbers(key, text)?
+        } else if WORDS.contains(&key) {
+            words(key, text)?
+        } else {
+            let keys = NUMBERS.into_iter().chain(WORDS);
+            return Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)));
+        };
+        Ok(Self { key: key.to_owned(), values })
     }
 
     /// Whether a value is one of the rule's.
     pub(crate) fn matches(&self, value: Value) -> bool {
         match (&self.values, value) {
-            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(&n),
+            (Values::Range(range), Value::Number(n)) => range.contains(&n),
             (Values::Words(words), Value::Number(n)) => words.iter().any(|word| *word == n.to_string()),
             (Values::Words(words), Value::Word(text)) => words.iter().any(|word| word == text),
-            (Values::Range(from, to), Value::Word(text)) => from == to && text == from.to_string(),
+            (Values::Range(range), Value::Word(text)) => {
+                range.start() == range.end() && text == range.start().to_string()
+            }
         }
     }
+}
+
+/// Numbers as `8`, `8..64` or `8,16` write them.
+fn numbers(key: &str, text: &str) -> Result<Values, String> {
+    let bad = || format!("{key}={text}: write a whole number above 0, or a range such as 1..64");
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(bad);
+    if let Some((from, to)) = text.split_once("..") {
+        let range = number(from)?..=number(to.trim_start_matches('='))?;
+        return if range.is_empty() {
+            Err(format!("{key}={text}: the range is empty"))
+        } else {
+            Ok(Values::Range(range))
+        };
+    }
+    if text.contains(',') {
+        let listed: Result<_, String> = text.split(',').map(|n| number(n).map(|n| n.to_string())).collect();
+        return Ok(Values::Words(listed?));
+    }
+    let n = number(text)?;
+    Ok(Values::Range(n..=n))
+}
+
+/// Words that commas separate, as a plan's text writes them.
+fn words(key: &str, text: &str) -> Result<Values, String> {
+    let word = |word: &str| {
+        known_word(key, word)?;
+        if key != "split" {
+            return Ok(word.to_owned());
+        }
+        let split: LayerSplit = word.parse().map_err(|why| format!("{key}={word}: {why}"))?;
+        Ok(split.to_string())
+    };
+    text.split(',').map(|text| word(text.trim())).collect::<Result<_, String>>().map(Values::Words)
 }
 
 /// Value of a key in a plan.
