@@ -2,7 +2,7 @@
 //!
 //! Source: [olmo-core] `nn/transformer/config.py`, release 2.5.0.
 
-/// A model of a name: the arguments with which its factory calls `llama_like`, where they are not given.
+/// Model by name: the arguments with which its factory calls `llama_like`, unless the script gives others.
 pub(super) struct Factory {
     pub name: &'static str,
     pub sizes: Sizes,
@@ -56,7 +56,7 @@ const QWEN3: Sizes =
 /// Factor with which the MLP of 32 billion parameters is 27,648 wide.
 const OF_32B: f64 = 27_648.0 / (8.0 * 5120.0 / 3.0);
 
-/// Models by name; those of OLMo 3 are those of OLMo 2 with windows.
+/// Models by name; OLMo 3 has the sizes of OLMo 2, with windows.
 pub(super) const FACTORIES: &[Factory] = &[
     Factory { name: "llama2_271M", sizes: Sizes { hidden: 1024, layers: 16, heads: 8, ..LLAMA2 } },
     Factory { name: "llama2_1B", sizes: Sizes { hidden: 2048, layers: 18, heads: 16, ..LLAMA2 } },

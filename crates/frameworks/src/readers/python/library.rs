@@ -14,7 +14,7 @@ pub(crate) trait Library {
     fn method(&self, object: &Node, name: &str, arguments: &Entries, line: u32) -> Option<Node>;
 }
 
-/// A library without anything.
+/// Empty library.
 impl Library for () {
     fn called(&self, _: &str, _: &Entries, _: u32) -> Option<Node> {
         None

@@ -75,11 +75,11 @@ pub enum Status {
 
 impl Status {
     /// Success or failure.
-    pub const fn of(yes: bool) -> Self {
-        if yes { Self::Yes } else { Self::No }
+    pub const fn of(success: bool) -> Self {
+        if success { Self::Yes } else { Self::No }
     }
 
-    /// The other one.
+    /// Status of the negated command, `! command`.
     #[must_use]
     pub const fn not(self) -> Self {
         match self {
@@ -106,7 +106,7 @@ pub(super) const DEEPEST: u32 = 50;
 /// Longest text of a variable, in characters, so that `A=$A$A` in a loop does not exhaust memory.
 const LONGEST: usize = 1_000_000;
 
-/// A script under way.
+/// State of a script that is followed: its variables, functions and arguments, and the record so far.
 pub struct Shell<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) variables: BTreeMap<String, Variable>,
@@ -255,12 +255,12 @@ impl<'a> Shell<'a> {
                 Variable::Map(items) => items.values().for_each(|item| self.hide(item)),
             }
         }
-        let long = match &value {
+        let length = match &value {
             Variable::One(text) => text.0.len(),
             Variable::List(items) => items.iter().map(|item| item.0.len() + 1).sum(),
             Variable::Map(items) => items.values().map(|item| item.0.len() + 1).sum(),
         };
-        if long <= LONGEST {
+        if length <= LONGEST {
             self.variables.insert(name.to_owned(), value);
         }
     }
@@ -356,8 +356,8 @@ impl<'a> Shell<'a> {
             Command::Test(words) => Flow::On(self.test(words)),
             Command::Arithmetic(text) => {
                 let value = self.counted(text);
-                let known = value.missing().is_empty();
-                Flow::On(if known { Status::of(value.plain() != "0") } else { Status::Unknown })
+                let is_known = value.missing().is_empty();
+                Flow::On(if is_known { Status::of(value.plain() != "0") } else { Status::Unknown })
             }
         }
     }

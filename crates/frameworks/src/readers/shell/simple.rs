@@ -7,7 +7,21 @@ use super::syntax::is_name;
 use super::text::Text;
 use crate::import::finding::Finding;
 
+/// Text that `echo` prints: its arguments, with blanks between them and a line end behind.
+fn echoed(words: &[Text]) -> Text {
+    let mut text = Text::default();
+    for (at, word) in words.iter().skip(1).filter(|word| word.plain() != "-e").enumerate() {
+        if at > 0 {
+            text.0.extend(Text::on(" ", 1).0);
+        }
+        text.0.extend(word.0.iter().copied());
+    }
+    text.0.extend(Text::on("\n", 1).0);
+    text
+}
+
 impl Shell<'_> {
+    /// Follows a simple command: assignments, then the expanded words under their name. `heredoc` is the number of its here-document.
     pub(super) fn simple(&mut self, raw: &[Text], redirects: &[Redirect], heredoc: Option<usize>, line: u32) -> Flow {
         let assignments = raw.iter().take_while(|word| assignment(word).is_some()).count();
         for word in &raw[..assignments] {
@@ -32,7 +46,7 @@ impl Shell<'_> {
         let document = heredoc
             .and_then(|id| self.heredocs.get(id).cloned())
             .map(|HereDocument { text, expands }| if expands { self.double(&text) } else { text });
-        self.written(&name, &words, redirects, document.as_ref());
+        self.record_write(&name, &words, redirects, document.as_ref());
         let before = self.own.len();
         for assigned in raw[..assignments].iter().filter_map(assignment) {
             let value = self.scalar(&assigned.name);
@@ -43,23 +57,13 @@ impl Shell<'_> {
         flow
     }
 
-    /// Notes what is written to a file.
-    fn written(&mut self, name: &str, words: &[Text], redirects: &[Redirect], document: Option<&Text>) {
+    /// Records the text that a command writes to a file.
+    fn record_write(&mut self, name: &str, words: &[Text], redirects: &[Redirect], document: Option<&Text>) {
         let to = redirects.iter().find(|redirect| matches!(redirect.operator.as_str(), ">" | ">>" | ">|"));
         let (target, text) = match (name, to, document) {
             ("cat", Some(to), Some(text)) => (self.expand_unsplit(&to.target), text.clone()),
             ("tee", _, Some(text)) if words.len() > 1 => (words[1].clone(), text.clone()),
-            ("echo", Some(to), None) => {
-                let mut text = Text::default();
-                for (at, word) in words.iter().skip(1).filter(|word| word.plain() != "-e").enumerate() {
-                    if at > 0 {
-                        text.0.extend(Text::on(" ", 1).0);
-                    }
-                    text.0.extend(word.0.iter().copied());
-                }
-                text.0.extend(Text::on("\n", 1).0);
-                (self.expand_unsplit(&to.target), text)
-            }
+            ("echo", Some(to), None) => (self.expand_unsplit(&to.target), echoed(words)),
             _ => return,
         };
         let append = to.is_some_and(|to| to.operator == ">>");
@@ -70,8 +74,8 @@ impl Shell<'_> {
         file.0.extend(text.0);
     }
 
+    /// Runs a builtin or a function of the script, or records the call of a program; `document` is the text of a here-document.
     fn call(&mut self, name: &str, words: &[Text], document: Option<Text>, line: u32) -> Flow {
-        let yes = Flow::On(Status::Yes);
         match name {
             "[" | "test" => {
                 return Flow::On(self.test(&words[1..words.len() - usize::from(name == "[" && words.len() > 1)]));
@@ -123,9 +127,10 @@ impl Shell<'_> {
             _ if self.functions.contains_key(name) => return self.function(name, &words[1..]),
             _ => return self.program(words, line),
         }
-        yes
+        Flow::On(Status::Yes)
     }
 
+    /// Calls a function of the script, whose exit status is taken for success.
     fn function(&mut self, name: &str, arguments: &[Text]) -> Flow {
         let Some(body) = self.functions.get(name).cloned() else { return Flow::On(Status::Unknown) };
         if self.depth >= DEEPEST {

@@ -14,9 +14,9 @@ impl Shell<'_> {
         let Ok(list) = self.read(raw) else { return unresolved() };
         let Some(((_, CommandPipeline { commands, .. }), before)) = list.split_last() else { return unresolved() };
         let outer = self.variables.clone();
-        let said = if self.prepare(before) { self.output(commands, line) } else { None };
+        let output = if self.prepare(before) { self.output(commands, line) } else { None };
         self.variables = outer;
-        said.unwrap_or_else(unresolved)
+        output.unwrap_or_else(unresolved)
     }
 
     /// Follows what stands before the last command: assignments and `cd`; false where there is anything else.
