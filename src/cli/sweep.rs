@@ -329,7 +329,7 @@ struct Progress {
     all: u64,
     start: Instant,
     bar: Option<ProgressBar>,
-    said: Mutex<Instant>,
+    last_line: Mutex<Instant>,
 }
 
 /// Interval between progress lines without a terminal.
@@ -342,7 +342,7 @@ impl Progress {
             let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} options, {eta} left");
             style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
         });
-        Self { all, start: Instant::now(), bar, said: Mutex::new(Instant::now()) }
+        Self { all, start: Instant::now(), bar, last_line: Mutex::new(Instant::now()) }
     }
 
     fn at(&self, done: u64) {
@@ -350,9 +350,9 @@ impl Progress {
             bar.set_position(done);
             return;
         }
-        let Ok(mut said) = self.said.lock() else { return };
-        if said.elapsed() > PAUSE && done > 0 {
-            *said = Instant::now();
+        let Ok(mut last_line) = self.last_line.lock() else { return };
+        if last_line.elapsed() > PAUSE && done > 0 {
+            *last_line = Instant::now();
             let left = self.start.elapsed().as_secs_f64() * (self.all.saturating_sub(done)) as f64 / done as f64;
             talk(&format!("{done} of {} options, {} left", self.all, meshwright_engine::units::Seconds::new(left)));
         }

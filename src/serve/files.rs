@@ -72,12 +72,12 @@ impl PageFiles {
             else {
                 continue;
             };
-            let known = std::fs::metadata(&path).map_err(unreadable(&path))?;
-            if !known.is_file() {
+            let metadata = std::fs::metadata(&path).map_err(unreadable(&path))?;
+            if !metadata.is_file() {
                 continue;
             }
-            if known.len() > LARGEST {
-                return Err(ServeError::TooLarge { bytes: known.len(), path });
+            if metadata.len() > LARGEST {
+                return Err(ServeError::TooLarge { bytes: metadata.len(), path });
             }
             files.push((name.to_owned(), Cow::Owned(std::fs::read(&path).map_err(unreadable(&path))?)));
         }

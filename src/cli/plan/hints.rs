@@ -161,8 +161,11 @@ mod tests {
             let plan = parse_plan(&format!("tp={tp} {experts} zero=1 mbs=1"), &problem).unwrap();
             graphs(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
         };
-        let said = hint("qwen3-30b-a3b", 8, "ep=8").expect("1,024 tokens a rank");
-        assert!(said.contains("waits for the host") && said.contains("--set stack.cuda_graphs=true"), "{said}");
+        let sentence = hint("qwen3-30b-a3b", 8, "ep=8").expect("1,024 tokens a rank");
+        assert!(
+            sentence.contains("waits for the host") && sentence.contains("--set stack.cuda_graphs=true"),
+            "{sentence}"
+        );
         assert_eq!(hint("llama3-8b", 2, ""), None);
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn imported_from(
     Ok(imported)
 }
 
-/// Tokens of a sequence where nothing is said.
+/// Tokens of a sequence where the file sets none.
 const LENGTH: u32 = 512;
 
 /// Batch and format: `batch_size` is that of one GPU in a step.
@@ -155,7 +155,7 @@ fn context_parallel(document: &Document) -> u32 {
     document.size("context_parallel_size").or(older).unwrap_or(1)
 }
 
-/// `ring_attn_func`, which packed sequences choose where it is not said.
+/// `ring_attn_func`, which packed sequences choose where the file sets none.
 fn exchange(document: &Document) -> CpKind {
     let packed = is_on(document, "sample_packing");
     match document.word("ring_attn_func").as_deref() {
@@ -284,10 +284,10 @@ fn unpriced(document: &Document) {
 /// Low-rank adapters, and options of them that are not priced.
 fn adapting(document: &Document, imported: &mut Imported) {
     let Some(kind) = document.word("adapter") else { return };
-    let (said, place) = (format!("`adapter: {kind}`"), document.place("adapter"));
+    let (setting, place) = (format!("`adapter: {kind}`"), document.place("adapter"));
     let place = place.unwrap_or(Place { file: String::new(), line: 1 });
     if !matches!(kind.as_str(), "lora" | "qlora") {
-        return document.note(other_adapters(&said, &place));
+        return document.note(other_adapters(&setting, &place));
     }
     let mut targets = document.words("lora_target_modules");
     if is_on(document, "lora_target_linear") {
@@ -304,8 +304,7 @@ fn adapting(document: &Document, imported: &mut Imported) {
     if is_on(document, "relora") {
         warn("relora", "merges of adapters are not priced");
     }
-    AdapterTraining { setting: said, place, adapters: Adapters { rank: document.size("lora_r"), targets } }
-        .apply(imported);
+    AdapterTraining { setting, place, adapters: Adapters { rank: document.size("lora_r"), targets } }.apply(imported);
 }
 
 /// Keys that are nearly one that decides the step: axolotl ignores them in silence.

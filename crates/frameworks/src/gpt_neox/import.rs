@@ -284,7 +284,7 @@ fn training(neox: &mut Neox) {
     let wide = gradients.as_deref().is_some_and(|dtype| dtype.contains("32"));
     if precision == "bfloat16" || kind == "bfloat16" || neox.is("bf16.enabled", false) {
         neox.set("precision", "--bf16", "");
-        // Without ZeRO, gradients of bf16 are added in fp32 where nothing is said.
+        // Without ZeRO, gradients of bf16 are added in fp32 where the file names no format.
         let sharded = neox.number("zero_optimization.stage").unwrap_or(0) > 0;
         neox.set_if(!wide && (gradients.is_some() || sharded), "data_types", "--grad-reduce-in-bf16");
     } else {

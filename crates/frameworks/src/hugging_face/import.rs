@@ -58,12 +58,12 @@ impl Trainer {
         let numbers =
             [("train_micro_batch_size_per_gpu", self.micro_batch), ("gradient_accumulation_steps", self.steps)];
         for (key, number) in numbers {
-            let said = json.peek(key).map(str::to_owned);
-            match said.as_deref() {
+            let value = json.peek(key).map(str::to_owned);
+            match value.as_deref() {
                 None | Some("auto") => json.put(key, &number.to_string(), 1),
-                Some(said) if said.parse() == Ok(number) => {}
-                Some(said) => {
-                    let message = format!("`{key}` is {said} in DeepSpeed's JSON and {number} beside it");
+                Some(value) if value.parse() == Ok(number) => {}
+                Some(value) => {
+                    let message = format!("`{key}` is {value} in DeepSpeed's JSON and {number} beside it");
                     let place = json.place(key);
                     json.note(
                         Finding::error("contradiction", message)
@@ -78,8 +78,8 @@ impl Trainer {
         }
         for (key, half) in [("bf16", Half::Bf16), ("fp16", Half::Fp16)] {
             let path = format!("{key}.enabled");
-            let said = json.peek(&path).map(str::to_owned);
-            if said.as_deref().is_none_or(|said| said == "auto") {
+            let value = json.peek(&path).map(str::to_owned);
+            if value.as_deref().is_none_or(|value| value == "auto") {
                 json.put(&path, if self.half == Some(half) { "true" } else { "false" }, 1);
             }
         }

@@ -45,9 +45,9 @@ pub(crate) fn is_trainer(launch: &Launch) -> bool {
 pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) -> Imported {
     let line = launch.line;
     let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line }, file);
-    let said = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
+    let given = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
     let switch = |name: &str| launch.arguments.iter().any(|word| word.plain() == name);
-    let stage = said(&["--zero_stage", "--zero-stage", "--deepspeed_stage"])
+    let stage = given(&["--zero_stage", "--zero-stage", "--deepspeed_stage"])
         .map(|stage| (stage.plain(), stage.line().unwrap_or(line)));
     let mut imported = if let Some((stage, offload)) = preset(launch) {
         document.put("zero_optimization.stage", stage, line);
@@ -70,7 +70,7 @@ pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) ->
         document.note(finding.at(&Place { file: file.to_owned(), line }).expected(read));
         deepspeed::imported_from(&document, launched)
     } else {
-        let sharding = said(&["--fsdp"]).map(|text| text.plain()).unwrap_or_default();
+        let sharding = given(&["--fsdp"]).map(|text| text.plain()).unwrap_or_default();
         document.put("distributed_type", if sharding.is_empty() { "MULTI_GPU" } else { "FSDP" }, line);
         if let Some(strategy) =
             ["hybrid_shard", "full_shard", "shard_grad_op"].iter().find(|way| sharding.contains(**way))
@@ -80,7 +80,7 @@ pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) ->
         let off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "false" | "0" | "no");
         let half = ["bf16", "fp16"].into_iter().find(|half| {
             let name = format!("--{half}");
-            switch(&name) && !said(&[name.as_str()]).is_some_and(|value| off(&value.plain()))
+            switch(&name) && !given(&[name.as_str()]).is_some_and(|value| off(&value.plain()))
         });
         document.put("mixed_precision", half.unwrap_or("no"), line);
         accelerate::imported_from(&document, launched)
@@ -104,7 +104,7 @@ const TARGETS: &[&str] = &["--lora_target", "--lora_target_modules", "--target_m
 fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     let place = |line: Option<u32>| Place { file: file.to_owned(), line: line.unwrap_or(launch.line) };
     let whole = ["full", "freeze", "galore"];
-    let (said, at) = match launch.argument(EXTENT) {
+    let (setting, at) = match launch.argument(EXTENT) {
         Some(extent) if whole.contains(&extent.plain().as_str()) => return,
         Some(extent) if !matches!(extent.plain().as_str(), "lora" | "qlora") => {
             return imported.findings.push(other_adapters(&format!("`{}`", extent.plain()), &place(extent.line())));
@@ -131,7 +131,7 @@ fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
             imported.findings.push(not_priced(&format!("`{flag}`"), what, Some(&place(None))));
         }
     }
-    AdapterTraining { setting: said, place: place(at), adapters }.apply(imported);
+    AdapterTraining { setting, place: place(at), adapters }.apply(imported);
 }
 
 /// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.

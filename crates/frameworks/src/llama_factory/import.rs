@@ -90,9 +90,9 @@ pub(crate) fn imported_from(
     Ok(imported)
 }
 
-/// Sequences of a micro-batch where nothing is said: Transformers' default.
+/// Sequences of a micro-batch where the file sets none: Transformers' default.
 const MICRO_BATCH: u32 = 8;
-/// Tokens of a sequence where nothing is said.
+/// Tokens of a sequence where the file sets none.
 const LENGTH: u32 = 2048;
 
 /// Copies, or the FSDP that the Trainer's own keys set up.
@@ -119,12 +119,12 @@ fn replicated(document: &Document, launched: &Launched) -> Imported {
     imported
 }
 
-/// Rank of adapters where nothing is said: `lora_rank` of `hparams/finetuning_args.py`.
+/// Rank of adapters where the file sets none: `lora_rank` of `hparams/finetuning_args.py`.
 const RANK: u32 = 8;
 
 /// Low-rank adapters, which are the default, and options of them that are not priced.
 fn adapting(document: &Document, imported: &mut Imported) {
-    let (said, key) = match document.word("finetuning_type").as_deref() {
+    let (setting, key) = match document.word("finetuning_type").as_deref() {
         Some("lora") => ("`finetuning_type: lora`", "finetuning_type"),
         None => ("a file without `finetuning_type: full`", "model_name_or_path"),
         Some(_) => return,
@@ -149,7 +149,7 @@ fn adapting(document: &Document, imported: &mut Imported) {
         warn("additional_target", "modules that are trained whole are priced as frozen");
     }
     let rank = Some(document.size("lora_rank").unwrap_or(RANK));
-    AdapterTraining { setting: said.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
+    AdapterTraining { setting: setting.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
 }
 
 /// Findings of trainings other than that of the whole model on one loss.

@@ -225,7 +225,7 @@ fn precision(document: &Document, wraps: bool, imported: &mut Imported) {
         let is_wide = |word: &String| word.contains("32");
         let cast = word_of("param_dtype").is_some_and(|word| !is_wide(&word));
         let _ = word_of("buffer_dtype");
-        // Gradients are reduced as they were made where nothing is said.
+        // Gradients are reduced as they were made where the file names no format.
         let wide = word_of("reduce_dtype").as_ref().map_or(!cast && !narrow_weights, is_wide);
         (cast, if wide { 4.0 } else { 2.0 })
     };
@@ -280,11 +280,11 @@ fn batch(document: &Document, imported: &mut Imported) {
         document.note(finding.at_maybe(document.place(whole_path).as_ref()));
     }
     imported.work.global_batch = whole;
-    let said = document.peek(path);
-    if said.is_none_or(|word| word == "auto") {
+    let micro_batch = document.peek(path);
+    if micro_batch.is_none_or(|word| word == "auto") {
         let _ = document.word(path);
         let found = "the largest that fits, found while it trains, and priced as 1";
-        let message = match said {
+        let message = match micro_batch {
             Some(_) => format!("`{path}: auto` is {found}"),
             None => format!("`{path}` is not given: its default, `auto`, is {found}"),
         };

@@ -77,12 +77,12 @@ fn adapters(document: &Document, imported: &mut Imported) {
     let kind = document.word(&path_of("peft_type")).unwrap_or_else(|| "LORA".into());
     let path = if older { "model.lora" } else { "model.peft_config" };
     let place = document.place(path).unwrap_or_else(|| document.start());
-    let said = format!("`{path}`");
+    let setting = format!("`{path}`");
     if !kind.eq_ignore_ascii_case("lora") {
-        return document.note(other_adapters(&said, &place));
+        return document.note(other_adapters(&setting, &place));
     }
     let adapters = Adapters { rank: document.size(&path_of("r")), targets: document.words(&path_of("target_modules")) };
-    AdapterTraining { setting: said, place, adapters }.apply(imported);
+    AdapterTraining { setting, place, adapters }.apply(imported);
 }
 
 /// Most layers of a model, so that a mistyped number does not exhaust memory.

@@ -14,12 +14,12 @@ pub(super) fn other_chunks(document: &Document, sections: &[String], imported: &
         let layout = path("pipeline_model_parallel_layout");
         let has_layout = document.peek(&layout).is_some_and(|word| word != "None") || document.count(&layout).is_some();
         let size = path("virtual_pipeline_model_parallel_size");
-        let said: u32 = document.peek(&size).filter(|_| has_layout)?.parse().ok()?;
-        if said == chunks || !imported.places.contains_key("split") {
+        let stated: u32 = document.peek(&size).filter(|_| has_layout)?.parse().ok()?;
+        if stated == chunks || !imported.places.contains_key("split") {
             return None;
         }
         let message = format!(
-            "`{size}: {said}` beside a layout of {} stages on pp={pp}, which has {chunks} a rank: Megatron core asserts that they agree",
+            "`{size}: {stated}` beside a layout of {} stages on pp={pp}, which has {chunks} a rank: Megatron core asserts that they agree",
             pp * chunks
         );
         let finding = Finding::error("contradiction", message).at_maybe(document.place(&size).as_ref());

@@ -9,10 +9,10 @@ use crate::import::finding::Finding;
 use crate::import::imported::Adapters;
 use crate::readers::document::{CALLED, Document};
 
-/// Rank where nothing is said.
+/// Rank where the file sets none.
 const RANK: u32 = 32;
 
-/// Modules where nothing is said.
+/// Modules where the file names none.
 const TARGETS: [&str; 4] = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"];
 
 /// Low-rank adapters of a document, with findings of what is not priced of them.
@@ -35,13 +35,14 @@ fn of_container(document: &Document) -> Option<AdapterTraining> {
     for part in ["peft.0", called.as_str()] {
         let _ = document.word(part); // both are read
     }
-    let said = format!("`peft: {scheme}`");
+    let setting = format!("`peft: {scheme}`");
     match scheme.rsplit('.').next().unwrap_or_default().to_ascii_lowercase().as_str() {
         "none" => return None,
         "lora" | "vlmlora" | "canonicallora" | "canonical_lora" => {}
-        "dora" => document.note(not_priced(&said, "the norms of DoRA are not priced", Some(&place))),
+        "dora" => document.note(not_priced(&setting, "the norms of DoRA are not priced", Some(&place))),
         _ => {
-            let finding = Finding::error("unread-setting", format!("{said} is not read, and decides what is trained"));
+            let finding =
+                Finding::error("unread-setting", format!("{setting} is not read, and decides what is trained"));
             document.note(finding.at(&place).expected("LoRA, CanonicalLoRA or DoRA"));
             return None;
         }
@@ -51,26 +52,26 @@ fn of_container(document: &Document) -> Option<AdapterTraining> {
     if targets.is_empty() {
         targets = TARGETS.map(str::to_owned).to_vec();
     }
-    Some(AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } })
+    Some(AdapterTraining { setting, place, adapters: Adapters { rank, targets } })
 }
 
 /// NeMo 1's `model.peft.peft_scheme`.
 fn of_nemo(document: &Document) -> Option<AdapterTraining> {
     let scheme = document.word("model.peft.peft_scheme")?;
     let place = document.place("model.peft.peft_scheme").unwrap_or_default_place();
-    let said = format!("`model.peft.peft_scheme: {scheme}`");
+    let setting = format!("`model.peft.peft_scheme: {scheme}`");
     match scheme.as_str() {
         "none" | "null" | "None" => None,
         "lora" | "qlora" => {
             let rank = document.size("model.peft.lora_tuning.adapter_dim");
             let targets = document.words("model.peft.lora_tuning.target_modules");
             if scheme == "qlora" {
-                document.note(not_priced(&said, "weights are priced in 16 bits", Some(&place)));
+                document.note(not_priced(&setting, "weights are priced in 16 bits", Some(&place)));
             }
-            Some(AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } })
+            Some(AdapterTraining { setting, place, adapters: Adapters { rank, targets } })
         }
         _ => {
-            document.note(other_adapters(&said, &place));
+            document.note(other_adapters(&setting, &place));
             None
         }
     }

@@ -53,12 +53,12 @@ pub(super) fn precision(list: &mut Arguments, document: &Document) {
     if let Some((_, recipe, gathers)) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe")) {
         list.add("--fp8-format", word("hybrid"), place.clone());
         list.add("--fp8-recipe", word(recipe), place.clone());
-        let said = ["fp8_param_gather", "fp8_param"].iter().any(|key| {
+        let sets_gather = ["fp8_param_gather", "fp8_param"].iter().any(|key| {
             let path = format!("mixed_precision.{key}");
             document.peek(&path).is_some_and(|value| value != "None")
         });
         // NeMo's `trainer.precision` names no recipe of Bridge.
-        if *gathers && !said && name.ends_with("_mixed") {
+        if *gathers && !sets_gather && name.ends_with("_mixed") {
             list.add("--fp8-param-gather", Vec::new(), place.clone());
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn of_module(document: &Document) -> Option<meshwright_engine::model:
     })
 }
 
-/// GPUs in all and of a node, as the environment of `primus-cli` says; it starts eight of one node where nothing is said.
+/// GPUs in all and of a node, as the environment of `primus-cli` says; it starts eight of one node where that sets none.
 ///
 /// Source: [primus] `runner/primus-cli-direct.sh`, commit fd1eeabb.
 pub(crate) fn world(launch: &Launch, ran: &Ran) -> (Option<u32>, Option<u32>) {

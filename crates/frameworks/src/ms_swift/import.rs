@@ -168,13 +168,13 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     let mut imported = megatron::imported_from(list, &launched);
     imported.kind = KIND;
     imported.without_effect.extend(effect);
-    if let Some((said, place)) = adapting {
-        AdapterTraining { setting: said, place, adapters }.apply(&mut imported);
+    if let Some((setting, place)) = adapting {
+        AdapterTraining { setting, place, adapters }.apply(&mut imported);
     }
     imported
 }
 
-/// Adds what is on where nothing is said.
+/// Adds the settings that ms-swift turns on by default.
 fn usual(list: &mut Arguments, at: &Place) {
     let add = |list: &mut Arguments, flag: &str, value: &str| {
         if list.place(flag).is_none() && !list.denies(flag) {
@@ -203,20 +203,20 @@ fn model(name: &str, place: &Place, list: &mut Arguments) -> Option<meshwright_e
     model
 }
 
-/// Sequences that a step has at the least where the accumulation is not said.
+/// Fewest sequences of a step where the file sets no accumulation.
 const LEAST_BATCH: u32 = 16;
 
 /// Settles what `swift sft` trains with.
 fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Result<Imported, ImportError> {
     let micro_batch = document.size("per_device_train_batch_size").unwrap_or(1);
-    let said = document.size("gradient_accumulation_steps");
+    let accumulation = document.size("gradient_accumulation_steps");
     let usual = launched.world.map(|world| LEAST_BATCH.div_ceil(micro_batch.saturating_mul(world).max(1)));
     let types = ["torch_dtype", "dtype"].map(|key| document.word(key));
     let is_fp16 =
         is_on(document, "fp16") || types.iter().flatten().any(|word| matches!(word.as_str(), "float16" | "fp16"));
-    let _ = is_on(document, "bf16"); // the format of most models, where nothing is said
+    let _ = is_on(document, "bf16"); // the format of most models, and the default
     let half = if is_fp16 { Half::Fp16 } else { Half::Bf16 };
-    let trainer = Trainer { micro_batch, steps: said.or(usual).unwrap_or(1), half: Some(half) };
+    let trainer = Trainer { micro_batch, steps: accumulation.or(usual).unwrap_or(1), half: Some(half) };
     let (tp, cp) = (document.size("deepspeed_autotp_size"), document.size("sequence_parallel_size"));
     let mut imported = if let Some(name) = document.word("deepspeed") {
         let mut json = if name.trim_start().starts_with('{') {
@@ -248,7 +248,7 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
     if document.word("gradient_checkpointing").is_none() || is_on(document, "gradient_checkpointing") {
         imported.plan.recompute = Recompute::Full;
     }
-    if said.is_none() && usual.is_none() {
+    if accumulation.is_none() && usual.is_none() {
         let message = "`gradient_accumulation_steps` follows from the number of GPUs, which is not said: 1 is assumed";
         document.note(
             Finding::warning("unresolved-value", message).expected("NPROC_PER_NODE, or --gpus and --global-batch"),

@@ -56,7 +56,7 @@ const OTHER: &str = "job profiling metrics optimizer lr_scheduler checkpoint flo
 /// Hidden share of tensor-parallel collectives under async TP. Source: [calibration-1-1].
 const ASYNC_TP: f64 = 0.5;
 
-/// Rank of adapters where nothing is said. Source: [torchtitan] `torchtitan/components/lora.py`.
+/// Rank of adapters where the file sets none. Source: [torchtitan] `torchtitan/components/lora.py`.
 const LORA_RANK: u32 = 8;
 
 /// Name of this kind of file on the command line.
@@ -354,8 +354,8 @@ fn software(document: &Document, imported: &mut Imported) {
         let rank = Some(document.size(&format!("{path}.rank")).unwrap_or(LORA_RANK));
         let targets = document.words(&format!("{path}.target_modules"));
         let place = document.place(path).unwrap_or(Place { file: String::new(), line: 1 });
-        let said = "`LoRAConverter`".to_owned();
-        AdapterTraining { setting: said, place, adapters: Adapters { rank, targets } }.apply(imported);
+        let setting = "`LoRAConverter`".to_owned();
+        AdapterTraining { setting, place, adapters: Adapters { rank, targets } }.apply(imported);
     }
     let has_dtype = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
     if has_dtype("training.dtype", "bfloat16") {

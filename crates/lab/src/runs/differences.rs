@@ -7,19 +7,19 @@ use meshwright_engine::problem::Problem;
 /// Differences between a row and the plan of a problem; cells that are blank say nothing.
 pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
     let (model, workload, layout) = (problem.model(), problem.workload(), plan.layout);
-    let number = |name: &str, said: Option<f64>, planned: u32| {
-        let said = said.filter(|said| (said - f64::from(planned)).abs() > 1e-9)?;
-        Some(format!("{name} {said} instead of {planned}"))
+    let number = |name: &str, stated: Option<f64>, planned: u32| {
+        let stated = stated.filter(|stated| (stated - f64::from(planned)).abs() > 1e-9)?;
+        Some(format!("{name} {stated} instead of {planned}"))
     };
     let zero = row.zero_stage.filter(|_| layout.dp > 1);
-    let recompute = row.recompute.as_deref().filter(|said| !said.is_empty()).and_then(|said| {
-        let kind = |said: &str| if said == "none" { 0 } else { 1 + u32::from(said.starts_with("full")) };
+    let recompute = row.recompute.as_deref().filter(|stated| !stated.is_empty()).and_then(|stated| {
+        let kind = |stated: &str| if stated == "none" { 0 } else { 1 + u32::from(stated.starts_with("full")) };
         let planned = match plan.recompute {
             Recompute::None => 0,
             Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther => 1,
             Recompute::FirstLayers(_) | Recompute::Full => 2,
         };
-        (kind(said) != planned).then(|| format!("recompute {said} instead of {}", plan.recompute))
+        (kind(stated) != planned).then(|| format!("recompute {stated} instead of {}", plan.recompute))
     });
     [
         number("layers", row.layers, model.layers()),

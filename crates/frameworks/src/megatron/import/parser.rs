@@ -37,8 +37,8 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
         None => found.extend(common(&judged)),
     }
     for finding in found {
-        let said = |other: &Finding| other.rule == finding.rule && other.place == finding.place;
-        if finding.rule == "release" || !list.findings.iter().any(said) {
+        let is_repeated = |other: &Finding| other.rule == finding.rule && other.place == finding.place;
+        if finding.rule == "release" || !list.findings.iter().any(is_repeated) {
             list.findings.push(finding);
         }
     }
