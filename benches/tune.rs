@@ -15,13 +15,13 @@ use meshwright::tuning::score::table_without;
 use meshwright::tuning::{Predictions, TimedPlan, timed_plans};
 use meshwright::validate::sources::SourceFits;
 
-/// Relative loss that does not matter.
+/// Relative loss within which a plan counts as good as the fastest.
 const TOLERANCE: f64 = 0.05;
 /// Numbers of trials after which the loss is printed.
 const TRIALS: [usize; 4] = [1, 3, 5, 8];
 /// Random orders over which `random` is averaged.
 const SEEDS: u64 = 100;
-/// Loss that counts for a choice of which no trial has run.
+/// Loss of a choice before any of its trials has run.
 const NOTHING_RAN: f64 = 1.0;
 
 fn rows(name: &str) -> Vec<Row> {
@@ -45,20 +45,20 @@ fn print_scores(name: &str, replays: &[Replay]) {
     println!("{name:28} {}", cells.join("   "));
 }
 
-/// Every rule on a set of choices.
-fn compared(title: &str, choices: &[&MeasuredChoice], tables: &BTreeMap<&str, DiscrepancyTable>) {
+/// Prints the scores of every rule on a set of choices, and the replay of each choice.
+fn print_comparison(title: &str, choices: &[&MeasuredChoice], tables: &BTreeMap<&str, DiscrepancyTable>) {
     println!("\n{title}: {} choices", choices.len());
     println!("{:28} {}", "", TRIALS.map(|trials| format!("after {trials}: ≤ 5 %, mean")).join(" "));
-    let of =
+    let replays =
         |rule: &dyn Fn(&MeasuredChoice) -> Replay| choices.iter().map(|choice| rule(choice)).collect::<Vec<Replay>>();
-    let tuned = of(&|choice| replay(choice, TrialRule::Tune(&tables[choice.model]), TOLERANCE));
+    let tuned = replays(&|choice| replay(choice, TrialRule::Tune(&tables[choice.model]), TOLERANCE));
     print_scores("tune", &tuned);
-    print_scores("order of the model", &of(&|choice| replay(choice, TrialRule::Model, TOLERANCE)));
+    print_scores("order of the model", &replays(&|choice| replay(choice, TrialRule::Model, TOLERANCE)));
     let random: Vec<Replay> =
-        (0..SEEDS).flat_map(|seed| of(&|choice| replay(choice, TrialRule::Random(seed), TOLERANCE))).collect();
+        (0..SEEDS).flat_map(|seed| replays(&|choice| replay(choice, TrialRule::Random(seed), TOLERANCE))).collect();
     print_scores("random", &random);
-    print_scores("space-filling", &of(&|choice| replay(choice, TrialRule::SpaceFilling, TOLERANCE)));
-    print_scores("NeMo AutoConfigurator", &of(&|choice| replay(choice, TrialRule::AutoConfigurator, TOLERANCE)));
+    print_scores("space-filling", &replays(&|choice| replay(choice, TrialRule::SpaceFilling, TOLERANCE)));
+    print_scores("NeMo AutoConfigurator", &replays(&|choice| replay(choice, TrialRule::AutoConfigurator, TOLERANCE)));
     let n = tuned.len().max(1) as f64;
     let early = tuned.iter().filter(|replay| replay.stopped.is_some_and(|trials| trials < 6)).count() as f64;
     let stopped = |replay: &&Replay| replay.after(replay.stopped.unwrap_or(usize::MAX)) <= TOLERANCE;
@@ -91,8 +91,7 @@ fn main() {
     let (published, sweep) = (rows("runs.csv"), rows("nanotron-sweep.csv"));
     let published: Vec<Row> =
         published.into_iter().filter(|row| !row.id.as_deref().unwrap_or_default().starts_with("nanotron-")).collect();
-    let sets = Overrides::default();
-    let sets = sets.with_fit(fits::fit(fits::DEFAULT).expect("a built-in fit"));
+    let sets = Overrides::default().with_fit(fits::fit(fits::DEFAULT).expect("a built-in fit"));
     let text = std::fs::read_to_string(format!("{}/tests/published/without-source.toml", env!("CARGO_MANIFEST_DIR")));
     let fits: SourceFits = toml::from_str(&text.expect("it is committed")).expect("it is read by tests too");
     let others = timed_plans(&published, &sets, Predictions::CrossValidated);
@@ -106,10 +105,10 @@ fn main() {
         let found = choices(&plans);
         let tables = without_each(&plans, &found);
         let of_sweep: Vec<&MeasuredChoice> = found.iter().filter(|choice| choice.plans[0].set == "nanotron").collect();
-        compared(&format!("{title}. Sweep of nanotron"), &of_sweep, &tables);
+        print_comparison(&format!("{title}. Sweep of nanotron"), &of_sweep, &tables);
         if matches!(predictions, Predictions::CrossValidated) {
             let rest: Vec<&MeasuredChoice> = found.iter().filter(|choice| choice.plans[0].set != "nanotron").collect();
-            compared(&format!("{title}. Other sources"), &rest, &tables);
+            print_comparison(&format!("{title}. Other sources"), &rest, &tables);
         }
     }
 }

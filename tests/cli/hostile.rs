@@ -1,4 +1,4 @@
-//! Input that was made to do harm: names that are code, files without an end, secrets, lines that are not what they seem.
+//! Input made to do harm: names that are code, files without an end, secrets, lines that are not what they seem.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,15 +13,15 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Refusal of a command that writes nothing to stdout, and says these words.
+/// Message with which a command refuses its input: exit code 2, nothing on stdout, and these words in it.
 fn refused(folder: &Path, args: &[&str], words: &[&str]) -> String {
     let output = run(folder, args);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}: {said}");
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}: {message}");
     for word in words {
-        assert!(said.contains(word), "{args:?} does not say `{word}`: {said}");
+        assert!(message.contains(word), "{args:?} does not say `{word}`: {message}");
     }
-    said
+    message
 }
 
 const PLAN: [&str; 2] = ["--plan", "tp=4 pp=2"];
@@ -111,17 +111,21 @@ fn values_of_a_sourced_file_are_not_repeated() {
         secrets.display()
     );
     std::fs::write(folder.join("x.sh"), script).unwrap();
-    let mut said = String::new();
+    let mut message = String::new();
     for format in ["table", "json", "sarif", "markdown", "csv"] {
         let output = run(&folder, &["lint", "x.sh", "dgx-h100-8", "--quick", "--format", format]);
-        said += &(text(&output.stdout) + &text(&output.stderr));
+        message += &(text(&output.stdout) + &text(&output.stderr));
     }
     for format in ["table", "json", "markdown", "csv"] {
         let output = run(&folder, &["import", "x.sh", "--format", format]);
-        said += &(text(&output.stdout) + &text(&output.stderr));
+        message += &(text(&output.stdout) + &text(&output.stderr));
     }
-    assert!(said.contains('…'), "{said}");
-    assert!(!said.contains("secret"), "{}", said.lines().filter(|line| line.contains("secret")).collect::<String>());
+    assert!(message.contains('…'), "{message}");
+    assert!(
+        !message.contains("secret"),
+        "{}",
+        message.lines().filter(|line| line.contains("secret")).collect::<String>()
+    );
 }
 
 #[test]
@@ -185,8 +189,8 @@ fn every_refusal_names_its_file() {
             }
             let args = with_path(args, path);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let said = refused(&folder, &args, &[path]);
-            assert_eq!(said.matches(path).count(), 1, "{args:?} names its file more than once: {said}");
+            let message = refused(&folder, &args, &[path]);
+            assert_eq!(message.matches(path).count(), 1, "{args:?} names its file more than once: {message}");
         }
     }
     let small = SMALL.replace("\"1 B\"", "\"0 B\"");
@@ -205,9 +209,9 @@ fn input_without_an_end_ends_with_a_sentence() {
         let args = with_path(args, "/dev/zero");
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let output = run(&folder, &args);
-        let said = text(&output.stderr);
-        let ended = output.status.code() == Some(2) && said.contains("/dev/zero");
-        assert!(ended, "{args:?}: {:?} {said}", output.status);
+        let message = text(&output.stderr);
+        let ended = output.status.code() == Some(2) && message.contains("/dev/zero");
+        assert!(ended, "{args:?}: {:?} {message}", output.status);
     }
     let made = Command::new("mkfifo").arg(folder.join("pipe.toml")).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -222,9 +226,9 @@ fn input_without_an_end_ends_with_a_sentence() {
     };
     for child in waiting.iter().map(spawn).collect::<Vec<_>>() {
         let output = child.wait_with_output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("pipe.toml") && said.contains("gave nothing for 10 s"), "{said}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains("pipe.toml") && message.contains("gave nothing for 10 s"), "{message}");
     }
 }
 
