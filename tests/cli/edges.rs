@@ -129,4 +129,8 @@ fn a_fit_of_no_constants_is_refused() {
     let empty = file("edge-free.toml", "source = \"mine\"\nblock = []\n").display().to_string();
     refused(&[&fit[..], &["--block", "hopper"]].concat(), &["--block hopper", "they are `A100`"]);
     refused(&[&fit[..], &["--free", &empty]].concat(), &["no constants"]);
+    let published = std::fs::read_to_string("tests/published/runs.csv").unwrap();
+    let few: String = published.split_inclusive('\n').take(2).collect();
+    let few = file("edge-runs.csv", &few).display().to_string();
+    refused(&["fit", "--runs", &few, "--block", "A100"], &["prediction of no run depends"]);
 }

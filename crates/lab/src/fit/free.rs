@@ -60,6 +60,9 @@ pub enum FreeError {
         /// Reason, as text.
         why: String,
     },
+    /// No run tells anything of a constant.
+    #[error("no constant is fitted: the prediction of no run depends on one that may change")]
+    NoEffect,
 }
 
 #[derive(Deserialize)]

@@ -66,7 +66,7 @@ pub struct StepFit {
 ///
 /// # Errors
 ///
-/// A constant is not in the catalogue.
+/// A constant is not in the catalogue, or no run depends on any.
 pub fn fit(
     runs: FitRuns,
     sets: &Overrides,
@@ -82,6 +82,9 @@ pub fn fit(
     }
     let mut task = Task::new(runs, sets, weights);
     task.place(placed);
+    if task.placed.is_empty() {
+        return Err(FreeError::NoEffect);
+    }
     progress(&format!(
         "{} constants, {} runs",
         task.placed.len(),
