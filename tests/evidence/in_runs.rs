@@ -6,7 +6,7 @@ use std::fs::File;
 use crate::silicon::{H100, H200, calibration, samples};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
-use meshwright::probe::verify;
+use meshwright::probe::{Calibration, Samples, verify};
 use meshwright::problem::Problem;
 use meshwright::runs;
 
@@ -15,6 +15,36 @@ struct Errors {
     catalogue: f64,
     alone: f64,
     in_run: f64,
+}
+
+/// Calibrations of two devices, whose samples are read once, fitted once for each device, host and stack: samples of one GPU tell nothing
+/// of a cluster's network.
+struct Calibrations {
+    /// Samples by name of the GPU.
+    samples: [(&'static str, Samples); 2],
+    /// Problems that were calibrated for, the first of each kind, with their calibrations.
+    known: Vec<(Problem, Calibration)>,
+}
+
+impl Calibrations {
+    fn new() -> Self {
+        Self { samples: [("H100 SXM5 80GB", samples(H100)), ("H200 SXM 141GB", samples(H200))], known: Vec::new() }
+    }
+
+    /// Calibration of the GPU of a problem; none where neither device is of its kind.
+    fn of(&mut self, problem: &Problem) -> Option<&Calibration> {
+        let cluster = problem.cluster();
+        let (_, samples) = self.samples.iter().find(|(name, _)| *name == cluster.gpu.name)?;
+        let serves = |(other, _): &(Problem, Calibration)| {
+            let of_other = other.cluster();
+            (&of_other.gpu, of_other.host, other.stack()) == (&cluster.gpu, cluster.host, problem.stack())
+        };
+        let at = self.known.iter().position(serves).unwrap_or_else(|| {
+            self.known.push((problem.clone(), calibration(problem, samples)));
+            self.known.len() - 1
+        });
+        Some(&self.known[at].1)
+    }
 }
 
 /// Middle and mean size of errors.
@@ -30,15 +60,11 @@ fn summary(errors: impl Iterator<Item = f64>) -> (f64, f64) {
 fn calibrated_devices_predict_published_runs_without_a_bias() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/published/runs.csv");
     let mut found: BTreeMap<String, Vec<Errors>> = BTreeMap::new();
+    let mut calibrations = Calibrations::new();
     for row in runs::read(File::open(path).unwrap()).unwrap() {
         let (Ok((problem, plan)), Some(measured)) = (runs::problem_of(&row), row.step_time_canon_s) else { continue };
-        let device = match problem.cluster().gpu.name.as_str() {
-            "H100 SXM5 80GB" => H100,
-            "H200 SXM 141GB" => H200,
-            _ => continue,
-        };
-        let made = calibration(&problem, &samples(device));
-        let [alone, in_run] = [verify::calibrated, verify::measured].map(|with| with(&problem, &made).unwrap());
+        let Some(made) = calibrations.of(&problem) else { continue };
+        let [alone, in_run] = [verify::calibrated, verify::measured].map(|with| with(&problem, made).unwrap());
         let error =
             |of: &Problem, plan: &Plan| Costs::new(of).evaluate_simulated(plan).step.total().get() / measured - 1.0;
         let [catalogue, alone, in_run] = [&problem, &alone, &in_run].map(|of| error(of, &plan));
