@@ -94,7 +94,7 @@ fn prepared(folder: &Path) {
     let lines = |text: &str, count: usize| text.split_inclusive('\n').take(count).collect::<String>();
     for (name, content) in [
         ("old", OLD.to_owned()),
-        ("runs.csv", lines(&all, 30)),
+        ("runs.csv", lines(&all, 12)),
         ("few.csv", lines(CANDIDATES, 3).replace(",128,", ",64,")),
         ("candidates.csv", CANDIDATES.to_owned()),
         ("log", repository("tests/logs/megatron-llama3-8b.log")),
