@@ -36,8 +36,8 @@ const HEAD: &str = "# Picks against published layouts\n\n\
     Written by `cargo test --test evidence write_picks -- --ignored`; do not edit. For each model of the catalogue that a \
     published run trains on the GPU of a cluster: the fastest plan that the framework of the stack can express on 512 GPUs in \
     bf16, and the degrees of the published run whose number of GPUs is nearest (its data parallelism scaled to 512), both \
-    priced with the sequence length and as many sequences a GPU as in that run. A gain above 3 % names the term that shrinks most, and the mechanisms of the pick that no \
-    published run has: the recommended plan does without them.\n\n\
+    priced with the sequence length and as many sequences per GPU as in that run. Beside a gain above 3 % stand the term that \
+    shrinks most and the mechanisms of the pick that no published run has, without which the recommended plan does.\n\n\
     | model | cluster | nearest run | batch | published layout | s | pick | s | gain | wins by | without a published run |\n\
     | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
