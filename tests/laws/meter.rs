@@ -10,18 +10,18 @@ use meshwright::plan::text::parse_plan;
 use meshwright::problem::Problem;
 use meshwright::units::Seconds;
 
-/// Notes what it sees.
+/// Meter that records the calls with their predicted times.
 #[derive(Debug, Default)]
-struct Notes(Mutex<Vec<(Call, Seconds)>>);
+struct Record(Mutex<Vec<(Call, Seconds)>>);
 
-impl Meter for Notes {
+impl Meter for Record {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
         self.0.lock().unwrap().push((*call, predicted));
         predicted
     }
 }
 
-/// Says that every kernel takes twice as long.
+/// Meter under which every kernel takes twice as long.
 #[derive(Debug)]
 struct Twice;
 
@@ -45,9 +45,9 @@ fn the_kernels_of_a_layer_add_up_to_its_price() {
         let problem = problem(model, format);
         let plan = parse_plan(plan, &problem).unwrap();
         for kind in 0..problem.model().kinds.len() {
-            let notes = Notes::default();
-            let cost = Costs::new(&problem).metered(&notes).layer(kind, &plan);
-            let seen: Seconds = notes.0.lock().unwrap().iter().map(|(_, time)| *time).sum();
+            let record = Record::default();
+            let cost = Costs::new(&problem).metered(&record).layer(kind, &plan);
+            let seen: Seconds = record.0.lock().unwrap().iter().map(|(_, time)| *time).sum();
             let priced = cost.forward + cost.dgrad + cost.wgrad;
             // The price also holds what hidden communication costs the kernels beside it.
             assert!(seen <= priced * (1.0 + 1e-12), "{model}: {seen} of {priced}");

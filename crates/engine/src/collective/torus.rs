@@ -37,7 +37,7 @@ pub fn time(torus: &ScaleUp, mapping: Option<&RankMapping>, op: Collective, payl
     }
 }
 
-/// Way of a group through a torus.
+/// Route of a group through a torus.
 #[derive(Debug, PartialEq)]
 struct Route {
     /// Link directions that it can use at once.

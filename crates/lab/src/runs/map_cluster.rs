@@ -8,7 +8,7 @@ use meshwright_engine::cluster::{Cluster, Host, Level};
 use meshwright_engine::gpu::{Gpu, ScaleUp};
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
-use meshwright_planner::catalog::{Shelf, gpu_names};
+use meshwright_planner::catalog::{CachedCatalog, gpu_names};
 
 /// Device whose host caps its power in this framework's runs, with the capped catalogue entry: measured and published by
 /// the authors.
@@ -18,18 +18,18 @@ const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 const LARGEST_NODE: u32 = 8;
 
 /// Device of a row: a name of the table, or of the catalogue.
-pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
+pub(super) fn gpu(row: &Row, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let capped = name == POWER_CAPPED.0 && Release::of(row) == Release::MegatronWithoutOverlap;
     match if capped { Some(POWER_CAPPED.1) } else { gpu_names::in_runs(name) } {
-        Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
+        Some(name) => catalog.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),
         None => Refusal::unsupported(format!("GPU unknown: {name}")),
     }
 }
 
 /// Cluster of a row: the device's scale-up domains joined by one network.
-pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Result<Cluster, Refusal> {
+pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalog) -> Result<Cluster, Refusal> {
     let network = text(row.interconnect_inter.as_ref());
     let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
         Some(value) => Sourced { value, source: "published-runs".into() },
@@ -39,7 +39,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Resu
     let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
     let within_node = gpu.scale_up.gpus <= LARGEST_NODE && cells.gpus_per_node < gpu.scale_up.gpus;
     let domain = if joined || within_node { cells.gpus_per_node } else { gpu.scale_up.gpus };
-    let transport = shelf.transport(transport(network)).map_err(Refusal::Unsupported)?;
+    let transport = catalog.transport(transport(network)).map_err(Refusal::Unsupported)?;
     let cluster = Cluster {
         name: format!("{} × {}", cells.gpus, gpu.name),
         gpus: cells.gpus,

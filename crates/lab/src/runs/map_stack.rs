@@ -9,7 +9,7 @@ use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Stack, TpGather};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
-use meshwright_planner::catalog::Shelf;
+use meshwright_planner::catalog::CachedCatalog;
 
 /// Traffic factor of the AMD submissions' stack of any year, as for 2025.
 const ROCM_TRAFFIC: f64 = 1.04;
@@ -74,9 +74,9 @@ pub(super) fn stack(
     release: Release,
     gpu: &Gpu,
     plan: &mut Plan,
-    shelf: &Shelf,
+    catalog: &CachedCatalog,
 ) -> Result<Stack, Refusal> {
-    let mut stack = shelf.stack(release.stack()).map_err(Refusal::Unsupported)?;
+    let mut stack = catalog.stack(release.stack()).map_err(Refusal::Unsupported)?;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
     match release {

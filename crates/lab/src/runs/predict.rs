@@ -12,7 +12,7 @@ use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Bytes;
-use meshwright_planner::catalog::{Overrides, Shelf};
+use meshwright_planner::catalog::{CachedCatalog, Overrides};
 use meshwright_planner::confidence::Confidence;
 
 /// Outcome of a prediction.
@@ -83,11 +83,11 @@ impl Prediction {
 
 /// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
-    predict_from(row, &Shelf::new(&Overrides::default()))
+    predict_from(row, &CachedCatalog::new(&Overrides::default()))
 }
 
-fn predict_from(row: &Row, shelf: &Shelf) -> Prediction {
-    match problem_from(row, shelf) {
+fn predict_from(row: &Row, catalog: &CachedCatalog) -> Prediction {
+    match problem_from(row, catalog) {
         Ok((problem, plan)) => price(row, &problem, &plan),
         Err(refusal) => refused(row, &refusal),
     }
@@ -100,8 +100,8 @@ pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
 
 /// Predicts all rows with a given fit and the user's overrides of `gpu.…` and `stack.…`.
 pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
-    let shelf = Shelf::new(sets);
-    rows.par_iter().map(|row| predict_from(row, &shelf)).collect()
+    let catalog = CachedCatalog::new(sets);
+    rows.par_iter().map(|row| predict_from(row, &catalog)).collect()
 }
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {

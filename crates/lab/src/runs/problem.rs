@@ -11,7 +11,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::model::MixerKind;
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
-use meshwright_planner::catalog::{Overrides, Shelf};
+use meshwright_planner::catalog::{CachedCatalog, Overrides};
 
 /// Share of the memory that a published run may fill: peaks of runs that ended well reach 97 % of it.
 const PROFILE: HbmProfile = HbmProfile::Tight;
@@ -39,20 +39,20 @@ pub fn problem_of(row: &Row) -> Result<(Problem, Plan), Refusal> {
 ///
 /// The row has too little information, contradicts itself, or names something that the model does not support.
 pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refusal> {
-    problem_from(row, &Shelf::new(sets))
+    problem_from(row, &CachedCatalog::new(sets))
 }
 
 /// Problem and plan of a row, with a catalogue that is read once.
-pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
+pub(super) fn problem_from(row: &Row, catalog: &CachedCatalog) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
-    let gpu = map_cluster::gpu(row, shelf)?;
+    let gpu = map_cluster::gpu(row, catalog)?;
     let release = Release::of(row);
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
     let mut plan = map_plan::plan(row, &cells, release, &model)?;
-    let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, shelf)?;
+    let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, catalog)?;
     let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
-    let cluster = map_cluster::cluster(row, &cells, gpu, shelf)?;
+    let cluster = map_cluster::cluster(row, &cells, gpu, catalog)?;
     let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {
         ProblemError::Format { .. } | ProblemError::SparseAttention { .. } => Refusal::Unsupported(first_line(&error)),
         ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) | ProblemError::Stack(_) => {

@@ -1,4 +1,4 @@
-//! Cache of devices and stacks: a file of runs names few of them, many times.
+//! Catalogue that reads each device, stack and transport once: a file of runs names few of them, many times.
 
 use std::sync::OnceLock;
 
@@ -18,21 +18,21 @@ fn empty<T>(names: impl IntoIterator<Item = &'static str>) -> Cache<T> {
 }
 
 /// Entry of a cache, loaded on first use; a name that the cache lacks is loaded each time, for its error.
-fn cached<T: Clone>(cache: &Cache<T>, name: &str, load: impl Fn() -> Result<T, CatalogError>) -> Result<T, String> {
+fn entry<T: Clone>(cache: &Cache<T>, name: &str, load: impl Fn() -> Result<T, CatalogError>) -> Result<T, String> {
     let load = || load().map_err(|error| error.to_string());
     cache.iter().find(|(known, _)| *known == name).map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
 }
 
-/// Catalogue under one set of overrides; each entry is read on first use.
+/// Catalogue under one set of overrides, in which each entry is read on first use and kept.
 #[derive(Debug)]
-pub struct Shelf<'a> {
+pub struct CachedCatalog<'a> {
     sets: &'a Overrides,
     gpus: Cache<Gpu>,
     stacks: Cache<Stack>,
     transports: Cache<Transport>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> CachedCatalog<'a> {
     /// Creates an empty cache.
     pub fn new(sets: &'a Overrides) -> Self {
         Self { sets, gpus: empty(gpu_names()), stacks: empty(stack_names()), transports: empty(names(TRANSPORTS)) }
@@ -44,7 +44,7 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`gpu_with`].
     pub fn gpu(&self, name: &str) -> Result<Gpu, String> {
-        cached(&self.gpus, name, || gpu_with(name, self.sets))
+        entry(&self.gpus, name, || gpu_with(name, self.sets))
     }
 
     /// Stack of the catalogue.
@@ -53,7 +53,7 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`stack`].
     pub fn stack(&self, name: &str) -> Result<Stack, String> {
-        cached(&self.stacks, name, || stack(name, self.sets))
+        entry(&self.stacks, name, || stack(name, self.sets))
     }
 
     /// Transport of the catalogue.
@@ -62,6 +62,6 @@ impl<'a> Shelf<'a> {
     ///
     /// The message of [`transport`].
     pub fn transport(&self, name: &str) -> Result<Transport, String> {
-        cached(&self.transports, name, || transport(name, self.sets))
+        entry(&self.transports, name, || transport(name, self.sets))
     }
 }

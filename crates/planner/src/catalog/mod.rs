@@ -3,6 +3,7 @@
 //! A name is one of the catalogue, or a path to a TOML file of the same form: anything with a `/` or `\` in it, anything
 //! that ends in `.toml`, or the name of a file that exists.
 
+mod cached;
 mod clusters;
 mod constants;
 pub mod defaults;
@@ -20,11 +21,11 @@ mod one_line;
 mod overrides;
 mod pools;
 mod read;
-mod shelf;
 mod streams;
 mod table_path;
 mod typed;
 
+pub use cached::CachedCatalog;
 pub use clusters::ClusterOrPools;
 pub use entries::{
     cluster_names, fit_names, gpu, gpu_names, gpu_with, market, model, model_names, stack, stack_names, transport,
@@ -36,6 +37,5 @@ pub use meshwright_engine::suggest::nearest;
 pub use one_line::{is_one_line, visible};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use read::{read as read_text, read_long};
-pub use shelf::Shelf;
 pub use streams::open;
 pub use typed::parse_toml;

@@ -196,11 +196,11 @@ fn rank_path(program: &StageProgram, rank: usize) -> Path {
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
     let times = |factor: f64| here.iter().map(|here| here * factor).collect::<Vec<f64>>();
-    let (passes, traffic) = program.stager.pairs().on_average();
+    let factors = program.stager.pairs().on_average();
     Path {
-        forward: times(passes),
-        backward: times(passes),
-        traffic: times(traffic),
+        forward: times(factors.passes),
+        backward: times(factors.passes),
+        traffic: times(factors.traffic),
         ..Path::empty(rank as u32, program.chunks)
     }
 }

@@ -204,13 +204,13 @@ impl<'a> StageProgram<'a> {
 
     /// Mean time that passes and expert traffic occupy their rank, a lower bound.
     pub fn busy(&self, StageSeconds { forward, backward, wgrad: _, traffic }: StageSeconds) -> f64 {
-        let (passes, hidden) = self.stager.pairs().on_average();
-        passes * (forward + backward) + hidden * traffic
+        let factors = self.stager.pairs().on_average();
+        factors.passes * (forward + backward) + factors.traffic * traffic
     }
 
     /// Mean time that one more second of a pass occupies its rank, a lower bound.
     pub fn slower(&self) -> f64 {
-        self.stager.pairs().on_average().0
+        self.stager.pairs().on_average().passes
     }
 
     /// Times of stage `chunk` with items `a..b` under their fastest options, passes alone.

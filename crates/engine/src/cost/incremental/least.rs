@@ -330,6 +330,15 @@ pub struct Pairs {
     hidden: f64,
 }
 
+/// Factors by which a micro-batch occupies its rank on average: a lower bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanFactors {
+    /// Factor on the time of its passes alone, with their expert traffic.
+    pub passes: f64,
+    /// Factor on its expert traffic, by which pairs take less: not above 0.
+    pub traffic: f64,
+}
+
 impl Pairs {
     /// Bounds of schedules without pairs.
     pub const NONE: Self = Self { work: 1.0, traffic: 1.0, slower: 1.0, hidden: 0.0 };
@@ -346,13 +355,13 @@ impl Pairs {
     }
 
     /// Lower bound on the mean time of a micro-batch on its rank, as factors on the time of its passes alone, F + B with
-    /// their traffic E, and on E, whose factor is negative.
+    /// their traffic E, and on E.
     ///
     /// ```text
     /// work·(F + B − E) + traffic·E  =  work·(F + B) + (traffic − work)·E
     /// ```
-    pub const fn on_average(&self) -> (f64, f64) {
-        (self.work, self.traffic - self.work)
+    pub const fn on_average(&self) -> MeanFactors {
+        MeanFactors { passes: self.work, traffic: self.traffic - self.work }
     }
 
     /// Lower bound on the time of one pair, as factors on the times of its passes alone: their traffic is half of their

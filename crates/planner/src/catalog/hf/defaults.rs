@@ -32,7 +32,7 @@ const SIZES: &[(&str, Defaults)] = &[
     ),
 ];
 
-/// Heads of keys and values where a file has none, in classes that do not take as many as there are queries.
+/// Heads of keys and values where a file has none, in classes whose default is not the number of query heads.
 const KV_HEADS: &[(&str, u32)] = &[
     ("bamba", 8),
     ("beam", 8),
@@ -148,14 +148,16 @@ const PARTS: &[(&str, Defaults)] = &[
     ("youtu", &[("q_lora_rank", 1536)]),
 ];
 
-fn of(table: &'static [(&str, Defaults)], model_type: &str) -> Defaults {
+/// Defaults of a class in a table; none where it has none.
+fn defaults_of(table: &'static [(&str, Defaults)], model_type: &str) -> Defaults {
     table.iter().find(|(family, _)| *family == model_type).map_or(&[], |(_, defaults)| defaults)
 }
 
 /// Fields with another name in files of the same family.
 const ALIASES: &[(&str, &str)] = &[("n_shared_experts", "num_shared_experts")];
 
-fn add(part: &mut Map<String, Value>, defaults: Defaults) {
+/// Adds the fields that a part of a file left out.
+fn add_missing(part: &mut Map<String, Value>, defaults: Defaults) {
     for (name, value) in defaults {
         let alias = ALIASES.iter().find(|(field, _)| field == name).map(|(_, alias)| *alias);
         if alias.is_none_or(|alias| !part.contains_key(alias)) {
@@ -166,12 +168,12 @@ fn add(part: &mut Map<String, Value>, defaults: Defaults) {
 
 /// Adds the sizes that a multimodal file left out of its part for text.
 pub fn add_sizes(part: &mut Map<String, Value>, model_type: &str) {
-    add(part, of(SIZES, model_type));
+    add_missing(part, defaults_of(SIZES, model_type));
 }
 
 /// Adds the parts that a file left out and its class has by default.
 pub fn add_parts(part: &mut Map<String, Value>, model_type: &str) {
-    add(part, of(PARTS, model_type));
+    add_missing(part, defaults_of(PARTS, model_type));
     if let Some((_, heads)) = KV_HEADS.iter().find(|(family, _)| *family == model_type) {
         part.entry("num_key_value_heads").or_insert_with(|| Value::from(*heads));
     }
