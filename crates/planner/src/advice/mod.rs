@@ -3,8 +3,9 @@
 //! ```text
 //! search     the fastest plans of the proven space under the memory ceiling of the accepted risk
 //! plainest   of those within run-to-run noise of the first, the one with the degrees of a published run of the model on the
-//!            GPU, if any has them, else the one with fewest settings that differ from a default; a published plan that ran on
-//!            no more of these GPUs counts as one that fits, whatever the model's risk
+//!            GPU, if any has them, else one whose tensor parallelism stays inside the scale-up domain, and of those the one
+//!            with fewest settings that differ from a default; a published plan that ran on no more of these GPUs counts as
+//!            one that fits, whatever the model's risk
 //! fastest    the model's own first choice, whatever its risk and mechanisms, where it is another plan
 //! ```
 //!
@@ -325,8 +326,9 @@ fn place(ranked: &mut Vec<Evaluation>, known: &Evaluation) {
     }
 }
 
-/// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then the
-/// plainest, and the fastest of the equally plain; where the risk was given up, the least risky of them all.
+/// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then one whose
+/// tensor parallelism stays inside the scale-up domain, then the plainest, and the fastest of the equally plain; where the risk
+/// was given up, the least risky of them all.
 fn choose(
     problem: &Problem,
     ranked: &[(&Evaluation, Seconds)],
@@ -337,16 +339,21 @@ fn choose(
     let has_run =
         |plan: &Plan| published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);
     let risk = |at: usize| match given_up {
-        Some(_) if !has_run(&ranked[at].0.plan) => {
-            (Confidence::new(problem, ranked[at].0).oom_probability * 100.0).round() as u32
-        }
+        Some(_) if !has_run(&ranked[at].0.plan) => in_percent(Confidence::new(problem, ranked[at].0).oom_probability),
         _ => 0,
     };
     let is_new = |plan: &Plan| published.is_none_or(|published| !published.has_degrees_of(plan));
-    (0..ranked.len())
-        .filter(|&at| at == 0 || ranked[at].1 <= most)
-        .min_by_key(|&at| (risk(at), is_new(&ranked[at].0.plan), settings(problem, &ranked[at].0.plan), at))
-        .unwrap_or(0)
+    let leaves_domain = |plan: &Plan| plan.layout.tp > problem.cluster().scale_up.gpus;
+    let preference = |at: usize| {
+        let plan = &ranked[at].0.plan;
+        (risk(at), is_new(plan), leaves_domain(plan), settings(problem, plan), at)
+    };
+    (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most).min_by_key(|&at| preference(at)).unwrap_or(0)
+}
+
+/// A probability in whole percent, as answers print it.
+fn in_percent(probability: f64) -> u32 {
+    (probability * 100.0).round() as u32
 }
 
 /// The model's fastest plan with the reasons against it; none if the recommended one is as fast.
