@@ -6,6 +6,7 @@ mod commands;
 mod edges;
 mod explain;
 mod full_disk;
+mod glance;
 mod glossary;
 mod goldens;
 mod hostile;

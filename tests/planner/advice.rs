@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use meshwright::advice::{Advice, Prudence, Reason, advise};
+use meshwright::advice::{Advice, GivenUp, Prudence, Reason, advise};
 use meshwright::catalog::layouts::PublishedLayout;
 use meshwright::catalog::{self, Overrides};
 use meshwright::confidence::Confidence;
@@ -12,7 +12,7 @@ use meshwright::frameworks::launchable;
 use meshwright::gpu::Format;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::search::SearchOptions;
-use meshwright::space::{FEWEST_TOKENS, Restrictions, check};
+use meshwright::space::{FEWEST_TOKENS, Restrictions, Unproven, check};
 use meshwright::workload::{Workload, recipe};
 
 use crate::random::spec;
@@ -133,4 +133,17 @@ fn tensor_parallelism_inside_the_domain_is_preferred() {
     assert!(first.plan.layout.tp > problem.cluster().scale_up.gpus, "{}", first.plan);
     assert!(plan.plan.layout.tp <= problem.cluster().scale_up.gpus, "{}", plan.plan);
     assert!(plan.step.total() / first.step.total() < 1.033);
+}
+
+/// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: the risk is kept, and chunks that no run has had are left out.
+#[test]
+fn what_no_run_has_shown_is_given_up_as_far_as_memory_needs_it() {
+    let problem = on_h100("llama3-70b", 8192, Format::Bf16, ("dgx-h100-64", 12), 132);
+    let advice = advice(&problem, Prudence::default().risk);
+    assert_eq!(advice.given_up, Some(GivenUp::Proof));
+    for plan in &advice.ranking.evaluations {
+        let used: Vec<&str> = Unproven::in_plan(&problem, &plan.plan).iter().map(|mechanism| mechanism.what).collect();
+        assert_eq!(used, ["optimizer offload"], "{}", plan.plan);
+        assert!(Confidence::new(&problem, plan).oom_probability <= Prudence::default().risk, "{}", plan.plan);
+    }
 }

@@ -39,11 +39,16 @@ fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) ->
         ),
         GivenUp::Proof => {
             let mechanisms = Unproven::in_plan(problem, &advice.plan()?.plan);
-            let instead: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.instead).collect();
+            let each = mechanisms.iter().map(|mechanism| format!("{} ({})", mechanism.what, mechanism.instead));
+            let risky = if sure.oom_probability > risk {
+                format!("; none keeps the risk of running out of memory at {}", whole_percent(risk))
+            } else {
+                String::new()
+            };
             format!(
-                "Only plans with {} fit, and no published run has shown it ({}): test it before relying on it.",
-                named(&mechanisms),
-                instead.join("; ")
+                "Every plan that fits uses a mechanism that no published run has shown{risky}. This one has {}: test it before \
+                 relying on it.",
+                each.collect::<Vec<_>>().join(" and ")
             )
         }
     })

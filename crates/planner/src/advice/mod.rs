@@ -73,7 +73,7 @@ impl Default for Prudence {
 pub enum GivenUp {
     /// Every plan without unproven mechanisms that fits has a larger risk than accepted.
     Risk,
-    /// Only plans with unproven mechanisms fit.
+    /// Only plans with unproven mechanisms fit; the accepted risk is kept if any of them keeps it.
     Proof,
 }
 
@@ -140,7 +140,7 @@ struct Prudent {
 }
 
 /// Searches the fastest plans that keep the limits of prudence; where none does, gives up the risk first, then the proof by
-/// published runs.
+/// published runs: of mechanisms that free memory first, under the risk if it can be kept.
 fn search_prudently(
     searches: &LimitedSearches,
     problem: &Problem,
@@ -169,12 +169,21 @@ fn search_prudently(
     let at_any_risk = SearchLimits { memory: problem.hbm_budget(), ..limits };
     let is_asked = prudence.exotic || searches.may_hold(&proven, at_any_risk.memory);
     let risky = is_asked.then(|| searches.fastest(&proven, at_any_risk, control));
-    let (options, ranking, given_up) = match risky {
-        Some(risky) if prudence.exotic || !risky.evaluations.is_empty() => (proven, risky, GivenUp::Risk),
-        Some(_) | None => (options.clone(), searches.fastest(options, at_any_risk, control), GivenUp::Proof),
-    };
-    let ranking = searches.or_nearest(ranking, &options, control);
-    Prudent { problem: problem.clone(), options, ranking, given_up: Some(given_up) }
+    if let Some(ranking) = risky.filter(|risky| prudence.exotic || !risky.evaluations.is_empty()) {
+        let ranking = searches.or_nearest(ranking, &proven, control);
+        return Prudent { problem: problem.clone(), options: proven, ranking, given_up: Some(GivenUp::Risk) };
+    }
+    let mut freeing = options.clone();
+    freeing.restrictions.proven_but_for_memory(problem);
+    for (problem, limits) in [(&limited, limits), (problem, at_any_risk)] {
+        let ranking = searches.fastest(&freeing, limits, control);
+        if !ranking.evaluations.is_empty() {
+            let (problem, options) = (problem.clone(), freeing);
+            return Prudent { problem, options, ranking, given_up: Some(GivenUp::Proof) };
+        }
+    }
+    let ranking = searches.or_nearest(searches.fastest(options, at_any_risk, control), options, control);
+    Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: Some(GivenUp::Proof) }
 }
 
 /// The fastest plans that keep the limits of prudence, as far as any plan does.
@@ -268,7 +277,8 @@ fn recommend(
     let Prudent { problem: searched, options: SearchOptions { restrictions, .. }, mut ranking, given_up } = found;
     let first = ranking.evaluations[0].clone();
     let risk = |evaluation: &Evaluation| Confidence::new(problem, evaluation).oom_probability;
-    let accepted = prudence.risk.max(if given_up.is_some() { 1.0 } else { 0.0 });
+    let keeps_risk = given_up.is_none() || searched.hbm_budget() < problem.hbm_budget();
+    let accepted = if keeps_risk { prudence.risk } else { 1.0 };
     let space = Space::new(costs, &restrictions);
     for evaluation in &mut ranking.evaluations {
         if let Some(plain) = plainer(costs, &space, evaluation).filter(|plain| risk(plain) <= accepted) {
@@ -305,7 +315,7 @@ fn recommend(
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),
         given_runs: Vec::new(),
-        fastest: fastest.and_then(|fastest| decline(problem, published.as_ref(), &fastest, &plan, accepted)),
+        fastest: fastest.and_then(|fastest| decline(problem, published.as_ref(), &fastest, &plan, prudence.risk)),
         published,
         ranking,
         recommended,
@@ -368,8 +378,8 @@ fn decline(
         return None;
     }
     let mut reasons = Vec::new();
-    let risk = Confidence::new(problem, fastest).oom_probability;
-    if risk > accepted {
+    let [risk, least] = [fastest, recommended].map(|plan| Confidence::new(problem, plan).oom_probability);
+    if risk > accepted && in_percent(risk) > in_percent(least) {
         reasons.push(Reason::Risk(risk));
     }
     let unproven = Unproven::in_plan(problem, &fastest.plan);

@@ -88,10 +88,19 @@ impl Restrictions {
 
     /// Leaves out the mechanisms that no published run has shown on this problem, but for keys that are fixed.
     pub fn proven_only(&mut self, problem: &Problem) {
-        for mechanism in Unproven::on(problem).filter(|mechanism| !self.fixes(mechanism.key)).collect::<Vec<_>>() {
-            let rule = mechanism.forbidden_on(problem).and_then(|item| Rule::parse(&item).ok());
-            self.forbidden.extend(rule);
-        }
+        self.leave_out(problem, |_| true);
+    }
+
+    /// Leaves out those of these mechanisms that free no memory, so that they are not why a plan fits.
+    pub(crate) fn proven_but_for_memory(&mut self, problem: &Problem) {
+        self.leave_out(problem, |mechanism| !mechanism.frees_memory());
+    }
+
+    fn leave_out(&mut self, problem: &Problem, is_unwanted: fn(&Unproven) -> bool) {
+        let unwanted = Unproven::on(problem).filter(|mechanism| is_unwanted(mechanism) && !self.fixes(mechanism.key));
+        let rules = unwanted.filter_map(|mechanism| mechanism.forbidden_on(problem)).map(|item| Rule::parse(&item));
+        let rules: Vec<Rule> = rules.filter_map(Result::ok).collect();
+        self.forbidden.extend(rules);
     }
 
     /// Framework whose files must express every plan, if one was requested.

@@ -222,6 +222,11 @@ impl Unproven {
         Self::on(problem).filter(|mechanism| (mechanism.uses)(problem, plan)).collect()
     }
 
+    /// Whether plans may need the mechanism to fit: the order of operations and the exchange of keys and values change their time.
+    pub(super) fn frees_memory(&self) -> bool {
+        !matches!(self.key, "vpp" | "schedule" | "cp-kind")
+    }
+
     /// Setting that leaves the mechanism out of a problem's plans, as `--forbid` reads it; none where it has published runs.
     pub(super) fn forbidden_on(&self, problem: &Problem) -> Option<String> {
         (self.forbids)(problem).map(|values| format!("{}={values}", self.key))

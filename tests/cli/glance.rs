@@ -1,0 +1,35 @@
+//! Answers as somebody reads them once: what they say is said once, is true of what they show, and can be launched.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn run(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap()
+}
+
+/// Text that the command prints on stdout, with each line break and indentation as one space.
+fn words(line: &str) -> String {
+    String::from_utf8(run(line).stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn talk(line: &str) -> String {
+    String::from_utf8(run(line).stderr).unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: every row is a line, and what no run has shown and does not
+
+/// help it to fit is left out.
+#[test]
+fn plans_that_need_an_unproven_mechanism_need_no_other() {
+    let text = words("plan llama3-70b dgx-h100-64 --gpus 12");
+    assert!(!text.contains("#: "), "records: {text}");
+    assert!(text.contains(
+        "Every plan that fits uses a mechanism that no published run has shown. This one has optimizer offload"
+    ));
+    assert!(!text.contains("chunks on a pipeline rank"), "{text}");
+    assert!(text.contains(", 5 % risk of OOM"), "{text}");
+}
