@@ -55,11 +55,17 @@ impl Ties {
                 )
             }
             [] => String::new(),
-            [.., last] => format!(
-                "Plans 1 to {} are within {gap} of each other, which published errors cannot tell apart: time plans 1 to {last} \
-                 before choosing.",
-                self.tied
-            ),
+            [.., last] => {
+                let (tied, to_time) = match (self.tied, *last) {
+                    (2, 2) => ("1 and 2".to_owned(), "both".to_owned()),
+                    (2, last) => ("1 and 2".to_owned(), format!("them and plan {last}")),
+                    (tied, last) => (format!("1 to {tied}"), format!("plans 1 to {last}")),
+                };
+                format!(
+                    "Plans {tied} are within {gap} of each other, which published errors cannot tell apart: time {to_time} \
+                     before choosing."
+                )
+            }
         }
     }
 }
@@ -82,5 +88,13 @@ mod tests {
             (ties(2, 5).place(1), ties(2, 5).place(2), ties(1, 5).place(0)),
             ("2 =".into(), "3".into(), "1".into())
         );
+    }
+
+    #[test]
+    fn the_sentence_names_as_tied_what_is_tied() {
+        assert!(ties(2, 2).advice().starts_with("Plans 1 and 2 are within 10.0 % of each other,"));
+        assert!(ties(2, 2).advice().ends_with(": time both before choosing."));
+        assert!(ties(2, 5).advice().ends_with(": time them and plan 3 before choosing."));
+        assert!(ties(4, 5).advice().ends_with(": time plans 1 to 4 before choosing."));
     }
 }

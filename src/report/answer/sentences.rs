@@ -159,7 +159,7 @@ fn compared(
 fn reasons(declined: &Declined) -> String {
     let words = declined.reasons.iter().map(|reason| match reason {
         Reason::Risk(risk) => format!("its risk of running out of memory is {}", whole_percent(*risk)),
-        Reason::Unproven(mechanisms) => format!("no published run has shown {}", named(mechanisms)),
+        Reason::Unproven(mechanisms) => format!("no published run has shown {}", either(mechanisms)),
         Reason::Published => {
             "a published run has the degrees of the recommended plan, and their difference is within run-to-run noise"
                 .into()
@@ -169,6 +169,7 @@ fn reasons(declined: &Declined) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-fn named(mechanisms: &[&Unproven]) -> String {
-    mechanisms.iter().map(|mechanism| mechanism.what).collect::<Vec<_>>().join(" and ")
+/// Mechanisms in a sentence that denies each of them.
+fn either(mechanisms: &[&Unproven]) -> String {
+    mechanisms.iter().map(|mechanism| mechanism.what).collect::<Vec<_>>().join(" or ")
 }
