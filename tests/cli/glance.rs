@@ -33,3 +33,11 @@ fn plans_that_need_an_unproven_mechanism_need_no_other() {
     assert!(!text.contains("chunks on a pipeline rank"), "{text}");
     assert!(text.contains(", 5 % risk of OOM"), "{text}");
 }
+
+/// One GPU has one layout: there is nothing to compare.
+#[test]
+fn a_published_layout_is_named_by_its_degrees() {
+    let text = words("plan llama3-8b dgx-h100-8 --gpus 1");
+    assert!(text.contains("Recommended") && !text.contains("Published for"), "{text}");
+    assert!(words("plan llama3-8b dgx-h100-8").contains("): CP 2 · DP 4, the layout of row "));
+}

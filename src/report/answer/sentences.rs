@@ -21,7 +21,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         given_up(problem, advice, &sure, risk),
         unseen_risk(problem, &sure, risk),
         advice.fastest.as_ref().map(|declined| faster(declined, plan)),
-        advice.published.as_ref().map(|published| compared(problem, advice, plan, published, risk)),
+        advice.published.as_ref().and_then(|published| compared(problem, advice, plan, published, risk)),
         held_twice(problem, plan),
         order(advice, plan),
         Some(intervals(problem, plan, &sure)),
@@ -120,24 +120,26 @@ fn held_twice(problem: &Problem, plan: &Evaluation) -> Option<String> {
     ))
 }
 
-/// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares. A risk above
-/// the accepted one is named, since it keeps the layout out of the rows.
+/// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares; none on one GPU,
+/// which has one layout. A risk above the accepted one is named, since it keeps the layout out of the rows, as does its memory
+/// where it does not fit: a row may have its degrees, and fits by other settings.
 fn compared(
     problem: &Problem,
     advice: &Advice,
     recommended: &Evaluation,
     published: &PublishedPlan,
     accepted: f64,
-) -> String {
+) -> Option<String> {
     let PublishedPlan { layout, evaluation, fits } = published;
+    let degrees = Some(columns::degrees(&evaluation.plan)).filter(|degrees| !degrees.is_empty())?;
     let risk = Confidence::new(problem, evaluation).oom_probability;
     if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
         let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
         let besides = if risk > accepted { ", so the model's risk of OOM does not speak against it" } else { "" };
-        return format!("The recommended plan was run on {ran}{besides}.");
+        return Some(format!("The recommended plan was run on {ran}{besides}."));
     }
     let same = |ranked: &&Evaluation| ranked.plan.layout == evaluation.plan.layout;
-    let row = advice.ranking.evaluations.iter().position(|ranked| same(&ranked));
+    let row = advice.ranking.evaluations.iter().position(|ranked| *fits && same(&ranked));
     let place = row.map_or_else(String::new, |at| format!(", the layout of row {}", at + 1));
     let slower = evaluation.step.total() / recommended.step.total() - 1.0;
     let memory = match fits {
@@ -145,15 +147,14 @@ fn compared(
         true if risk > accepted => format!(" with {} risk of OOM", whole_percent(risk)),
         true => String::new(),
     };
-    format!(
-        "Published for {} of these GPUs ({}, {}): {}{place}; it takes {} here ({:+.1} %){memory}.",
+    Some(format!(
+        "Published for {} of these GPUs ({}, {}): {degrees}{place}; it takes {} here ({:+.1} %){memory}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,
-        columns::degrees(&evaluation.plan),
         evaluation.step.total(),
         slower * 100.0
-    )
+    ))
 }
 
 fn reasons(declined: &Declined) -> String {
