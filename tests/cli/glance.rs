@@ -41,3 +41,14 @@ fn a_published_layout_is_named_by_its_degrees() {
     assert!(text.contains("Recommended") && !text.contains("Published for"), "{text}");
     assert!(words("plan llama3-8b dgx-h100-8").contains("): CP 2 · DP 4, the layout of row "));
 }
+
+/// Published layouts are of runs that trained all weights.
+#[test]
+fn adapters_are_named_and_compared_with_no_full_training() {
+    let text = words("plan llama3-70b dgx-h100-8 --lora");
+    assert!(
+        text.starts_with("Llama 3 70B · 8 × H100 SXM5 80GB · 128 × 8,192 tokens · bf16 · LoRA · NeMo 25.x"),
+        "{text}"
+    );
+    assert!(!text.contains("Published for"), "{text}");
+}

@@ -110,13 +110,18 @@ impl Problem {
     /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(
-            "{} · {} × {} · {} × {} tokens · {} · {}",
+            "{} · {} × {} · {} × {} tokens · {}{} · {}",
             self.model.name,
             thousands(u64::from(self.cluster.gpus)),
             self.cluster.gpu.name,
             thousands(u64::from(self.workload.global_batch)),
             thousands(u64::from(self.workload.seq_len)),
             self.workload.precision(),
+            match self.workload.adaptation {
+                Adaptation::Full => "",
+                Adaptation::Lora => " · LoRA",
+                Adaptation::LoraAttention => " · LoRA of attention",
+            },
             self.stack.name,
         )
     }

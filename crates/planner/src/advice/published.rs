@@ -50,9 +50,13 @@ const FULL: f64 = 2.0;
 const MOST_APART: f64 = 16.0;
 
 /// The published layout of the model on the GPU that is nearest to the question: the same sequence length and number format
-/// first, then the number of GPUs. None where none is published or none divides the question's sizes.
+/// first, then the number of GPUs. None where none is published or none divides the question's sizes, and none for adapters: the
+/// layouts are of runs that trained all weights.
 pub(super) fn published(costs: &Costs) -> Option<PublishedPlan> {
     let problem = costs.problem;
+    if problem.workload().adaptation.is_lora() {
+        return None;
+    }
     let (gpus, workload) = (f64::from(problem.cluster().gpus), problem.workload());
     let apart = |layout: &PublishedLayout| libm::log(f64::from(layout.gpus) / gpus).abs();
     let mut near: Vec<&'static PublishedLayout> = layouts()
