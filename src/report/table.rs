@@ -60,23 +60,64 @@ fn table(sheet: &Sheet) -> String {
 
 /// Renders a sheet as one line a row under its heads, without rules: figures to the right, nothing wrapped.
 pub fn plain_lines(sheet: &Sheet) -> Vec<String> {
+    lines(plain(sheet).set_content_arrangement(ContentArrangement::Disabled))
+}
+
+/// A sheet as a table without rules, with figures to the right: numbers with a unit at most, which prose is longer than.
+fn plain(sheet: &Sheet) -> Table {
+    let is_short = |cell: &str| is_figure(cell) && cell.split_whitespace().count() <= 3;
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(&sheet.columns).add_rows(&sheet.rows);
     for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_figure(cell.trim_start_matches('>')))) {
+        column.set_padding((0, COLUMN_GAP));
+        if sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_short(cell.trim_start_matches('>')))) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    table
+}
+
+fn lines(table: &Table) -> Vec<String> {
     table.to_string().lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Renders rows as one line each if all fit into the width of the terminal, else as records below each other.
+/// Gap between two columns of a table without rules.
+const COLUMN_GAP: u16 = 2;
+
+/// Fewest characters that the widest column of a table without rules is wrapped to.
+const LEAST_WRAPPED: usize = 16;
+
+/// Renders rows as lines that fit into the width of the terminal: one each, or else with the widest column wrapped; as records below
+/// each other where that column would be too narrow to read.
 pub fn lines_or_records(sheet: &Sheet) -> String {
-    let lines = plain_lines(sheet);
-    let fits = lines.iter().all(|line| line.chars().count() <= usize::from(width()));
-    if fits { lines.join("\n") } else { records(sheet) }
+    lines_within(sheet, usize::from(width())).unwrap_or_else(|| records(sheet))
+}
+
+/// Rows as lines of at most `most` characters; none if the widest column would be too narrow.
+fn lines_within(sheet: &Sheet, most: usize) -> Option<String> {
+    let unwrapped = plain_lines(sheet);
+    let longest = unwrapped.iter().map(|line| line.chars().count()).max().unwrap_or_default();
+    if longest <= most {
+        return Some(unwrapped.join("\n"));
+    }
+    let widths = (0..sheet.columns.len()).map(|at| widest_cell(sheet, at));
+    let (wrapped, widest) = widths.enumerate().max_by_key(|(_, width)| *width)?;
+    let left = (widest + most).checked_sub(longest).filter(|left| *left >= LEAST_WRAPPED)?;
+    let mut table = plain(sheet);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::try_from(longest).ok()?);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        let content = if at == wrapped { left } else { widest_cell(sheet, at) };
+        let outer = u16::try_from(content).ok()?.saturating_add(COLUMN_GAP);
+        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(outer)));
+    }
+    Some(lines(&table).join("\n"))
+}
+
+/// Length in characters of the longest cell of a column, its head included.
+fn widest_cell(sheet: &Sheet, at: usize) -> usize {
+    let cells = sheet.rows.iter().filter_map(|row| row.get(at)).chain(sheet.columns.get(at));
+    cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
 }
 
 /// Width of the gap between two columns, in addition to the cell padding.
@@ -154,5 +195,22 @@ mod tests {
             ],
         );
         assert_eq!(render(&wide), "\n", "no rows, no records");
+    }
+
+    #[test]
+    fn too_wide_for_one_line_a_row_wraps_its_widest_column() {
+        let mut sheet = Sheet::new("", &["#", "with", "step s"]);
+        sheet.push([">1".into(), "100 % opt. on host, interleaved, cost-balanced".into(), "83.7".into()]);
+        sheet.push(["2".into(), "1F1B".into(), "99.2".into()]);
+        assert_eq!(
+            lines_within(&sheet, 36).unwrap(),
+            " #  with                      step s\n\
+             >1  100 % opt. on host,         83.7\n\
+             \x20   interleaved,\n\
+             \x20   cost-balanced\n \
+             2  1F1B                        99.2"
+        );
+        assert_eq!(lines_within(&sheet, 25), None, "sixteen characters are the fewest");
+        assert_eq!(lines_within(&sheet, 60).unwrap().lines().count(), 3);
     }
 }
