@@ -16,11 +16,12 @@ use meshwright_planner::space::{Restrictions, check, parse_plan};
 pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortLimits) -> Result<Vec<Sheet>> {
     let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
     if let Some(best) = completed(costs, other, effort) {
-        return Ok(vec![compare::against_winner(winner, &best, other, &filled(&best, other))]);
+        return Ok(vec![compare::against_winner(costs.problem, winner, &best, other, &filled(&best, other))]);
     }
     let rejections = check(costs, &plan);
     if rejections.is_empty() {
         return Ok(vec![compare::against_winner(
+            costs.problem,
             winner,
             &costs.evaluate_simulated(&plan),
             other,
@@ -30,7 +31,7 @@ pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortL
     let mut sheets = vec![explain::reasons(&rejections)];
     if let Some(near) = nearest_launchable(costs, &plan, effort) {
         output::talk(&format!("--why-not: {other} does not run; the nearest feasible plan is compared"));
-        sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &Remark::None));
+        sheets.push(compare::against_winner(costs.problem, winner, &near, &near.plan.to_string(), &Remark::None));
     }
     Ok(sheets)
 }

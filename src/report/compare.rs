@@ -2,8 +2,12 @@
 
 use super::Sheet;
 use meshwright_engine::cost::Evaluation;
-use meshwright_engine::units::{Seconds, percent};
-use meshwright_planner::search::ChangedOptimum;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{Seconds, percent, whole_percent};
+use meshwright_planner::advice::USUAL_RISK;
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::search::{ChangedOptimum, TIE};
+use meshwright_planner::space::Unproven;
 
 /// Remark on a plan beside its price.
 pub enum Remark {
@@ -15,17 +19,51 @@ pub enum Remark {
     Refused(String),
 }
 
+/// Reasons against a plan that its step time does not show, each with a semicolon before it: a risk of running out of memory above
+/// the usual and above the winner's, mechanisms without a published run that the winner is without. Of a faster plan without
+/// such reasons, that the two are within run-to-run noise, where they are.
+fn against(problem: &Problem, winner: &Evaluation, other: &Evaluation) -> String {
+    let [risk, least] = [other, winner].map(|plan| Confidence::new(problem, plan).oom_probability);
+    let shown = Unproven::in_plan(problem, &winner.plan);
+    let unproven = Unproven::in_plan(problem, &other.plan);
+    let unproven: Vec<&str> = unproven
+        .iter()
+        .filter(|new| shown.iter().all(|known| known.what != new.what))
+        .map(|mechanism| mechanism.what)
+        .collect();
+    let mut reasons = Vec::new();
+    if risk > USUAL_RISK.max(least) {
+        reasons.push(format!("; its risk of running out of memory is {}", whole_percent(risk)));
+    }
+    if !unproven.is_empty() {
+        reasons.push(format!("; no published run has shown {}", unproven.join(" or ")));
+    }
+    let faster = winner.step.total() / other.step.total() - 1.0;
+    if reasons.is_empty() && faster > 0.0 && faster <= TIE {
+        reasons.push("; the two are within run-to-run noise".to_owned());
+    }
+    reasons.concat()
+}
+
 /// Table of a plan against the winner, term by term, the largest differences first. `asked` is what the user named of it,
 /// `remark` the reason why it is not launched or the settings that complete it, if any.
-pub fn against_winner(winner: &Evaluation, other: &Evaluation, asked: &str, remark: &Remark) -> Sheet {
+pub fn against_winner(
+    problem: &Problem,
+    winner: &Evaluation,
+    other: &Evaluation,
+    asked: &str,
+    remark: &Remark,
+) -> Sheet {
     let slower = other.step.total() / winner.step.total() - 1.0;
     let (total, percent_slower) = (other.step.total(), format!("({:+.1} %)", slower * 100.0));
+    let against = against(problem, winner, other);
     let title = match remark {
-        Remark::None => format!("Why not {asked}: it takes {total} {percent_slower}"),
+        Remark::None => format!("Why not {asked}: it takes {total} {percent_slower}{against}"),
         Remark::Filled(settings) => {
-            format!("Why not {asked}: it takes {total} at best {percent_slower}, completed by {}", settings.join(" "))
+            let settings = settings.join(" ");
+            format!("Why not {asked}: it takes {total} at best {percent_slower}, completed by {settings}{against}")
         }
-        Remark::Refused(why) => format!("Why not {asked}: {why}; it would take {total} {percent_slower}"),
+        Remark::Refused(why) => format!("Why not {asked}: {why}; it would take {total} {percent_slower}{against}"),
     };
     let mut sheet = Sheet::new(title, &["term", "this plan", "winner", "difference", "share of the winner's step"]);
     let mut terms: Vec<_> = other.step.terms().into_iter().zip(winner.step.terms()).collect();

@@ -52,3 +52,16 @@ fn adapters_are_named_and_compared_with_no_full_training() {
     );
     assert!(!text.contains("Published for"), "{text}");
 }
+
+/// A faster plan is not launched for its risk: the first sentence says so.
+#[test]
+fn a_faster_plan_is_refused_with_the_reason() {
+    let title = |asked: &str| {
+        let text = words(&format!("explain llama3-70b h100-512 --why-not {asked}"));
+        text.split('─').next().unwrap().to_owned()
+    };
+    let risky = title("tp=4,cp=2,pp=2,dp=32,cp-kind=p2p,shard=16");
+    assert!(risky.contains("(-") && risky.contains("; its risk of running out of memory is "), "{risky}");
+    let slower = title("tp=8,pp=4");
+    assert!(slower.contains("(+") && !slower.contains("run-to-run noise"), "{slower}");
+}
