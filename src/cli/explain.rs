@@ -78,15 +78,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
         explanation.document(asked)?
     } else {
         let mut sheets = compared.clone();
+        if !rejections.is_empty() {
+            let mut reasons = explain::reasons(rejections);
+            if evaluation.is_none() {
+                reasons.title = format!("{}: {plan} does not run", problem.heading());
+            }
+            sheets.push(reasons);
+        }
         if let Some(evaluation) = evaluation {
             sheets.push(explain::figures(&problem, evaluation));
             sheets.push(explain::waterfall(&problem, evaluation));
         }
         if !footprints.is_empty() {
             sheets.push(explain::memory(&problem, footprints));
-        }
-        if !rejections.is_empty() {
-            sheets.push(explain::reasons(rejections));
         }
         sheets.extend(evaluation.as_ref().filter(|_| asked.collectives).map(|_| transfers::sheet(costs, plan)));
         sheets.extend(args.origins.then(explain::origins));
@@ -100,9 +104,6 @@ pub fn run(args: &Args) -> Result<Outcome> {
     write_pictures(args, costs, plan)?;
     if let Some(file) = &args.html {
         write(file, &report(&explanation, &compared), args.force.existing())?;
-    }
-    for rejection in rejections {
-        output::talk(&format!("does not run: {rejection}"));
     }
     if !rejections.is_empty() {
         talk_of_nearest(costs, plan, &effort);

@@ -65,3 +65,14 @@ fn a_faster_plan_is_refused_with_the_reason() {
     let slower = title("tp=8,pp=4");
     assert!(slower.contains("(+") && !slower.contains("run-to-run noise"), "{slower}");
 }
+
+/// The reason stands first, and once.
+#[test]
+fn a_plan_that_does_not_run_begins_with_the_reason() {
+    let line = "explain llama3-8b dgx-h100-64 --plan tp=2,pp=5";
+    let text = words(line);
+    assert!(text.starts_with("Llama 3 8B · 64 × H100 SXM5 80GB"), "{text}");
+    let reason = "tp·cp·pp·dp = 60 is not the 64 GPUs of the cluster";
+    assert!(text.find(reason).unwrap() < text.find("Memory by pipeline rank").unwrap());
+    assert!(!talk(line).contains(reason));
+}
