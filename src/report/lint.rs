@@ -53,16 +53,17 @@ pub fn at_a_glance(answer: &LintAnswer) -> String {
     if let Some(problem) = answer.problem {
         parts.push(format!("{}\n", table::wrapped(&problem.heading())));
     }
-    parts.push(table::labelled("Verdict  ", &[verdict_of(findings)]));
-    if let Some((problem, evaluation)) = priced {
-        parts.push(table::labelled("Predicted", &[describe(&evaluation.plan), figures(problem, evaluation)]));
-        parts.push(table::labelled("--plan   ", &[format!("\"{}\"", evaluation.plan)]));
-    }
     let is_shown = |finding: &&Finding| {
         let repeats = priced.is_some() && finding.level == Severity::Note && PREDICTED.contains(&finding.rule);
         !repeats
     };
-    let lines: Vec<String> = findings.iter().filter(is_shown).map(|finding| line(finding, answer.file)).collect();
+    let shown: Vec<&Finding> = findings.iter().filter(is_shown).collect();
+    parts.push(table::labelled("Verdict  ", &[verdict_of(&shown)]));
+    if let Some((problem, evaluation)) = priced {
+        parts.push(table::labelled("Predicted", &[describe(&evaluation.plan), figures(problem, evaluation)]));
+        parts.push(table::labelled("--plan   ", &[format!("\"{}\"", evaluation.plan)]));
+    }
+    let lines: Vec<String> = shown.into_iter().map(|finding| line(finding, answer.file)).collect();
     if !lines.is_empty() {
         parts.push(format!("\n{}", lines.join("\n")));
     }
@@ -71,7 +72,7 @@ pub fn at_a_glance(answer: &LintAnswer) -> String {
 
 /// Number of findings of each level, in words.
 #[cfg(feature = "cli")]
-fn verdict_of(findings: &[Finding]) -> String {
+fn verdict_of(findings: &[&Finding]) -> String {
     let count = |level: Severity, name: &str| match findings.iter().filter(|finding| finding.level == level).count() {
         0 => format!("no {name}s"),
         1 => format!("1 {name}"),
