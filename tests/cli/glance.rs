@@ -76,3 +76,17 @@ fn a_plan_that_does_not_run_begins_with_the_reason() {
     assert!(text.find(reason).unwrap() < text.find("Memory by pipeline rank").unwrap());
     assert!(!talk(line).contains(reason));
 }
+
+/// Megatron-FSDP runs without gradient accumulation fusion: its files price as its plan does, and the fusion is no advice.
+#[test]
+fn files_with_sharded_gradients_are_priced_as_their_plan() {
+    let folder = folder("sharded-gradients");
+    let out = folder.display();
+    assert!(run(&format!("emit megatron llama3-8b dgx-h100-64 --plan zero=3 --out {out} --force")).status.success());
+    let linted = words(&format!("lint {out}/megatron.sh dgx-h100-64"));
+    let step = |text: &str| text.split(" a step").next().unwrap().rsplit("recomputation ").next().unwrap().to_owned();
+    assert_eq!(step(&linted), "1.62 s", "{linted}");
+    assert!(!linted.contains("gradient accumulation fusion"), "{linted}");
+    let shown = linted.matches(" [").count();
+    assert!(linted.contains(&format!("no warnings, {shown} notes")), "{shown} findings are shown: {linted}");
+}

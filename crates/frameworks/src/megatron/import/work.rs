@@ -133,6 +133,9 @@ fn amax_reduction(list: &mut Arguments) -> Option<AmaxReduction> {
 }
 
 /// Software settings of the arguments that differ from the nearest stack of the catalogue.
+///
+/// Sharded gradients are never accumulated in the GEMM: Megatron-FSDP asserts that the fusion is off, and what it costs is in the price
+/// of its runs. So its flag is no setting of theirs.
 pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettings {
     let mut settings = StackSettings::default();
     let interleaved = plan.schedule.virtual_stages() > 1;
@@ -159,7 +162,9 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     let graphs = implementation != "none" || list.has("--enable-cuda-graph") || list.has("--external-cuda-graph");
     settings.put("cuda_graphs", graphs, stack.cuda_graphs);
     settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
-    settings.put("fused_wgrad", !list.has("--no-gradient-accumulation-fusion"), stack.fused_wgrad);
+    if plan.zero < ZeroStage::Two {
+        settings.put("fused_wgrad", !list.has("--no-gradient-accumulation-fusion"), stack.fused_wgrad);
+    }
     let local = list.word("--transformer-impl").is_some_and(|name| name == "local");
     settings.put("transformer_engine", !local, stack.transformer_engine);
     let kernel = attention_kernel(list, local).unwrap_or(stack.attention);
