@@ -2,17 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use meshwright_engine::gpu::Format;
+use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::problem::HbmProfile;
-use meshwright_engine::workload::Half;
+use meshwright_engine::workload::{Half, Workload};
 
 /// Number format of the GEMMs, by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// bfloat16.
-    #[default]
     Bf16,
     /// float16, with the throughput of bfloat16.
     Fp16,
@@ -24,6 +23,25 @@ pub enum Precision {
     Mxfp8,
     /// 4-bit with a scale per block of 16 elements.
     Nvfp4,
+}
+
+impl Precision {
+    /// Format that all of some devices multiply in 16 bits: bf16, or fp16 if one is older than Ampere.
+    pub(super) fn usual<'a>(mut gpus: impl Iterator<Item = &'a Gpu>) -> Self {
+        if gpus.all(Gpu::multiplies_bf16) { Self::Bf16 } else { Self::Fp16 }
+    }
+
+    /// Format of a workload.
+    pub(super) fn of(workload: &Workload) -> Self {
+        match (workload.format, workload.half) {
+            (Format::Bf16, Half::Bf16) => Self::Bf16,
+            (Format::Bf16, Half::Fp16) => Self::Fp16,
+            (Format::Fp8, _) => Self::Fp8,
+            (Format::Fp8Block, _) => Self::Fp8Block,
+            (Format::Mxfp8, _) => Self::Mxfp8,
+            (Format::Nvfp4, _) => Self::Nvfp4,
+        }
+    }
 }
 
 impl From<Precision> for Format {

@@ -73,9 +73,9 @@ pub struct QuestionOptions {
     /// Tokens per sequence [default: the model's training length].
     #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
     pub seq_len: Option<u32>,
-    /// Number format of the GEMMs.
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value = "bf16"))]
-    pub precision: Precision,
+    /// Number format of the GEMMs [default: bf16; fp16 where a GPU has no bf16].
+    #[cfg_attr(feature = "cli", arg(long, value_enum))]
+    pub precision: Option<Precision>,
     /// Optimizer recipe (`meshwright budget MODEL`)
     ///
     /// A name, or bytes per parameter as weights+gradients+master+moments. By default megatron, or megatron-bf16-grads if the
@@ -133,7 +133,7 @@ impl Default for QuestionOptions {
             gpus: None,
             global_batch: None,
             seq_len: None,
-            precision: Precision::default(),
+            precision: None,
             optimizer: None,
             stack: None,
             hbm_profile: Profile::default(),
@@ -196,6 +196,7 @@ impl Question {
             gpus: Some(problem.cluster().gpus),
             global_batch: Some(workload.global_batch),
             seq_len: Some(workload.seq_len),
+            precision: Some(Precision::of(workload)),
             optimizer: Some(self.recipe_name(problem)),
             stack: Some(stack),
             ..self.options.clone()

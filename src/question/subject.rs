@@ -3,7 +3,7 @@
 use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
-use super::names::Targets;
+use super::names::{Precision, Targets};
 use super::noted::Noted;
 use super::options::{Question, QuestionOptions};
 use super::recipe::recipe;
@@ -44,9 +44,10 @@ impl Question {
             ClusterOrPools::Pools(pools) => {
                 self.options.refuse_pools(&self.cluster)?;
                 let gpus = pools.gpus();
+                let usual = Precision::usual(pools.pools.iter().map(|pool| &pool.cluster.gpu));
                 let pooled = Pooled::new(pools, |cluster| {
                     notes = Notes::default();
-                    let part = ClusterPart { cluster, gpus };
+                    let part = ClusterPart { cluster, gpus, usual };
                     self.options.on_part(model.clone(), part, framework, &sets, &mut notes)
                 })?;
                 Subject::Pools(Box::new(pooled))
@@ -86,6 +87,8 @@ struct ClusterPart {
     cluster: Cluster,
     /// GPUs of the whole machine, which the usual batch is for.
     gpus: u32,
+    /// Number format where the user names none: all GPUs of the machine have it.
+    usual: Precision,
 }
 
 /// Sentences on how a problem came about.
@@ -122,7 +125,8 @@ impl QuestionOptions {
             }
             cluster = cluster.resized(gpus);
         }
-        let whole = ClusterPart { gpus: cluster.gpus, cluster };
+        let usual = Precision::usual([&cluster.gpu].into_iter());
+        let whole = ClusterPart { gpus: cluster.gpus, cluster, usual };
         self.on_part(model, whole, framework, sets, notes)
     }
 
@@ -151,7 +155,7 @@ impl QuestionOptions {
         sets: &Overrides,
         notes: &mut Notes,
     ) -> Result<Problem, QuestionError> {
-        let ClusterPart { mut cluster, gpus } = part;
+        let ClusterPart { mut cluster, gpus, usual } = part;
         let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&model, &cluster, framework));
         let assumed = &mut notes.assumed;
         if self.stack.is_none() {
@@ -164,6 +168,16 @@ impl QuestionOptions {
         for path in &self.calibration {
             notes.calibrated.push(calibration::lay_over(path, &mut cluster, &mut stack)?);
         }
+        let precision = self.precision.unwrap_or(usual);
+        if precision == Precision::Bf16 && !cluster.gpu.multiplies_bf16() {
+            return Err(QuestionError::refused(format!(
+                "{} has no bf16 GEMMs: its tensor cores multiply fp16 alone\n\nhint: --precision fp16",
+                cluster.gpu.name
+            )));
+        }
+        if self.precision.is_none() && precision != Precision::Bf16 {
+            assumed.push("--precision fp16 (the tensor cores multiply no bf16)".into());
+        }
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
             model.seq_len
@@ -173,7 +187,7 @@ impl QuestionOptions {
             assumed.push(format!("--global-batch {batch}"));
             batch
         });
-        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe(self.precision.into()));
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe(precision.into()));
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }
@@ -184,8 +198,8 @@ impl QuestionOptions {
         let workload = Workload {
             global_batch,
             seq_len,
-            format: self.precision.into(),
-            half: self.precision.into(),
+            format: precision.into(),
+            half: precision.into(),
             recipe: recipe(optimizer)?,
             optimizer: Optimizer::of_recipe(optimizer),
             adaptation: match (self.lora, self.lora_targets) {
