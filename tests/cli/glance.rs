@@ -102,3 +102,12 @@ fn volta_is_planned_in_fp16() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("hint: --precision fp16"));
 }
+
+/// Expert groups of published runs stay inside the rack.
+#[test]
+fn expert_groups_stay_inside_a_rack() {
+    let text = words("plan deepseek-v3 gb300-nvl72-1152 --precision mxfp8");
+    let plan = text.split("--plan \"").nth(1).unwrap();
+    let group: u32 = plan.split(" ep=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(group <= 64, "{plan}");
+}

@@ -9,7 +9,8 @@ use meshwright::problem::Problem;
 use meshwright::runs;
 use meshwright::schedule::Schedule;
 use meshwright::space::{
-    FEWEST_TOKENS, LARGEST_BESIDE_GRACE, LARGEST_EXPERT_GROUP, LARGEST_OVER_PCIE, MOST_CHUNKS, Unproven,
+    FEWEST_TOKENS, LARGEST_BESIDE_GRACE, LARGEST_EXPERT_GROUP, LARGEST_EXPERT_GROUP_IN_RACK, LARGEST_OVER_PCIE,
+    MOST_CHUNKS, Unproven,
 };
 use meshwright::stack::Family;
 
@@ -50,6 +51,8 @@ fn published_runs_reach_the_bounds() {
     let pipelines = runs.iter().filter(|(_, _, plan)| plan.layout.pp > 1);
     assert_eq!(pipelines.map(|(_, _, plan)| plan.schedule.virtual_stages()).max(), Some(MOST_CHUNKS));
     assert_eq!(runs.iter().map(|(_, _, plan)| plan.layout.ep).max(), Some(LARGEST_EXPERT_GROUP));
+    let in_racks = runs.iter().filter(|(_, problem, _)| problem.cluster().scale_up.gpus == 72);
+    assert_eq!(in_racks.map(|(_, _, plan)| plan.layout.ep).max(), Some(LARGEST_EXPERT_GROUP_IN_RACK));
     let largest = |host: Host| {
         let sharded = runs.iter().filter(|(_, problem, plan)| {
             problem.stack().family == Family::Megatron

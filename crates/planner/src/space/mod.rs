@@ -25,7 +25,8 @@ pub use rejection::Rejection;
 pub use restrict::Restrictions;
 pub use sharding::{ShardingChoice, orders};
 pub use unproven::{
-    FEWEST_TOKENS, LARGEST_BESIDE_GRACE, LARGEST_EXPERT_GROUP, LARGEST_OVER_PCIE, MOST_CHUNKS, Unproven,
+    FEWEST_TOKENS, LARGEST_BESIDE_GRACE, LARGEST_EXPERT_GROUP, LARGEST_EXPERT_GROUP_IN_RACK, LARGEST_OVER_PCIE,
+    MOST_CHUNKS, Unproven,
 };
 
 /// Every reason why a plan is illegal or too large; empty for a feasible plan.

@@ -29,6 +29,10 @@ pub struct Unproven {
 /// Largest expert group of a published run: Llama 4 Maverick on 512 H100 (dgxc-0269).
 pub const LARGEST_EXPERT_GROUP: u32 = 128;
 
+/// Largest expert group of a published run in a rack of GPUs that NVLink joins: DeepSeek-V3 on 256 GB200 (mbridge-0007) and others. Groups
+/// of more ranks leave the rack, which has 72.
+pub const LARGEST_EXPERT_GROUP_IN_RACK: u32 = 64;
+
 /// Fewest tokens of a sequence on a rank of context parallelism in a published run: Llama 3.1 8B with sequences of 8,192 over
 /// four ranks (mlperf-0041). It and its twin are predicted 29 and 19 % too fast without their fold (docs/accuracy.md); the 102
 /// runs with 4,096 tokens are met within 4 % in the median.
@@ -44,11 +48,14 @@ pub const LARGEST_OVER_PCIE: u64 = 8_030_261_248;
 /// Parameters of the largest such model on GPUs with Grace hosts: Llama 3.1 405B (mbridge-0005).
 pub const LARGEST_BESIDE_GRACE: u64 = 405_853_388_800;
 
+/// GPUs of a DGX or HGX server.
+const SERVER: u32 = 8;
+
 /// Ratio of parameters up to which a model counts as large as the one of the run; a judgement.
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 17] = [
+pub(crate) static UNPROVEN: [Unproven; 18] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -127,6 +134,16 @@ pub(crate) static UNPROVEN: [Unproven; 17] = [
         uses: |_, plan| plan.layout.ep > LARGEST_EXPERT_GROUP,
     },
     Unproven {
+        what: "expert groups that leave an NVL72 rack",
+        instead: "published runs have at most 64 ranks in a group there",
+        key: "ep",
+        forbids: |problem| {
+            let is_unproven = problem.model().is_moe() && joins_racks(problem);
+            is_unproven.then(|| above(LARGEST_EXPERT_GROUP_IN_RACK))
+        },
+        uses: |_, plan| plan.layout.ep > LARGEST_EXPERT_GROUP_IN_RACK,
+    },
+    Unproven {
         what: "ZeRO 2 of Megatron-FSDP",
         instead: "published runs of Megatron shard the optimizer (ZeRO 1) or everything (ZeRO 3)",
         key: "zero",
@@ -190,6 +207,12 @@ fn above(most: u32) -> String {
 
 fn over_pcie(problem: &Problem) -> bool {
     problem.cluster().host == Host::X86
+}
+
+/// Whether the GPUs are NVIDIA's in racks of more than a server that NVLink joins.
+fn joins_racks(problem: &Problem) -> bool {
+    let cluster = problem.cluster();
+    cluster.gpu.vendor == "NVIDIA" && cluster.scale_up.gpus > SERVER
 }
 
 fn maxtext(problem: &Problem) -> bool {
