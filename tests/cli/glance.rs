@@ -103,6 +103,19 @@ fn volta_is_planned_in_fp16() {
     assert!(String::from_utf8(refused.stderr).unwrap().contains("hint: --precision fp16"));
 }
 
+/// A ranking by another objective is read as one by time: a line for each plan.
+#[test]
+fn another_objective_is_one_line_a_plan() {
+    for (line, first) in [("--objective memory", "Least memory TP "), ("--pareto", "Fastest DP ")] {
+        let output = run(&format!("plan llama3-8b dgx-h100-64 --top 4 {line}"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(first), "{text}");
+        let rows =
+            text.lines().filter(|row| row.split_whitespace().next().is_some_and(|rank| rank.parse::<u32>().is_ok()));
+        assert!(rows.count() >= 4 && !text.contains("P(best)"), "{text}");
+    }
+}
+
 /// Expert groups of published runs stay inside the rack.
 #[test]
 fn expert_groups_stay_inside_a_rack() {

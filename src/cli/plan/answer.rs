@@ -5,12 +5,15 @@ use anyhow::Result;
 use crate::cli::format::OutputFormat;
 use crate::cli::plan_args::Args;
 use crate::cli::{output, placed, refined};
-use crate::question::{PlanAnswer, PlanQuestion};
-use crate::report::answer::{TERMS_SHOWN, recommended, sentences, shared, table as rows};
+use crate::question::{Minimised, PlanAnswer, PlanQuestion};
+use crate::report::answer::{
+    AnswerRows, TERMS_SHOWN, describe, figures, intervals, recommended, sentences, shared, table as rows,
+};
 use crate::report::json::Priced;
 use crate::report::{Sheet, compare, csv, plans, table, why};
 use meshwright_engine::problem::Problem;
 use meshwright_planner::advice::Advice;
+use meshwright_planner::confidence::Confidence;
 
 /// Most sentences below the table.
 const MOST_SENTENCES: usize = 6;
@@ -41,6 +44,8 @@ impl Screen<'_> {
         let format = args.format;
         let sheet = if let Some(advice) = &found.advice {
             self.at_a_glance(advice)?
+        } else if format == OutputFormat::Table && !args.wide {
+            self.by_objective()
         } else {
             let why = self.prose(why::paragraph(problem, &found.ranking));
             format!("{}\n{why}\n", output::sheets(&[plans::ranked(problem, &found.ranking)], format)?)
@@ -77,15 +82,32 @@ impl Screen<'_> {
         let rows = if self.args.wide {
             table::render(&Sheet { title: String::new(), ..plans::ranked(problem, &advice.ranking) })
         } else {
-            let shared = shared(advice);
-            let all = if shared.is_empty() { String::new() } else { table::labelled(" all:", &[shared]) };
-            format!("{}\n{all}", table::lines_or_records(&fitting(problem, advice)))
+            lines(problem, advice.into())
         };
         let heading = table::wrapped(&problem.heading());
         let recommended = table::labelled("Recommended", &paragraphs(problem, advice));
         let plan = table::labelled("--plan", &[format!("\"{}\"", launched(advice))]);
         let sentences = table::wrapped(&self.sentences(advice));
         Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n", rows.trim_end()))
+    }
+
+    /// The question, the first plan by what is minimised, and a line for each plan of the ranking.
+    fn by_objective(&self) -> String {
+        let Self { args, answer: PlanAnswer { problem, found, .. } } = *self;
+        let heading = table::wrapped(&problem.heading());
+        let Some(first) = found.best() else { return format!("{heading}\n") };
+        let label = match args.plans.economy.objective {
+            _ if args.plans.pareto => "Fastest",
+            Minimised::Memory => "Least memory",
+            Minimised::GpuTime => "Least GPU time",
+            Minimised::Energy => "Least energy",
+            Minimised::StepTime | Minimised::TimeToTrain | Minimised::Cost => "First",
+        };
+        let words = table::labelled(label, &[describe(&first.plan), figures(problem, first)]);
+        let plan = table::labelled("--plan", &[format!("\"{}\"", first.plan)]);
+        let rows = lines(problem, (&found.ranking).into());
+        let sure = table::wrapped(&intervals(problem, first, &Confidence::new(problem, first)));
+        format!("{heading}\n\n{words}\n{plan}\n\n{}\n\n{sure}\n", rows.trim_end())
     }
 
     /// Markdown of the parts of [`Self::at_a_glance`].
@@ -121,11 +143,18 @@ fn launched(advice: &Advice) -> String {
     advice.plan().map_or_else(String::new, |plan| plan.plan.to_string())
 }
 
+/// One line for each plan, and below them what all plans share.
+fn lines(problem: &Problem, plans: AnswerRows) -> String {
+    let shared = shared(plans);
+    let all = if shared.is_empty() { String::new() } else { table::labelled(" all:", &[shared]) };
+    format!("{}\n{all}", table::lines_or_records(&fitting(problem, plans)))
+}
+
 /// Rows with as many terms of the step as the terminal is wide enough for; at the narrowest without MFU, which the step gives.
-fn fitting(problem: &Problem, advice: &Advice) -> Sheet {
+fn fitting(problem: &Problem, plans: AnswerRows) -> Sheet {
     let most = usize::from(table::width());
     let fits = |sheet: &Sheet| table::plain_lines(sheet).iter().all(|line| line.chars().count() <= most);
-    let sheets = (0..=TERMS_SHOWN).rev().map(|terms| rows(problem, advice, terms));
-    let narrowest = || rows(problem, advice, 0).without("MFU");
+    let sheets = (0..=TERMS_SHOWN).rev().map(|terms| rows(problem, plans, terms));
+    let narrowest = || rows(problem, plans, 0).without("MFU");
     sheets.chain([narrowest()]).find(fits).unwrap_or_else(narrowest)
 }

@@ -9,11 +9,12 @@ use columns::Setting;
 use meshwright_engine::cost::{Evaluation, Figures};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, significant, whole_percent};
-use meshwright_planner::advice::Advice;
+use meshwright_planner::advice::{Advice, StepGivenRuns};
 use meshwright_planner::confidence::Confidence;
+use meshwright_planner::search::Ranking;
 
 pub use columns::describe;
-pub use sentences::sentences;
+pub use sentences::{intervals, sentences};
 
 /// Most terms of a step named in a row.
 pub const TERMS_SHOWN: usize = 2;
@@ -51,9 +52,35 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> String {
     )
 }
 
+/// Plans in the order of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerRows<'a> {
+    evaluations: &'a [Evaluation],
+    /// Index of the plan to mark.
+    recommended: Option<usize>,
+    /// Probability that each plan is the fastest; empty where step time is not what counts.
+    chances: &'a [f64],
+    /// Step times given the user's measured runs; empty where there are none.
+    given_runs: &'a [StepGivenRuns],
+}
+
+impl<'a> From<&'a Advice> for AnswerRows<'a> {
+    fn from(advice: &'a Advice) -> Self {
+        let Advice { ranking, chances, given_runs, .. } = advice;
+        Self { evaluations: &ranking.evaluations, recommended: Some(advice.recommended), chances, given_runs }
+    }
+}
+
+impl<'a> From<&'a Ranking> for AnswerRows<'a> {
+    fn from(ranking: &'a Ranking) -> Self {
+        Self { evaluations: &ranking.evaluations, recommended: None, chances: &[], given_runs: &[] }
+    }
+}
+
 /// One line for each plan: settings in which the plans differ, then their figures. The recommended plan is marked.
-pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
-    let plans: Vec<&Evaluation> = advice.ranking.evaluations.iter().collect();
+pub fn table<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>, most_terms: usize) -> Sheet {
+    let AnswerRows { evaluations, recommended, chances, given_runs } = rows.into();
+    let plans: Vec<&Evaluation> = evaluations.iter().collect();
     let degrees: Vec<Setting> = columns::DEGREES.into_iter().filter(|setting| setting.differs(&plans)).collect();
     let others: Vec<Setting> = columns::OTHERS.into_iter().filter(|setting| setting.differs(&plans)).collect();
     let step = plans.first().map_or(Scale::SECONDS, |first| Scale::of(first.step.total()));
@@ -61,27 +88,28 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
     let mut names: Vec<&str> = vec!["#"];
     names.extend(degrees.iter().map(|setting| setting.name));
     names.extend((!others.is_empty()).then_some("with"));
-    names.extend((!advice.given_runs.is_empty()).then_some("given runs"));
-    names.extend([step_column.as_str(), "MFU", "GiB", "OOM", "P(best)"]);
+    names.extend((!given_runs.is_empty()).then_some("given runs"));
+    names.extend([step_column.as_str(), "MFU", "GiB", "OOM"]);
+    names.extend((!chances.is_empty()).then_some("P(best)"));
     names.extend((most_terms > 0).then_some("slowest part"));
     let mut sheet = Sheet::new("", &names);
     for (at, evaluation) in plans.iter().enumerate() {
         let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
-        let mark = if at == advice.recommended && plans.len() > 1 { ">" } else { "" };
+        let mark = if Some(at) == recommended && plans.len() > 1 { ">" } else { "" };
         let mut row = vec![format!("{mark}{}", at + 1)];
         row.extend(degrees.iter().map(|setting| (setting.value)(&evaluation.plan).unwrap_or_default()));
         if !others.is_empty() {
             let words = others.iter().filter_map(|setting| (setting.words)(&evaluation.plan));
             row.push(words.map(columns::brief).collect::<Vec<_>>().join(", "));
         }
-        row.extend(advice.given_runs.get(at).map(|given| step.show(given.median)));
+        row.extend(given_runs.get(at).map(|given| step.show(given.median)));
         row.extend([
             step.show(figures.step),
             format!("{:.1} %", figures.mfu * 100.0),
             significant(figures.peak.as_gib()),
             whole_percent(sure.oom_probability),
-            advice.chances.get(at).copied().map_or_else(String::new, whole_percent),
         ]);
+        row.extend(chances.get(at).copied().map(whole_percent));
         row.extend((most_terms > 0).then(|| slowest(evaluation, most_terms)));
         sheet.rows.push(row);
     }
@@ -89,8 +117,8 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
 }
 
 /// Settings that all plans share and that are not a launcher's default, in words; empty if there are none.
-pub fn shared(advice: &Advice) -> String {
-    let plans: Vec<&Evaluation> = advice.ranking.evaluations.iter().collect();
+pub fn shared<'a>(rows: impl Into<AnswerRows<'a>>) -> String {
+    let plans: Vec<&Evaluation> = rows.into().evaluations.iter().collect();
     let shared = columns::all().filter(|setting| !setting.differs(&plans));
     let words: Vec<String> =
         shared.filter_map(|setting| plans.iter().find_map(|evaluation| (setting.words)(&evaluation.plan))).collect();

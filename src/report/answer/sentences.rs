@@ -91,7 +91,7 @@ fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
 }
 
 /// Sentence on the published runs that the intervals come from, and on mixers and a device without them.
-fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
+pub fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
     let device = match basis::of_step(problem, plan) {
         Basis::Measured | Basis::Calibrated => "",
         Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.",
