@@ -190,7 +190,7 @@ impl Economy {
     /// Bills of a ranking as a sheet, with a sentence about interruptions.
     pub fn sheet(&self, problem: &Problem, ranking: &Ranking) -> (Sheet, String) {
         let bills: Vec<_> = ranking.evaluations.iter().map(|evaluation| self.bill(problem, evaluation)).collect();
-        let title = format!("{} tokens, {}, {} an hour", count(self.tokens.get()), self.market.name, self.rate.usual);
+        let title = format!("{} tokens, {}, {} a GPU", count(self.tokens.get()), self.market.name, self.rate.usual);
         let interruptions = bills.first().map_or_else(String::new, |(goodput, _)| bill::interruptions(goodput));
         (bill::sheet(title, &bills), interruptions)
     }

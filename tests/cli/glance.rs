@@ -124,3 +124,10 @@ fn expert_groups_stay_inside_a_rack() {
     let group: u32 = plan.split(" ep=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(group <= 64, "{plan}");
 }
+
+/// A price is per hour once.
+#[test]
+fn a_bill_names_its_price_once() {
+    let text = words("plan llama3-8b dgx-h100-64 --tokens 1T");
+    assert!(text.contains("/h a GPU") && !text.contains("an hour"), "{text}");
+}
