@@ -30,8 +30,8 @@ const BY_DEFAULT: u32 = 3;
 
 impl RefineOptions {
     /// Refined stages of the best plans; empty if refinement is off, or if the target framework cannot express individual
-    /// stages. Recomputation stays as it is if it is fixed or forbidden, or if the framework has one setting for all
-    /// stages. Plans are left out from when `is_over` says so.
+    /// stages. Recomputation stays as it is if it is fixed or forbidden, if the framework has one setting for all stages, or if
+    /// plans fit and nobody asked. Plans are left out from when `is_over` says so.
     pub fn entries(
         &self,
         problem: &Problem,
@@ -44,7 +44,9 @@ impl RefineOptions {
         if self.no_refine || most == 0 || limits.is_some_and(|limits| !(limits.names_stages)(problem)) {
             return Vec::new();
         }
-        let recompute = limits.is_none() && !restrictions.mentions("recompute");
+        // No framework has flags for the recomputation of single stages: it is for those who ask, and where nothing else fits.
+        let is_wanted = self.refine.is_some() || ranking.evaluations.is_empty();
+        let recompute = is_wanted && limits.is_none() && !restrictions.mentions("recompute");
         let freedom = Freedom { recompute, ..Freedom::default() };
         // Whoever asks for refined stages also asks how good they are.
         let options = Options { freedom, prove: self.refine.is_some(), ..Options::default() };

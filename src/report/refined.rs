@@ -77,10 +77,10 @@ pub fn sentence(entries: &[RefinedEntry], fastest_unrefined: Option<Seconds>) ->
             percent(1.0 - refined.step() / fastest)
         ),
         (_, Some(fastest)) if refined.step() < fastest => format!(
-            "Refined, {} is the fastest: stages {} take {}, {} less than the fastest plan with identical \
-            stages.{flags}",
-            entry.plan,
+            "With the stages {} plan {} takes {}, {} less than the fastest plan with identical stages: `emit --refine` writes \
+             them.{flags}",
             refined.staged.megatron_layout(),
+            entry.place.map_or_else(|| entry.plan.to_string(), |place| place.to_string()),
             refined.step(),
             percent(1.0 - refined.step() / fastest)
         ),

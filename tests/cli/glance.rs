@@ -131,3 +131,12 @@ fn a_bill_names_its_price_once() {
     let text = words("plan llama3-8b dgx-h100-64 --tokens 1T");
     assert!(text.contains("/h a GPU") && !text.contains("an hour"), "{text}");
 }
+
+/// No framework has flags for the recomputation of single layers or stages: nobody who did not ask is told to write them.
+#[test]
+fn stages_that_no_flags_express_are_for_those_who_ask() {
+    let line = format!("plan {}/tests/hf/qwen3-next-80b-a3b.json h100-512", env!("CARGO_MANIFEST_DIR"));
+    assert!(!words(&line).contains("recompute flags"), "{}", words(&line));
+    let uneven = words("plan llama3-8b dgx-h100-64 --gpus 24 --global-batch 100");
+    assert!(uneven.contains("With the stages Et*12|t*12|t*8L plan 1 takes 3.84 s, 1.0 % less than"), "{uneven}");
+}
