@@ -163,7 +163,7 @@ impl PlanOptions {
             let obstacles = framework.limits.problem_obstacles(problem);
             let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
             format!(
-                "no files can be written for this model: {framework} cannot express it ({}); plans keep to its settings",
+                "no {framework} files are written for this model ({}); plans keep to the settings of {framework}",
                 why.join("; ")
             )
         });

@@ -21,7 +21,6 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: every row is a line, and what no run has shown and does not
-
 /// help it to fit is left out.
 #[test]
 fn plans_that_need_an_unproven_mechanism_need_no_other() {
@@ -137,6 +136,7 @@ fn a_bill_names_its_price_once() {
 fn stages_that_no_flags_express_are_for_those_who_ask() {
     let line = format!("plan {}/tests/hf/qwen3-next-80b-a3b.json h100-512", env!("CARGO_MANIFEST_DIR"));
     assert!(!words(&line).contains("recompute flags"), "{}", words(&line));
+    assert!(talk(&line).contains("no Megatron-LM files are written for this model ("), "{}", talk(&line));
     let uneven = words("plan llama3-8b dgx-h100-64 --gpus 24 --global-batch 100");
     assert!(uneven.contains("With the stages Et*12|t*12|t*8L plan 1 takes 3.84 s, 1.0 % less than"), "{uneven}");
 }
