@@ -135,6 +135,16 @@ fn tensor_parallelism_inside_the_domain_is_preferred() {
     assert!(plan.step.total() / first.step.total() < 1.033);
 }
 
+/// Where the host is what a step waits for, more layouts than are compared take the same time, all of them over four nodes.
+#[test]
+fn tensor_parallelism_inside_the_domain_is_sought() {
+    let problem = on_h100("qwen3-30b-a3b", 4096, Format::Bf16, ("dgx-h100-16k", 16_384), 2048);
+    let advice = advice(&problem, Prudence::default().risk);
+    let (first, plan) = (&advice.ranking.evaluations[0], advice.plan().unwrap());
+    assert!(first.plan.layout.tp > problem.cluster().scale_up.gpus, "{}", first.plan);
+    assert!(plan.plan.layout.tp <= problem.cluster().scale_up.gpus, "{}", plan.plan);
+}
+
 /// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: the risk is kept, and chunks that no run has had are left out.
 #[test]
 fn what_no_run_has_shown_is_given_up_as_far_as_memory_needs_it() {

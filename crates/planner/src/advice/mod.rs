@@ -14,6 +14,7 @@
 //! out unless nothing else fits.
 
 mod chance;
+mod domain;
 mod given;
 mod measured;
 mod plainness;
@@ -33,6 +34,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
+use domain::{inside_domain, leaves_domain};
 pub use measured::{MeasuredRun, StepGivenRuns};
 pub use plainness::settings;
 pub use published::PublishedPlan;
@@ -293,6 +295,8 @@ fn recommend(
     {
         place(&mut ranking.evaluations, &run.evaluation);
     }
+    let near = SearchLimits { memory: searched.hbm_budget(), ceiling: most, ties: TieLimits::NONE };
+    ranking.evaluations.extend(inside_domain(searches, &restrictions, &ranking.evaluations, near, control));
     sort_by_numbers(&mut ranking.evaluations, |evaluation| [evaluation.step.total().get()]);
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
     let chosen = choose(problem, &timed, most, given_up, published.as_ref());
@@ -353,10 +357,9 @@ fn choose(
         _ => 0,
     };
     let is_new = |plan: &Plan| published.is_none_or(|published| !published.has_degrees_of(plan));
-    let leaves_domain = |plan: &Plan| plan.layout.tp > problem.cluster().scale_up.gpus;
     let preference = |at: usize| {
         let plan = &ranked[at].0.plan;
-        (risk(at), is_new(plan), leaves_domain(plan), settings(problem, plan), at)
+        (risk(at), is_new(plan), leaves_domain(problem, plan), settings(problem, plan), at)
     };
     (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most).min_by_key(|&at| preference(at)).unwrap_or(0)
 }
