@@ -154,6 +154,11 @@ fn rows(key: String, value: &Value, sheet: &mut Sheet) {
         }
         Value::String(text) => sheet.push([key, text.clone()]),
         Value::Null => {}
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => sheet.push([key, value.to_string()]),
+        Value::Array(items) => {
+            // A line breaks between the values.
+            let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            sheet.push([key, format!("[{}]", items.join(", "))]);
+        }
+        Value::Bool(_) | Value::Number(_) => sheet.push([key, value.to_string()]),
     }
 }
