@@ -27,6 +27,8 @@ mod lint;
 mod measured;
 mod names;
 mod noted;
+#[cfg(feature = "cli")]
+pub mod numbers;
 mod options;
 mod own_runs;
 mod part;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::defaults::default_stack;
 use super::error::QuestionError;
 use super::names::{Precision, Profile, Targets};
+#[cfg(feature = "cli")]
+use super::numbers;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::range::{self, OutOfRange};
 use meshwright_frameworks::Framework;
@@ -62,16 +64,16 @@ pub struct Question {
 #[serde(default, deny_unknown_fields)]
 pub struct QuestionOptions {
     /// Number of GPUs, instead of the cluster's own.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = numbers::whole))]
     pub gpus: Option<u32>,
     /// Sequences per step
     ///
     /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among
     /// replicas.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "B"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "B", value_parser = numbers::whole))]
     pub global_batch: Option<u32>,
     /// Tokens per sequence [default: the model's training length].
-    #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "S", value_parser = numbers::whole))]
     pub seq_len: Option<u32>,
     /// Number format of the GEMMs [default: bf16; fp16 where a GPU has no bf16].
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
@@ -93,7 +95,7 @@ pub struct QuestionOptions {
     /// Largest accepted probability of running out of memory
     ///
     /// By the errors on published runs, in addition to the profile. The default of `plan` is 0.05, one launch in twenty.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "P", help_heading = "Memory"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", value_parser = numbers::share, help_heading = "Memory"))]
     pub risk: Option<f64>,
     /// Train low-rank adapters on a frozen base.
     #[cfg_attr(feature = "cli", arg(long))]

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use super::posterior::Posterior;
 use super::study::{Study, TuneError};
 use super::trials::{Trial, Trials};
+#[cfg(feature = "cli")]
+use crate::question::numbers;
 use crate::question::{Minimised, Noted, PlanOptions, Question, SearchInputs, Subject};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -50,14 +52,10 @@ impl Default for TrialLimits {
     }
 }
 
-/// Share as `5%` or `0.05`.
+/// Share as `5%` or `0.05`, below all.
 #[cfg(feature = "cli")]
 fn share(text: &str) -> Result<f64, String> {
-    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| "is neither `5%` nor `0.05`".to_owned());
-    let share = match text.strip_suffix('%') {
-        Some(percent) => number(percent)? / 100.0,
-        None => number(text)?,
-    };
+    let share = numbers::share(text)?;
     if share > 0.0 && share < 1.0 { Ok(share) } else { Err("must be above 0 and below 100%".into()) }
 }
 

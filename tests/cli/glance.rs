@@ -140,3 +140,12 @@ fn stages_that_no_flags_express_are_for_those_who_ask() {
     let uneven = words("plan llama3-8b dgx-h100-64 --gpus 24 --global-batch 100");
     assert!(uneven.contains("With the stages Et*12|t*12|t*8L plan 1 takes 3.84 s, 1.0 % less than"), "{uneven}");
 }
+
+/// A number that cannot be read is refused with what can, and a risk may be in percent, as the answers print it.
+#[test]
+fn numbers_are_refused_with_how_to_write_them() {
+    let plan = "plan llama3-8b dgx-h100-8";
+    assert!(talk(&format!("{plan} --seq-len 128k")).contains("no whole number without a unit, such as 131072"));
+    assert!(talk(&format!("{plan} --risk small")).contains("neither `5%` nor `0.05`"));
+    assert_eq!(words(&format!("{plan} --risk 5%")), words(&format!("{plan} --risk 0.05")));
+}
