@@ -3,7 +3,7 @@
 use super::Sheet;
 use meshwright_engine::goodput::{Goodput, Losses};
 use meshwright_engine::money::Bill;
-use meshwright_engine::units::{count, percent, significant};
+use meshwright_engine::units::{Seconds, count, percent, significant};
 
 /// Table of the bills of the ranked plans.
 pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
@@ -32,14 +32,22 @@ fn lost(goodput: &Goodput) -> String {
     parts.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
+/// Time between two events in words: in minutes between ten of them and an hour.
+fn apart(time: Seconds) -> String {
+    match time.get() {
+        seconds if (600.0..3600.0).contains(&seconds) => format!("{:.0} min", seconds / 60.0),
+        _ => time.to_string(),
+    }
+}
+
 /// Sentence about the interruptions of a job.
 pub fn interruptions(goodput: &Goodput) -> String {
     format!(
         "Interrupted every {}, restarted in {}; a checkpoint every {} pauses training for {}; {} spare nodes. {} of \
          the time is lost: {}.",
-        goodput.between_failures,
+        apart(goodput.between_failures),
         goodput.restart,
-        goodput.interval,
+        apart(goodput.interval),
         goodput.checkpoint.pause,
         goodput.spares,
         percent(1.0 - goodput.effective),

@@ -149,3 +149,14 @@ fn numbers_are_refused_with_how_to_write_them() {
     assert!(talk(&format!("{plan} --risk small")).contains("neither `5%` nor `0.05`"));
     assert_eq!(words(&format!("{plan} --risk 5%")), words(&format!("{plan} --risk 0.05")));
 }
+
+/// A long step has one unit: that of its row.
+#[test]
+fn a_long_step_is_in_seconds_everywhere() {
+    let asked = "llama3-70b dgx-h100-8 --global-batch 1024";
+    let plan = words(&format!("plan {asked}"));
+    let step = plan.split(" s a step").next().unwrap().rsplit(' ').next().unwrap();
+    assert!((600..3600).contains(&step.parse::<u32>().unwrap()), "{plan}");
+    assert!(words(&format!("explain {asked}")).contains(&format!("Step time {step} s ")));
+    assert!(words("plan llama3-70b h100-512 --tokens 15T").contains("a checkpoint every 32 min"));
+}

@@ -45,7 +45,7 @@ impl fmt::Display for Seconds {
             0.0 => (0.0, "s"),
             s if s < 1e-3 => (s * 1e6, "us"),
             s if s < 1.0 => (s * 1e3, "ms"),
-            s if s < 600.0 => (s, "s"),
+            s if s < 3600.0 => (s, "s"),
             s if s < 172_800.0 => (s / 3600.0, "h"),
             s => (s / 86400.0, "d"),
         };
