@@ -38,7 +38,14 @@ fn plans_that_need_an_unproven_mechanism_need_no_other() {
 fn a_published_layout_is_named_by_its_degrees() {
     let text = words("plan llama3-8b dgx-h100-8 --gpus 1");
     assert!(text.contains("Recommended") && !text.contains("Published for"), "{text}");
-    assert!(words("plan llama3-8b dgx-h100-8").contains("): CP 2 · DP 4, the layout of row "));
+    assert!(
+        words("plan llama3-8b dgx-h100-8")
+            .contains("8 of these GPUs (dgxc-0126, NeMo/Megatron-Core): CP 2 · DP 4, the layout of row ")
+    );
+    assert!(
+        words("plan llama3-405b h100-24576").contains(" of these GPUs in fp8 (mlperf-0021, "),
+        "a run in another format says so"
+    );
 }
 
 /// Published layouts are of runs that trained all weights.

@@ -147,8 +147,13 @@ fn compared(
         true if risk > accepted => format!(" with {} risk of OOM", whole_percent(risk)),
         true => String::new(),
     };
+    let format = if layout.precision == problem.workload().precision() {
+        String::new()
+    } else {
+        format!(" in {}", layout.precision)
+    };
     Some(format!(
-        "Published for {} of these GPUs ({}, {}): {degrees}{place}; it takes {} here ({:+.1} %){memory}.",
+        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; it takes {} here ({:+.1} %){memory}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,
