@@ -7,10 +7,10 @@ use meshwright_planner::catalog;
 
 /// Stack of a framework on the devices of a cluster that runs a model; without a framework, the usual one on those devices.
 pub(super) fn default_stack(model: &Model, cluster: &Cluster, framework: Option<&'static Framework>) -> &'static str {
-    let vendor = &cluster.gpu.vendor;
+    let gpu = &cluster.gpu;
     let usual = match framework {
-        Some(framework) => catalog::defaults::stack_of(framework.stack, framework.family(), vendor),
-        None => catalog::defaults::stack(vendor),
+        Some(framework) => catalog::defaults::stack_of(framework.stack, framework.family(), gpu),
+        None => catalog::defaults::stack(gpu),
     };
     catalog::defaults::stack_for(model, usual)
 }

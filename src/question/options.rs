@@ -86,7 +86,7 @@ pub struct QuestionOptions {
     pub optimizer: Option<String>,
     /// Software stack: a name (`meshwright stacks`) or a TOML file
     ///
-    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, jax-2025 on TPUs.
+    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, megatron-2022 before Ampere, jax-2025 on TPUs.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub stack: Option<String>,
     /// Share of the memory that a plan may fill

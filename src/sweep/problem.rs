@@ -20,7 +20,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
         (Some(name), _) => catalog::stack(name, &sweep.sets)?,
         (None, Some(stack)) => stack.clone(),
         (None, None) => {
-            let usual = catalog::defaults::stack(&cluster.gpu.vendor);
+            let usual = catalog::defaults::stack(&cluster.gpu);
             catalog::stack(catalog::defaults::stack_for(&task.model, usual), &sweep.sets)?
         }
     };
