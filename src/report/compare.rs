@@ -107,7 +107,8 @@ fn signed(seconds: f64) -> String {
 
 /// Table of the optimum after each change.
 pub fn sensitivity(winner: &Evaluation, changes: &[ChangedOptimum]) -> Sheet {
-    let title = format!("Sensitivity: {} takes {}", winner.plan, winner.step.total());
+    let title =
+        format!("Sensitivity of the fastest plan within the same rules: {} takes {}", winner.plan, winner.step.total());
     let mut sheet = Sheet::new(title, &["change", "step time", "against it", "best plan then"]);
     for ChangedOptimum { what, best, slower } in changes {
         let (Some(best), Some(slower)) = (best, slower) else {
