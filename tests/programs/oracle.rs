@@ -6,6 +6,7 @@
 use crate::random::{SplitMix, spec};
 use good_lp::{Expression, ResolutionError, Solution, SolverModel, Variable, constraint, highs, variable, variables};
 use meshwright::cost::by_stage::LayerOption;
+use meshwright::cost::data::TableParameters;
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Modules, Offload, Recompute};
 use meshwright::refine::Freedom;
@@ -142,7 +143,7 @@ impl<'a> Assignment<'a> {
                 rows.push(constraint!(up_to(item, stage) <= up_to(item - 1, stage)));
             }
         }
-        let (table, head) = stager.table_parameters();
+        let TableParameters { embedding, head } = stager.table_parameters();
         let state = |held| stager.state_bytes(&held, Offload::NONE).get();
         for stage in 0..stages {
             if stage > 0 && stage + 1 < stages {
@@ -150,7 +151,7 @@ impl<'a> Assignment<'a> {
                 rows.push(constraint!(held >= 1.0));
             }
             let mut room = (stager.costs().tensor_room(stager.plan()) - stager.fixed_bytes(stage as u32)).get();
-            room -= if stage == 0 { state(table) } else { 0.0 };
+            room -= if stage == 0 { state(embedding) } else { 0.0 };
             room -= if stage + 1 == stages { state(head) } else { 0.0 };
             let scale = room.abs().max(1.0);
             for moment in &stager.peak_moments()[stage] {
