@@ -1,10 +1,11 @@
 //! Comparison of two plans term by term, and sensitivity of a winner.
 
 use super::Sheet;
+use super::answer::reason;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::units::{Seconds, percent, whole_percent};
-use meshwright_planner::advice::USUAL_RISK;
+use meshwright_engine::units::{Seconds, percent};
+use meshwright_planner::advice::{Reason, USUAL_RISK};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::{ChangedOptimum, TIE};
 use meshwright_planner::space::Unproven;
@@ -26,18 +27,11 @@ fn against(problem: &Problem, winner: &Evaluation, other: &Evaluation) -> String
     let [risk, least] = [other, winner].map(|plan| Confidence::new(problem, plan).oom_probability);
     let shown = Unproven::in_plan(problem, &winner.plan);
     let unproven = Unproven::in_plan(problem, &other.plan);
-    let unproven: Vec<&str> = unproven
-        .iter()
-        .filter(|new| shown.iter().all(|known| known.what != new.what))
-        .map(|mechanism| mechanism.what)
-        .collect();
-    let mut reasons = Vec::new();
-    if risk > USUAL_RISK.max(least) {
-        reasons.push(format!("; its risk of running out of memory is {}", whole_percent(risk)));
-    }
-    if !unproven.is_empty() {
-        reasons.push(format!("; no published run has shown {}", unproven.join(" or ")));
-    }
+    let new: Vec<&'static Unproven> =
+        unproven.into_iter().filter(|new| shown.iter().all(|known| known.what != new.what)).collect();
+    let reasons = (risk > USUAL_RISK.max(least)).then_some(Reason::Risk(risk));
+    let reasons = reasons.into_iter().chain((!new.is_empty()).then_some(Reason::Unproven(new)));
+    let mut reasons: Vec<String> = reasons.map(|of| format!("; {}", reason(&of))).collect();
     let faster = winner.step.total() / other.step.total() - 1.0;
     if reasons.is_empty() && faster > 0.0 && faster <= TIE {
         reasons.push("; the two are within run-to-run noise".to_owned());

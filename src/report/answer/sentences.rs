@@ -163,7 +163,12 @@ fn compared(
 }
 
 fn reasons(declined: &Declined) -> String {
-    let words = declined.reasons.iter().map(|reason| match reason {
+    declined.reasons.iter().map(reason).collect::<Vec<_>>().join("; ")
+}
+
+/// A reason against a faster plan, in words.
+pub fn reason(reason: &Reason) -> String {
+    match reason {
         Reason::Risk(risk) => format!("its risk of running out of memory is {}", whole_percent(*risk)),
         Reason::Unproven(mechanisms) => format!("no published run has shown {}", either(mechanisms)),
         Reason::Published => {
@@ -171,8 +176,7 @@ fn reasons(declined: &Declined) -> String {
                 .into()
         }
         Reason::Plainer => "the recommended plan is plainer, and their difference is within run-to-run noise".into(),
-    });
-    words.collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// Mechanisms in a sentence that denies each of them.

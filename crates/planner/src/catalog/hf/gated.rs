@@ -4,7 +4,7 @@ use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained, sparse_layers};
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans, window_or};
-use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Moe, Norm, OutputGate, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, OutputGate, QkNorm, Span};
 
 /// Poolside's Laguna: heads by layer, a gate for each head or each element, experts in all layers but the first with a shared one.
 ///
@@ -87,20 +87,23 @@ pub fn step3p5(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, (0..).zip(spans.into_iter().zip(sparse)).map(one).collect()))
 }
 
+/// Attention with norms on each head's queries and keys and a gate for each element, which has no bias: biases of the other
+/// projections are refused, since those of queries would count it.
+pub fn gated_attention(frame: &Frame, fields: &Fields) -> Result<Attention, HfError> {
+    let attention = frame.biased_attention(fields, Some(128))?;
+    if attention.qkv_bias {
+        return Err(fields.unsupported("attention_bias", "the gate has no such bias"));
+    }
+    Ok(Attention { qk_norm: QkNorm::PerHead, output_gate: OutputGate::PerElement, ..attention })
+}
+
 /// Reflection's Beam: five of six layers slide, and only those are rotary; a gate for each element with a bias for each head; sandwich
 /// norms; experts in all layers but the first three.
 ///
 /// Source: [transformers] `modular_beam.py`.
 pub fn beam(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let attention = Attention {
-        qk_norm: QkNorm::PerHead,
-        output_gate: OutputGate::PerElement,
-        ..frame.biased_attention(fields, Some(128))?
-    };
-    if attention.qkv_bias {
-        return Err(fields.unsupported("attention_bias", "the gate has no such bias"));
-    }
+    let attention = gated_attention(&frame, fields)?;
     if fields.count(SHARED)? > 0 {
         return Err(fields.unsupported("n_shared_experts", "the class has no shared expert"));
     }
@@ -130,7 +133,7 @@ pub fn muse_glimmer(fields: &Fields) -> Result<Model, HfError> {
     let spans: Vec<Span> = (0..).zip(given).map(span_of).collect();
     let bases = fields.reals_by_layer("layer_rope_theta", frame.layers)?;
     let rope = |i: u32| bases.as_ref().map_or(!is_global(i), |bases| bases[i as usize] > 0.0);
-    let mlp = Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: true, bias: false };
+    let mlp = gated_mlp(fields)?;
     let one = |(i, span): (u32, Span)| {
         let attention = Attention { span, rope: rope(i), ..attention.clone() };
         Layer { norms: 4, ..layer(attention, Ffn::Dense(mlp.clone())) }

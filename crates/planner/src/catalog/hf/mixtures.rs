@@ -5,7 +5,8 @@ use super::error::HfError;
 use super::experts::{SHARED, experts, fine_grained};
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans, window_or};
-use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, OutputGate, QkNorm, Span};
+use super::gated::gated_attention;
+use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};
 
 /// Phi-3.5-MoE: `LayerNorm`, and biases on the attention and the head by their switches.
 pub fn phimoe(fields: &Fields) -> Result<Model, HfError> {
@@ -161,14 +162,7 @@ pub fn exaone_moe(fields: &Fields) -> Result<Model, HfError> {
 /// Arcee's Trinity: gated attention, rotary where it slides, sandwich norms, a bias for each expert.
 pub fn afmoe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let attention = Attention {
-        qk_norm: QkNorm::PerHead,
-        output_gate: OutputGate::PerElement,
-        ..frame.biased_attention(fields, Some(128))?
-    };
-    if attention.qkv_bias {
-        return Err(fields.unsupported("attention_bias", "its gate has none beside the biases of the queries"));
-    }
+    let attention = gated_attention(&frame, fields)?;
     let every = fields.given_size(&["global_attn_every_n_layers"])?.unwrap_or(4);
     let spans = spans(fields, frame.layers, window_or(fields, Some(1024))?, Pattern::AllBut(every))?;
     let routed = experts(fields, &["moe_intermediate_size"])?;
