@@ -28,7 +28,7 @@ pub struct LintQuestion {
     /// The launch file.
     #[cfg_attr(feature = "cli", command(flatten))]
     pub file: LaunchFile,
-    /// Cluster: a name (`meshwright clusters`) or a TOML file.
+    /// Cluster: a name (`meshwright clusters`), a number of GPUs (`64xh200-sxm`), or a TOML file.
     pub cluster: String,
     /// Number of GPUs, if the file does not give it.
     #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]

@@ -50,7 +50,7 @@ impl FitChoice {
 pub struct Question {
     /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
     pub model: String,
-    /// Cluster: a name (`meshwright clusters`) or a TOML file.
+    /// Cluster: a name (`meshwright clusters`), a number of GPUs (`64xh200-sxm`), or a TOML file.
     pub cluster: String,
     /// Workload, stack and overrides.
     #[cfg_attr(feature = "cli", command(flatten))]

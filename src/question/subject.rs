@@ -39,6 +39,7 @@ impl Question {
         let mut notes = Notes::default();
         let subject = match catalog::machine(&self.cluster, &sets)? {
             ClusterOrPools::Cluster(cluster) => {
+                notes.assumed.extend(self.assumed_network(&cluster));
                 Subject::Cluster(Box::new(self.options.on(model, *cluster, framework, &sets, &mut notes)?))
             }
             ClusterOrPools::Pools(pools) => {
@@ -66,8 +67,15 @@ impl Question {
         let sets = self.options.overrides()?;
         let (model, cluster) = (catalog::model(&self.model, &sets)?, catalog::cluster(&self.cluster, &sets)?);
         let mut notes = Notes::default();
+        notes.assumed.extend(self.assumed_network(&cluster));
         let problem = self.options.on(model, cluster, framework, &sets, &mut notes)?;
         Ok(Noted { value: problem, notes: notes.lines() })
+    }
+
+    /// The network of a cluster of which the user gave only the number and the kind of GPUs.
+    fn assumed_network(&self, cluster: &Cluster) -> Option<String> {
+        let level = cluster.levels.first().filter(|_| catalog::is_counted(&self.cluster))?;
+        Some(format!("a network of full bisection at {} a GPU", level.bandwidth.value))
     }
 
     /// The question without its risk, which a search applies itself, and that risk.

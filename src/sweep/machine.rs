@@ -2,22 +2,11 @@
 
 use super::choice::Choice;
 use super::error::SweepError;
-use meshwright_engine::cluster::{Cluster, ClusterFile, Host, HostMemory, Level};
+use meshwright_engine::cluster::Cluster;
 use meshwright_engine::range;
 use meshwright_engine::sources::Sourced;
-use meshwright_engine::units::{BytesPerSec, Seconds};
-use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
-
-/// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
-const LEAF: u32 = 256;
-/// Leaves below one spine, with 64-port switches. Source: [dgx-superpod-h100].
-const LEAVES: u32 = 8;
-/// Share of the wire rate that collectives reach on InfiniBand and tuned RoCE. Source: specification §3.4.
-const EFFICIENCY: f64 = 0.85;
-/// Latency of ring hops relative to the reference. Source: specification §3.3.
-const HOP_LATENCY: f64 = 0.5;
-/// GPUs of an x86 server.
-const SERVER: u32 = 8;
+use meshwright_engine::units::BytesPerSec;
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Parses a number of GPUs.
 ///
@@ -42,67 +31,6 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     Ok(ratio)
 }
 
-/// Cluster of `gpus` GPUs of one kind on a fat tree of full bisection: leaves, eight of them below a spine, a core above
-/// all.
-///
-/// Nodes, hosts and leaves are those of the catalogue's cluster of that GPU, if it has one.
-///
-/// # Errors
-///
-/// The catalogue has no such GPU.
-pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, SweepError> {
-    let device = catalog::gpu_with(gpu, sets)?;
-    let known = CLUSTERS
-        .iter()
-        .find_map(|(_, text)| catalog::parse_toml::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
-    let leaf = known.as_ref().and_then(|file| file.level.first()).cloned();
-    let nic = device.nic.clone();
-    let (leaf_gpus, efficiency, hop_latency) = match &leaf {
-        Some(level) => (level.gpus, level.efficiency, level.hop_latency),
-        None => (LEAF.max(device.scale_up.gpus), EFFICIENCY, HOP_LATENCY),
-    };
-    let mut levels = Vec::new();
-    let mut add = |name: &str, size: u32| {
-        levels.push(Level {
-            name: name.into(),
-            gpus: size,
-            bandwidth: nic.clone(),
-            oversubscription: 1.0,
-            efficiency,
-            hop_latency,
-            in_network_reduction: false,
-            latency: Seconds::ZERO,
-        });
-    };
-    let spine = leaf_gpus.saturating_mul(LEAVES);
-    if gpus > device.scale_up.gpus {
-        add("leaf", leaf_gpus);
-    }
-    if gpus > leaf_gpus {
-        add("spine", spine);
-    }
-    if gpus > spine {
-        add("core", gpus);
-    }
-    let (gpus_per_node, host, host_memory) = match &known {
-        Some(file) => (file.gpus_per_node, file.host, file.host_memory.clone().map(HostMemory::bytes)),
-        None => (SERVER.min(device.scale_up.gpus), Host::X86, None),
-    };
-    let name = format!("{gpus} x {}", device.name);
-    let scale_up = device.scale_up.clone();
-    Ok(Cluster {
-        name,
-        gpu: device,
-        gpus,
-        gpus_per_node,
-        host,
-        host_memory,
-        scale_up,
-        levels,
-        source: "meshwright-estimates".into(),
-    })
-}
-
 /// Cluster of a choice.
 ///
 /// # Errors
@@ -115,7 +43,7 @@ pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError>
     let mut cluster = match (choice.get("cluster"), choice.get("gpu"), gpus) {
         (Some(name), _, Some(gpus)) => catalog::cluster(name, sets)?.resized(gpus),
         (Some(name), _, None) => catalog::cluster(name, sets)?,
-        (None, Some(gpu), Some(gpus)) => fat_tree(gpu, gpus, sets)?,
+        (None, Some(gpu), Some(gpus)) => catalog::fat_tree_of(gpus, gpu, sets)?,
         (None, _, _) => return Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
     };
     if let Some(size) = number("scale_up")? {

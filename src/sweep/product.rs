@@ -111,7 +111,7 @@ pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) 
             let named = |error: &dyn std::fmt::Display| SweepError::value(&path, error);
             match *key {
                 "cluster" => clusters.push(catalog::cluster(value, sets)?),
-                "gpu" => clusters.push(machine::fat_tree(value, 1, sets)?),
+                "gpu" => clusters.push(catalog::fat_tree_of(1, value, sets)?),
                 "gpus" | "scale_up" => {
                     machine::whole(value).map_err(|why| named(&why))?;
                 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use meshwright::catalog::{self, CatalogError, Overrides};
+use meshwright::cluster::Cluster;
 use meshwright::gpu::{Format, PeakKind};
 use meshwright::units::Bytes;
 
@@ -22,6 +23,37 @@ fn everything_built_in_loads() {
     for name in catalog::stack_names() {
         catalog::stack(name, &none()).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
+}
+
+/// A number of GPUs of any kind is a cluster: the catalogue's where it has one of full bisection, else a fat tree with its NIC.
+#[test]
+fn a_number_of_gpus_is_a_cluster() {
+    for gpu in catalog::gpu_names() {
+        for gpus in [1, 8, 2048, 5000] {
+            let cluster = catalog::cluster(&format!("{gpus}x{gpu}"), &none()).unwrap();
+            assert_eq!((cluster.gpus, &cluster.gpu), (gpus, &catalog::gpu(gpu).unwrap()));
+            assert!(cluster.levels.iter().all(|level| level.bandwidth.value == cluster.gpu.nic.value), "{gpu}");
+        }
+    }
+    let (mut named, counted) =
+        (catalog::cluster("h200-1k", &none()).unwrap(), catalog::cluster("1_024xH200", &none()).unwrap());
+    assert_eq!(counted.name, "1024 x H200 SXM 141GB");
+    named.levels[1].gpus = counted.levels[1].gpus;
+    assert_eq!(Cluster { name: counted.name.clone(), source: counted.source.clone(), ..named }, counted);
+    let set = |item: &str| catalog::cluster("512xmi325x", &Overrides::parse([item]).unwrap());
+    assert!((set("cluster.level.0.efficiency=0.7").unwrap().levels[0].efficiency - 0.7).abs() < 1e-12);
+    assert!((set("cluster.nic=\"200 Gb/s\"").unwrap().levels[1].bandwidth.value.get() - 25e9).abs() < 1.0);
+    assert!(set("cluster.level.7.efficiency=0.7").is_err());
+}
+
+#[test]
+fn a_misspelt_number_of_gpus_is_told_the_form() {
+    let refusal = |name: &str| catalog::cluster(name, &none()).unwrap_err().to_string();
+    for (name, meant) in [("h100-sxm", "8xh100-sxm"), ("mi300x", "8xmi300x"), ("64xh100-smx", "64xh100-sxm")] {
+        assert!(refusal(name).contains(&format!("did you mean `{meant}`?")), "{}", refusal(name));
+    }
+    assert!(refusal("0xh100-sxm").contains("`gpus` is 0"), "{}", refusal("0xh100-sxm"));
+    assert!(refusal("nonsense").contains("as `512xh100-sxm`"), "{}", refusal("nonsense"));
 }
 
 #[test]

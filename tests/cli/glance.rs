@@ -33,6 +33,19 @@ fn plans_that_need_an_unproven_mechanism_need_no_other() {
     assert!(text.contains(", 5 % risk of OOM"), "{text}");
 }
 
+/// A number of GPUs stands for a cluster in every command; what nobody has described is named among the assumptions.
+#[test]
+fn a_number_of_gpus_is_a_cluster_whose_network_is_assumed() {
+    let network = "a network of full bisection at 50.0 GB/s a GPU";
+    assert!(talk("plan llama3-8b 64xh200-sxm").contains(network));
+    assert!(!talk("plan llama3-8b 8xH100").contains("a network"), "eight GPUs of one server need none");
+    assert!(!talk("plan llama3-8b h200-1k").contains("a network"), "the catalogue describes its own");
+    let explained = words("explain llama3-8b 64xH200 --plan dp=64");
+    assert!(explained.contains("64 × H200 SXM 141GB"), "{explained}");
+    let emitted = run("emit megatron llama3-8b 64xH200 --plan dp=64");
+    assert!(emitted.status.success(), "{}", String::from_utf8_lossy(&emitted.stderr));
+}
+
 /// One GPU has one layout: there is nothing to compare.
 #[test]
 fn a_published_layout_is_named_by_its_degrees() {

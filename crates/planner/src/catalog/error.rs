@@ -42,8 +42,8 @@ impl fmt::Display for EntryKind {
 pub enum CatalogError {
     /// Neither a name of the catalogue nor a file.
     #[error(
-        "there is no {kind} `{name}`{}\n\nhint: a path to a TOML file works too; the catalogue has: {}",
-        did_you_mean(nearest.as_deref()), names.join(", ")
+        "there is no {kind} `{name}`{}\n\nhint: a path to a TOML file works too{}; the catalogue has: {}",
+        did_you_mean(nearest.as_deref()), other_forms(*kind), names.join(", ")
     )]
     Unknown {
         /// Kind of the entry that was requested.
@@ -113,6 +113,16 @@ pub enum CatalogError {
         /// Nearest key or word that is valid there.
         nearest: Option<String>,
     },
+}
+
+/// Names of other forms that an entry may have.
+fn other_forms(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::Cluster => {
+            ", and so does a number of GPUs of a kind, as `512xh100-sxm` (`meshwright gpus` lists the kinds)"
+        }
+        _ => "",
+    }
 }
 
 fn hint(nearest: Option<&str>) -> String {

@@ -28,6 +28,12 @@ pub fn in_runs(column: &str) -> Option<&'static str> {
     all().iter().find(named).map(|(name, _)| *name)
 }
 
+/// The device that a user calls `text`, by its name in the catalogue or in tables, in any case of letters.
+pub(super) fn ignoring_case(text: &str) -> Option<&'static str> {
+    let same = |name: &str| name.eq_ignore_ascii_case(text);
+    all().iter().find(|(name, names)| same(name) || names.runs.iter().any(|n| same(n))).map(|(name, _)| *name)
+}
+
 /// The name in tables of a device of the catalogue.
 pub fn for_runs(catalogue_name: &str) -> Option<&'static str> {
     let (_, names) = all().iter().find(|(name, _)| *name == catalogue_name)?;

@@ -3,7 +3,7 @@
 use super::clusters::{ClusterOrPools, is_whole, of_file, suggest_whole};
 use super::error::{CatalogError, EntryKind};
 use super::overrides::{Overrides, Setting};
-use super::{files, pools, read};
+use super::{fat_tree, files, pools, read};
 use meshwright_engine::cluster::{Cluster, ClusterFile};
 
 /// A cluster with its device, with what the user set of `cluster.…` and `gpu.…`.
@@ -35,12 +35,46 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 ///
 /// As for [`cluster`], or the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
-    let text = read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name))?;
+    let text = match fat_tree::counted(name) {
+        Some((gpus, gpu)) if sets.text(name).is_none() => fat_tree::entry(gpus, gpu, sets)?,
+        _ => read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name))
+            .map_err(|e| suggest(e, name))?,
+    };
     if pools::has_pools(&text) {
         return pools::read(&text, sets, &|name| cluster(name, sets));
     }
+    of_text(&text, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
+}
+
+/// Whether a cluster's name is a number of GPUs of a kind, such as `512xh100-sxm`, and no name of the catalogue or of a file.
+pub fn is_counted(name: &str) -> bool {
+    fat_tree::counted(name).is_some()
+}
+
+/// Cluster of `gpus` GPUs of one kind on a fat tree of full bisection, as the name `512xh100-sxm` asks for; `gpu` is a name
+/// of the catalogue or a path to a GPU file.
+///
+/// # Errors
+///
+/// As for [`cluster`].
+pub fn fat_tree_of(gpus: u32, gpu: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
+    of_text(&fat_tree::entry(gpus, gpu, sets)?, sets)
+}
+
+/// Cluster of a file's text.
+fn of_text(text: &read::EntryText, sets: &Overrides) -> Result<Cluster, CatalogError> {
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
         sets.of_kind(EntryKind::Cluster).partition(|setting| is_whole(setting));
-    let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
-    of_file(file, &text, &whole, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
+    let file: ClusterFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
+    of_file(file, text, &whole, sets)
+}
+
+/// Error of an unknown cluster, with the name of the form `512xh100-sxm` that the user may have meant.
+fn suggest(error: CatalogError, asked: &str) -> CatalogError {
+    match (error, fat_tree::nearest_counted(asked)) {
+        (CatalogError::Unknown { kind, name, names, .. }, Some(counted)) => {
+            CatalogError::Unknown { kind, name, nearest: Some(counted), names }
+        }
+        (error, _) => error,
+    }
 }

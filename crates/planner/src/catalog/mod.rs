@@ -1,7 +1,7 @@
 //! Finds and reads models, devices, clusters and stacks: the built-in ones, and the user's own files.
 //!
 //! A name is one of the catalogue, or a path to a TOML file of the same form: anything with a `/` or `\` in it, anything
-//! that ends in `.toml`, or the name of a file that exists.
+//! that ends in `.toml`, or the name of a file that exists. A cluster may be named by a number of GPUs and their kind too.
 
 mod cached;
 mod clusters;
@@ -9,6 +9,7 @@ mod constants;
 pub mod defaults;
 mod entries;
 mod error;
+mod fat_tree;
 pub mod files;
 pub mod fits;
 pub mod gpu_names;
@@ -32,7 +33,7 @@ pub use entries::{
 };
 pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use json::parse_json;
-pub use machines::{cluster, machine};
+pub use machines::{cluster, fat_tree_of, is_counted, machine};
 pub use meshwright_engine::suggest::nearest;
 pub use one_line::{is_one_line, visible};
 pub use overrides::{Overrides, SET_SOURCE, Setting};

@@ -1,0 +1,93 @@
+//! Clusters named by a number of GPUs and their kind, `512xh100-sxm`: a fat tree of full bisection.
+
+use std::fmt::Write;
+
+use toml::Value;
+
+use super::entries::gpu_with;
+use super::error::{CatalogError, EntryKind};
+use super::overrides::Overrides;
+use super::read::EntryText;
+use super::typed::parse_toml;
+use super::{files, gpu_names};
+use meshwright_engine::cluster::{ClusterFile, Host};
+use meshwright_engine::suggest::nearest;
+
+/// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
+const LEAF: u32 = 256;
+/// Leaves below one spine, with 64-port switches. Source: [dgx-superpod-h100].
+const LEAVES: u32 = 8;
+/// Share of the wire rate that collectives reach on InfiniBand and tuned RoCE. Source: specification §3.4.
+const EFFICIENCY: f64 = 0.85;
+/// Latency of ring hops relative to the reference. Source: specification §3.3.
+const HOP_LATENCY: f64 = 0.5;
+/// GPUs of an x86 server.
+const SERVER: u32 = 8;
+
+/// Number of GPUs and catalogue name of their kind in a name such as `512xh100-sxm` or `8xH100`; nothing for other names.
+pub fn counted(name: &str) -> Option<(u32, &'static str)> {
+    let (count, gpu) = name.split_once('x')?;
+    Some((count.replace('_', "").parse().ok()?, gpu_names::ignoring_case(gpu)?))
+}
+
+/// The name of that form which the user may have meant: of a GPU without a number, or of a number with a misspelt GPU.
+pub fn nearest_counted(name: &str) -> Option<String> {
+    if let Some(gpu) = gpu_names::ignoring_case(name) {
+        return Some(format!("{SERVER}x{gpu}"));
+    }
+    let (count, gpu) = name.split_once('x')?;
+    let count: u32 = count.parse().ok()?;
+    nearest(gpu, files::GPUS.iter().map(|(known, _)| *known)).map(|gpu| format!("{count}x{gpu}"))
+}
+
+/// Text of the cluster file of `gpus` GPUs of one kind: leaves, eight of them below a spine, a core above all.
+///
+/// Nodes, hosts and leaves are those of the catalogue's cluster of that GPU, if it has one.
+///
+/// # Errors
+///
+/// The GPU does not load.
+pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, CatalogError> {
+    let device = gpu_with(gpu, sets)?;
+    let known = files::CLUSTERS
+        .iter()
+        .find_map(|(_, text)| parse_toml::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
+    let domain = device.scale_up.gpus;
+    let (leaf, efficiency, hop_latency) = match known.as_ref().and_then(|file| file.level.first()) {
+        Some(level) => (level.gpus, level.efficiency, level.hop_latency),
+        None => (LEAF.max(domain), EFFICIENCY, HOP_LATENCY),
+    };
+    let (gpus_per_node, host) = match &known {
+        Some(file) => (file.gpus_per_node, file.host),
+        None => (SERVER.min(domain), Host::X86),
+    };
+    let text = |value: &str| Value::from(value).to_string();
+    let mut content = format!(
+        "name = {}\ngpu = {}\ngpus = {gpus}\ngpus_per_node = {gpus_per_node}\nhost = \"{}\"\nsource = \"{SOURCE}\"\n",
+        text(&format!("{gpus} x {}", device.name)),
+        text(gpu),
+        match host {
+            Host::X86 => "x86",
+            Host::Grace => "grace",
+        },
+    );
+    if let Some(memory) = known.and_then(|file| file.host_memory) {
+        writeln!(content, "host_memory = \"{} B\"", memory.bytes().get()).expect("a text takes any line");
+    }
+    let spine = leaf.saturating_mul(LEAVES);
+    let levels = [("leaf", leaf, domain), ("spine", spine, leaf), ("core", gpus, spine)];
+    for (name, joined, _) in levels.into_iter().filter(|(_, _, below)| gpus > *below) {
+        write!(
+            content,
+            "\n[[level]]\nname = \"{name}\"\ngpus = {joined}\nefficiency = {efficiency}\nhop_latency = {hop_latency}\n\
+             bandwidth = {{ value = \"{} B/s\", source = {} }}\n",
+            device.nic.value.get(),
+            text(&device.nic.source),
+        )
+        .expect("a text takes any line");
+    }
+    Ok(EntryText { origin: format!("{} `{gpus}x{gpu}`", EntryKind::Cluster), folder: None, content: content.into() })
+}
+
+/// Source of such a cluster: a network that nobody has described.
+const SOURCE: &str = "meshwright-estimates";
