@@ -76,7 +76,8 @@ mod tests {
         assert_eq!(in_driver("NVIDIA H100 80GB HBM3"), Some("h100-sxm"));
         assert_eq!(in_driver("NVIDIA GB200"), Some("gb200"));
         assert_eq!(in_driver("NVIDIA A100-SXM4-40GB"), Some("a100-40-sxm"));
-        assert_eq!(in_driver("NVIDIA GeForce RTX 4090"), None);
+        assert_eq!(in_driver("NVIDIA GeForce RTX 4090"), Some("rtx-4090"));
+        assert_eq!(in_driver("NVIDIA GeForce GTX 1080"), None);
         assert_eq!(in_log("NVIDIA H100"), Some("h100-sxm"));
         assert_eq!(for_runs("h100-sxm"), Some("H100"));
         assert_eq!(in_runs("H100-80GB"), Some("h100-sxm"));
