@@ -106,7 +106,7 @@ impl fmt::Display for LayerSplit {
                 let last = list.layers.len() - 1;
                 let stages = list.layers.iter().enumerate().map(|(at, &layers)| {
                     let mtp = if at == list.mtp_stage() { list.mtp } else { 0 };
-                    (at == 0, layers, mtp, at == last)
+                    StageLetters { embedding: at == 0, layers, mtp, loss: at == last }
                 });
                 f.write_str(&layout(stages))
             }
@@ -253,16 +253,28 @@ fn written_out(text: &str) -> Result<Vec<char>, String> {
     if group.is_some() { Err(format!("`{text}`: `(` without `)`")) } else { Ok(out) }
 }
 
-/// Layout text of stages, each given as: whether it has the embedding, its decoder and multi-token-prediction layers,
-/// whether it has the loss. Equal neighbours are folded.
-pub fn layout(stages: impl Iterator<Item = (bool, u32, u32, bool)>) -> String {
+/// One stage of a layout text.
+#[derive(Clone, Copy, Debug)]
+pub struct StageLetters {
+    /// Whether it has the embedding: `E`.
+    pub embedding: bool,
+    /// Number of its decoder layers: `t`.
+    pub layers: u32,
+    /// Number of its multi-token-prediction layers: `m`.
+    pub mtp: u32,
+    /// Whether it has the loss: `L`.
+    pub loss: bool,
+}
+
+/// Layout text of stages; equal neighbours are folded.
+pub fn layout(stages: impl Iterator<Item = StageLetters>) -> String {
     let times = |letter: char, n: u32| match n {
         0 => String::new(),
         1 => letter.to_string(),
         _ => format!("{letter}*{n}"),
     };
     let texts: Vec<String> = stages
-        .map(|(embedding, layers, mtp, loss)| {
+        .map(|StageLetters { embedding, layers, mtp, loss }| {
             let (embedding, loss) = (if embedding { "E" } else { "" }, if loss { "L" } else { "" });
             format!("{embedding}{}{}{loss}", times('t', layers), times('m', mtp))
         })

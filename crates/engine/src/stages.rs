@@ -6,6 +6,7 @@ mod text;
 
 use crate::model::Model;
 use crate::plan::{Offload, Plan, Recompute};
+use crate::split::StageLetters;
 
 /// Layers of one kind in one stage with the same recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -127,7 +128,9 @@ impl StagedPlan {
     ///
     /// Source: [megatron-lm] `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
     pub fn megatron_layout(&self) -> String {
-        crate::split::layout(self.stages.iter().map(|stage| (stage.embedding, stage.layers, stage.mtp, stage.loss)))
+        let letters =
+            |&Stage { embedding, layers, mtp, loss, .. }: &Stage| StageLetters { embedding, layers, mtp, loss };
+        crate::split::layout(self.stages.iter().map(letters))
     }
 
     /// Layers of the first and the last stage (`--decoder-first-pipeline-num-layers`,

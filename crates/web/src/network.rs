@@ -20,7 +20,7 @@ pub fn groups(costs: &Costs, plan: &Plan) -> Value {
         ("pp", Group { ranks: layout.pp, stride: groups::stage_distance(plan) }, "pp_comm_s"),
     ];
     let told = all.into_iter().filter(|(_, group, _)| group.ranks > 1).map(|(name, group, term)| {
-        let (inside, domains) = fabric.span(group);
+        let (inside, domains) = (fabric.inside_domain(group), fabric.domains(group));
         let level = fabric.crossed(group).last().map(|(level, _)| level.name.as_str());
         json!({
             "group": name,

@@ -10,7 +10,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, thousands, whole_percent};
 use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
-use meshwright_planner::confidence::{Confidence, least_risk};
+use meshwright_planner::confidence::{Confidence, memory_errors};
 use meshwright_planner::space::Unproven;
 
 /// Sentences on an answer, in order of importance; `risk` is the accepted probability of running out of memory.
@@ -56,10 +56,12 @@ fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) ->
 
 /// Sentence on an accepted risk smaller than the published peaks can show.
 fn unseen_risk(problem: &Problem, sure: &Confidence, risk: f64) -> Option<String> {
-    let (least, peaks) = least_risk(problem);
+    let peaks = memory_errors(problem);
+    let least = peaks.least_share();
     (risk < least && sure.oom_probability > risk).then(|| {
         format!(
-            "Peaks of {peaks} published runs show no risk of running out of memory below {}: plans are held to the largest error among them.",
+            "Peaks of {} published runs show no risk of running out of memory below {}: plans are held to the largest error among them.",
+            peaks.runs,
             whole_percent(least)
         )
     })

@@ -29,8 +29,8 @@ const DEDUP_BANDWIDTH: f64 = 0.80;
 /// T = max(S·(k−1)/k / network, S·(g−1)/g / B) + 20 us + 5 us·k          specification §3.5
 /// ```
 pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
-    let (inside, domains) = fabric.span(group);
-    let (g, k) = (f64::from(inside), f64::from(domains));
+    let inside = fabric.inside_domain(group);
+    let (g, k) = (f64::from(inside), f64::from(fabric.domains(group)));
     let network = payload * ((k - 1.0) / k) / rank_bandwidth(fabric, group);
     let local = if inside > 1 {
         payload * ((g - 1.0) / g) / domain::asymptote(fabric.cluster, Collective::AllToAll, inside)

@@ -127,10 +127,9 @@ impl<'a> Fabric<'a> {
         self.cluster.scale_up.topology == Topology::Torus && inside
     }
 
-    /// Ranks of a group in one scale-up domain, and number of domains that it spans.
-    pub fn span(&self, group: Group) -> (u32, u32) {
-        let inside = self.inside_domain(group);
-        (inside, group.ranks.div_ceil(inside))
+    /// Number of scale-up domains that a group spans.
+    pub fn domains(&self, group: Group) -> u32 {
+        group.ranks.div_ceil(self.inside_domain(group))
     }
 
     /// Levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.

@@ -79,7 +79,7 @@ impl Fabric<'_> {
 
     /// Time on this domain as a whole.
     fn time_on(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
-        let (inside, domains) = self.span(group);
+        let (inside, domains) = (self.inside_domain(group), self.domains(group));
         if domains == 1 {
             return domain::time(self.cluster, op, payload, group.ranks);
         }

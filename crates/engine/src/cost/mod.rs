@@ -53,6 +53,7 @@ pub use exchange::context_inside;
 pub use figures::Figures;
 pub use footprint::Footprint;
 pub use mixed::Mixed;
+pub use pipeline::StagePayload;
 pub use price::Method;
 pub use shape::ShapeCost;
 pub use step::{Evaluation, StepTime};

@@ -69,6 +69,15 @@ pub(super) struct PairEffect {
     pub hidden: f64,
 }
 
+/// Activations of one micro-batch between two stages.
+#[derive(Clone, Copy, Debug)]
+pub struct StagePayload {
+    /// Bytes that one rank sends.
+    pub sent: Bytes,
+    /// Time in which the receivers gather scattered parts.
+    pub gather: Seconds,
+}
+
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
@@ -77,13 +86,12 @@ impl Costs<'_> {
         if plan.layout.pp == 1 {
             return Seconds::ZERO;
         }
-        let (payload, gather) = self.stage_payload(plan);
-        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, plan.pipeline().loops())
-            + gather
+        let StagePayload { sent, gather } = self.stage_payload(plan);
+        self.fabric.pipeline_send(sent, groups::stage_distance(plan), plan.layout.pp, plan.pipeline().loops()) + gather
     }
 
-    /// Bytes that one rank sends to the next stage, and the time of the receivers to gather scattered parts.
-    pub fn stage_payload(&self, plan: &Plan) -> (Bytes, Seconds) {
+    /// Activations of one micro-batch between two stages.
+    pub fn stage_payload(&self, plan: &Plan) -> StagePayload {
         let whole = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let scattered = self.device.stack.scatter_gather && !plan.sequence_parallel;
         let shards = if scattered || plan.sequence_parallel { f64::from(plan.layout.tp) } else { 1.0 };
@@ -92,7 +100,7 @@ impl Costs<'_> {
         } else {
             Seconds::ZERO
         };
-        (whole / shards, gather)
+        StagePayload { sent: whole / shards, gather }
     }
 
     /// Stage-to-stage sends of a step that nothing hides.

@@ -15,7 +15,7 @@ use super::{choice, cross, memory};
 use crate::runs::{Prediction, Row, mixers_of, predict_all_with};
 use meshwright_engine::model::MixerKind;
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::{Apart, OfClass, Quantiles, RunClass, Stacks, Table};
+use meshwright_planner::confidence::{Apart, OfClass, Quantiles, RunClass, Stacks, Table, Weighted};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
@@ -145,8 +145,9 @@ fn mixers<'s>(samples: impl Iterator<Item = &'s PredictedRun<'s>>) -> Vec<MixerK
 /// the memory limit, experts, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
 /// those where more is.
 fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
-    let residuals_of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
-        residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
+    let residuals_of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<Weighted> {
+        let admitted = residuals.iter().filter(|of| admits(&of.class));
+        admitted.map(|of| Weighted { value: of.ratio, weight: of.weight }).collect()
     };
     let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
     let candidates = [
@@ -156,7 +157,7 @@ fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
         residuals_of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
         residuals_of(&|_| true),
     ];
-    let enough = |ratios: &Vec<(f64, f64)>| ratios.iter().map(|(_, weight)| weight).sum::<f64>() >= FEWEST;
+    let enough = |ratios: &Vec<Weighted>| ratios.iter().map(|ratio| ratio.weight).sum::<f64>() >= FEWEST;
     let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[4]);
     let mut found = outwards(Quantiles::of(found)?);
     let better = [(true, true), (class.known_stack, true), (true, class.known_gpu)];

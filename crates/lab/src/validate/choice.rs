@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{number, text};
-use super::metrics::{Regret, regret, spearman};
+use super::metrics::{PredictedPair, Regret, regret, spearman};
 use super::pairs::time_pair;
 use super::sample::{PredictedRun, config_group, purpose};
 
@@ -57,8 +57,8 @@ pub struct Choices {
     pub groups: Vec<Group>,
 }
 
-/// Predicted and measured times of each layout, with its repeats.
-type Plans = BTreeMap<String, Vec<(f64, f64)>>;
+/// Times of each layout, with its repeats.
+type Plans = BTreeMap<String, Vec<PredictedPair>>;
 
 /// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each group.
 ///
@@ -68,15 +68,16 @@ pub fn choices(ran: &[PredictedRun]) -> Choices {
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
             let plans = groups.entry((sample.set().to_owned(), name(sample))).or_default();
-            plans.entry(layout(sample)).or_default().push((pair.predicted, pair.measured));
+            plans.entry(layout(sample)).or_default().push(pair);
         }
     }
     let mut groups: Vec<Group> = groups
         .into_iter()
         .filter(|(_, plans)| plans.len() >= FEWEST)
         .filter_map(|((set, name), plans)| {
-            let plans: Vec<(f64, f64)> = plans.values().map(|repeats| mean(repeats)).collect();
-            let (predicted, measured): (Vec<f64>, Vec<f64>) = plans.iter().copied().unzip();
+            let plans: Vec<PredictedPair> = plans.values().map(|repeats| mean(repeats)).collect();
+            let (predicted, measured): (Vec<f64>, Vec<f64>) =
+                plans.iter().map(|plan| (plan.predicted, plan.measured)).unzip();
             Some(Group {
                 name,
                 set,
@@ -98,10 +99,10 @@ pub fn choices(ran: &[PredictedRun]) -> Choices {
     Choices { classes, groups }
 }
 
-fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
-    let n = repeats.len() as f64;
-    let sum = repeats.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-    (sum.0 / n, sum.1 / n)
+/// Mean times of the repeats of one layout, which together weigh as one.
+fn mean(repeats: &[PredictedPair]) -> PredictedPair {
+    let mean_of = |time: fn(&PredictedPair) -> f64| repeats.iter().map(time).sum::<f64>() / repeats.len() as f64;
+    PredictedPair { predicted: mean_of(|run| run.predicted), measured: mean_of(|run| run.measured), weight: 1.0 }
 }
 
 /// Key of a group: the properties that its runs share.

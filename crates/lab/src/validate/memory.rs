@@ -17,7 +17,7 @@ use super::weights::{OF_SOURCE, outwards};
 use crate::runs::Row;
 use meshwright_engine::stack::Family;
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::confidence::{Interval, OfFamily, Quantiles};
+use meshwright_planner::confidence::{Interval, OfFamily, Quantiles, Weighted};
 
 /// Ratio of a measured to a predicted peak, with the family of the framework and the source of the run.
 #[derive(Clone, Debug)]
@@ -109,22 +109,24 @@ fn quantiles(peaks: &[Peak], family: Option<Family>) -> Option<Quantiles> {
     let mut weighted = by_source(&own, share);
     weighted.extend(by_source(&others, 1.0 - share));
     // As many runs of weight one as have the same variance of their mean.
-    let effective = 1.0 / weighted.iter().map(|(_, weight)| weight * weight).sum::<f64>();
-    for (_, weight) in &mut weighted {
-        *weight *= effective;
+    let effective = 1.0 / weighted.iter().map(|peak| peak.weight * peak.weight).sum::<f64>();
+    for peak in &mut weighted {
+        peak.weight *= effective;
     }
     Quantiles::of(&weighted).map(outwards)
 }
 
-/// Ratios with weights whose sum is `share`.
-fn by_source(peaks: &[&Peak], share: f64) -> Vec<(f64, f64)> {
+/// Ratios of peaks with weights whose sum is `share`, which a source has the more of the more peaks it has, by the power [`OF_SOURCE`].
+fn by_source(peaks: &[&Peak], share: f64) -> Vec<Weighted> {
     let mut sizes: BTreeMap<&str, f64> = BTreeMap::new();
     for peak in peaks {
         *sizes.entry(&peak.source).or_default() += peak.weight;
     }
     let all: f64 = sizes.values().map(|size| size.powf(OF_SOURCE)).sum();
-    let weighted =
-        |peak: &&Peak| (peak.ratio, peak.weight * share * sizes[peak.source.as_str()].powf(OF_SOURCE - 1.0) / all);
+    let weighted = |peak: &&Peak| Weighted {
+        value: peak.ratio,
+        weight: peak.weight * share * sizes[peak.source.as_str()].powf(OF_SOURCE - 1.0) / all,
+    };
     peaks.iter().map(weighted).collect()
 }
 

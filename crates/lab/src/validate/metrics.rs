@@ -1,5 +1,6 @@
 //! Error metrics: pure functions of numbers.
 
+use meshwright_planner::confidence::Weighted;
 use serde::Serialize;
 
 /// Prediction with its measurement.
@@ -46,31 +47,32 @@ pub fn errors(pairs: &[PredictedPair]) -> Option<Errors> {
         return None;
     }
     let mean = |of: fn(&PredictedPair) -> f64| pairs.iter().map(|pair| pair.weight * of(pair)).sum::<f64>() / weight;
-    let sizes: Vec<(f64, f64)> = pairs.iter().map(|pair| (pair.error().abs(), pair.weight)).collect();
+    let size = |pair: &PredictedPair| Weighted { value: pair.error().abs(), weight: pair.weight };
+    let sizes: Vec<Weighted> = pairs.iter().map(size).collect();
     Some(Errors {
         n: pairs.len(),
         weight,
         mean_ape: mean(|pair| pair.error().abs()),
         median_ape: quantile(&sizes, 0.5),
         p90_ape: quantile(&sizes, 0.9),
-        worst_ape: sizes.iter().map(|(size, _)| *size).fold(0.0, f64::max),
+        worst_ape: sizes.iter().map(|size| size.value).fold(0.0, f64::max),
         bias: mean(PredictedPair::error),
     })
 }
 
 /// Weighted quantile: the least value with at least a share `q` of the weight at or below it. 0 for an empty list.
-pub(crate) fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
+pub(crate) fn quantile(values: &[Weighted], q: f64) -> f64 {
     let mut sorted = values.to_vec();
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let wanted = q * sorted.iter().map(|(_, weight)| weight).sum::<f64>();
+    sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let wanted = q * sorted.iter().map(|of| of.weight).sum::<f64>();
     let mut below = 0.0;
-    for (value, weight) in &sorted {
-        below += weight;
+    for of in &sorted {
+        below += of.weight;
         if below >= wanted - 1e-9 {
-            return *value;
+            return of.value;
         }
     }
-    sorted.last().map_or(0.0, |(value, _)| *value)
+    sorted.last().map_or(0.0, |of| of.value)
 }
 
 /// Spearman's rank correlation of two lists of equal length; ties take their mean rank. `None` for fewer than 2 values or a
@@ -112,18 +114,18 @@ pub struct Regret {
     pub best_of_three: f64,
 }
 
-/// Regret of choosing by prediction among pairs `(predicted, measured)`; `None` for fewer than two plans.
-pub fn regret(plans: &[(f64, f64)]) -> Option<Regret> {
+/// Regret of choosing by prediction among plans; `None` for fewer than two.
+pub fn regret(plans: &[PredictedPair]) -> Option<Regret> {
     const TRIED: usize = 3;
     let mut by_prediction = plans.to_vec();
-    by_prediction.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let best = |plans: &[(f64, f64)]| plans.iter().map(|(_, measured)| *measured).fold(f64::INFINITY, f64::min);
+    by_prediction.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
+    let best = |plans: &[PredictedPair]| plans.iter().map(|plan| plan.measured).fold(f64::INFINITY, f64::min);
     let least = best(&by_prediction);
     if by_prediction.len() < 2 || least <= 0.0 {
         return None;
     }
     let tried = &by_prediction[..TRIED.min(by_prediction.len())];
-    Some(Regret { first: by_prediction[0].1 / least - 1.0, best_of_three: best(tried) / least - 1.0 })
+    Some(Regret { first: by_prediction[0].measured / least - 1.0, best_of_three: best(tried) / least - 1.0 })
 }
 
 #[cfg(test)]
@@ -166,8 +168,9 @@ mod tests {
 
     #[test]
     fn regret_is_what_the_choice_costs() {
-        let regret = regret(&[(1.0, 12.0), (2.0, 11.0), (3.0, 13.0), (4.0, 10.0)]).unwrap();
+        let plans = [(1.0, 12.0), (2.0, 11.0), (3.0, 13.0), (4.0, 10.0)];
+        let regret = regret(&plans.map(|(predicted, measured)| pair(predicted, measured, 1.0))).unwrap();
         assert!((regret.first - 0.2).abs() < 1e-12 && (regret.best_of_three - 0.1).abs() < 1e-12);
-        assert!(super::regret(&[(1.0, 1.0)]).is_none());
+        assert!(super::regret(&[pair(1.0, 1.0, 1.0)]).is_none());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{number, text};
+use super::metrics::PredictedPair;
 use super::pairs::time_pair;
 use super::sample::PredictedRun;
 
@@ -27,6 +28,19 @@ impl PairOrder {
     pub fn share(&self) -> Option<f64> {
         (self.pairs > 0).then(|| self.ordered as f64 / self.pairs as f64)
     }
+
+    /// Adds the pairs of some runs.
+    fn count(&mut self, runs: &[PredictedPair]) {
+        for (at, one) in runs.iter().enumerate() {
+            for other in &runs[at + 1..] {
+                let (fast, slow) = if one.measured <= other.measured { (one, other) } else { (other, one) };
+                if slow.measured >= fast.measured * (1.0 + LEAST_DIFFERENCE) {
+                    self.pairs += 1;
+                    self.ordered += usize::from(fast.predicted < slow.predicted);
+                }
+            }
+        }
+    }
 }
 
 /// Order of the pairs of each set, all pairs first.
@@ -34,38 +48,21 @@ impl PairOrder {
 /// A pair is two runs of one model, GPU, number of GPUs, batch, precision and framework whose measured step times differ by
 /// [`LEAST_DIFFERENCE`] or more. Equal predictions are not in order.
 pub fn orders(ran: &[PredictedRun]) -> Vec<PairOrder> {
-    let mut groups: BTreeMap<(String, String), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String), Vec<PredictedPair>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
-            groups.entry((sample.set().to_owned(), key(sample))).or_default().push((pair.predicted, pair.measured));
+            groups.entry((sample.set().to_owned(), key(sample))).or_default().push(pair);
         }
     }
     let mut all = PairOrder { class: "all".into(), ..PairOrder::default() };
     let mut sets: BTreeMap<String, PairOrder> = BTreeMap::new();
     for ((set, _), runs) in groups {
-        let (pairs, ordered) = count(&runs);
         let of_set = sets.entry(set.clone()).or_insert_with(|| PairOrder { class: set, ..PairOrder::default() });
         for order in [&mut all, of_set] {
-            order.pairs += pairs;
-            order.ordered += ordered;
+            order.count(&runs);
         }
     }
     std::iter::once(all).chain(sets.into_values()).filter(|order| order.pairs > 0).collect()
-}
-
-/// Number of pairs that count, and of those in order, of (predicted, measured) times.
-fn count(runs: &[(f64, f64)]) -> (usize, usize) {
-    let (mut pairs, mut ordered) = (0, 0);
-    for (at, one) in runs.iter().enumerate() {
-        for other in &runs[at + 1..] {
-            let (fast, slow) = if one.1 <= other.1 { (one, other) } else { (other, one) };
-            if slow.1 >= fast.1 * (1.0 + LEAST_DIFFERENCE) {
-                pairs += 1;
-                ordered += usize::from(fast.0 < slow.0);
-            }
-        }
-    }
-    (pairs, ordered)
 }
 
 /// Key of the properties that the runs of a pair share.
@@ -88,9 +85,15 @@ mod tests {
 
     #[test]
     fn pairs_closer_than_the_least_difference_do_not_count() {
-        assert_eq!(count(&[(1.0, 10.0), (2.0, 10.4)]), (0, 0));
-        assert_eq!(count(&[(1.0, 10.0), (2.0, 10.5)]), (1, 1));
-        assert_eq!(count(&[(2.0, 10.0), (2.0, 20.0)]), (1, 0), "equal predictions are not in order");
-        assert_eq!(count(&[(1.0, 10.0), (3.0, 20.0), (2.0, 30.0)]), (3, 2));
+        let counted = |runs: &[(f64, f64)]| {
+            let pair = |&(predicted, measured): &(f64, f64)| PredictedPair { predicted, measured, weight: 1.0 };
+            let mut order = PairOrder::default();
+            order.count(&runs.iter().map(pair).collect::<Vec<_>>());
+            (order.pairs, order.ordered)
+        };
+        assert_eq!(counted(&[(1.0, 10.0), (2.0, 10.4)]), (0, 0));
+        assert_eq!(counted(&[(1.0, 10.0), (2.0, 10.5)]), (1, 1));
+        assert_eq!(counted(&[(2.0, 10.0), (2.0, 20.0)]), (1, 0), "equal predictions are not in order");
+        assert_eq!(counted(&[(1.0, 10.0), (3.0, 20.0), (2.0, 30.0)]), (3, 2));
     }
 }

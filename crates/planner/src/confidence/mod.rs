@@ -20,7 +20,7 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
 pub use interval::Interval;
-pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table};
+pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table, Weighted};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -116,12 +116,6 @@ impl Confidence {
 pub fn memory_errors(problem: &Problem) -> Quantiles {
     let table = table();
     table.memory(problem.stack().family, unknown_mixers(problem, table).is_empty())
-}
-
-/// Smallest risk of running out of memory that published peaks show on the stack of a problem, with their number.
-pub fn least_risk(problem: &Problem) -> (f64, u32) {
-    let memory = memory_errors(problem);
-    (memory.least_share(), memory.runs)
 }
 
 /// Largest predicted share of the memory for which the probability of running out stays at most `risk`.

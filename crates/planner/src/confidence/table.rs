@@ -68,6 +68,15 @@ pub(super) fn joined(mixers: &[MixerKind], conjunction: &str) -> String {
     mixers.iter().map(|mixer| mixer.in_words()).collect::<Vec<_>>().join(&format!(" {conjunction} "))
 }
 
+/// Value of a sample with its weight; repeats of one measurement share a weight of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighted {
+    /// The value.
+    pub value: f64,
+    /// Its weight, above 0.
+    pub weight: f64,
+}
+
 /// Quantiles of the measured/predicted ratio.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -86,30 +95,30 @@ impl Quantiles {
     /// below ½ the ⌊(n+1)·q⌋-th smallest, above it the ⌈(n+1)·q⌉-th; past the ends, the ends
     /// ```
     ///
-    /// `ratios` are pairs of a ratio and its weight; n is the sum of the weights, and ranks count weight. `None` if there are no ratios.
-    pub fn of(ratios: &[(f64, f64)]) -> Option<Self> {
+    /// n is the sum of the weights, and ranks count weight. `None` if there are no ratios.
+    pub fn of(ratios: &[Weighted]) -> Option<Self> {
         let mut sorted = ratios.to_vec();
-        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let n: f64 = sorted.iter().map(|(_, weight)| weight).sum();
-        let (first, last) = (sorted.first()?.0, sorted.last()?.0);
+        sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let n: f64 = sorted.iter().map(|ratio| ratio.weight).sum();
+        let (first, last) = (sorted.first()?.value, sorted.last()?.value);
         let below = |wanted: f64| {
             let mut sum = 0.0;
             let mut found = first;
-            for (ratio, weight) in &sorted {
-                sum += weight;
+            for ratio in &sorted {
+                sum += ratio.weight;
                 if sum > wanted + 1e-9 {
                     break;
                 }
-                found = *ratio;
+                found = ratio.value;
             }
             found
         };
         let above = |wanted: f64| {
             let mut sum = 0.0;
-            for (ratio, weight) in &sorted {
-                sum += weight;
+            for ratio in &sorted {
+                sum += ratio.weight;
                 if sum >= wanted - 1e-9 {
-                    return *ratio;
+                    return ratio.value;
                 }
             }
             last
@@ -157,7 +166,7 @@ impl Quantiles {
     }
 
     /// Smallest share that a sample of n runs resolves, 1/(n+1).
-    pub(crate) fn least_share(&self) -> f64 {
+    pub fn least_share(&self) -> f64 {
         1.0 / (f64::from(self.runs.max(1)) + 1.0)
     }
 
@@ -291,7 +300,7 @@ mod tests {
     use super::*;
 
     fn even(n: u32) -> Quantiles {
-        let ratios: Vec<(f64, f64)> = (1..=n).map(|at| (f64::from(at), 1.0)).collect();
+        let ratios: Vec<Weighted> = (1..=n).map(|at| Weighted { value: f64::from(at), weight: 1.0 }).collect();
         Quantiles::of(&ratios).unwrap()
     }
 
@@ -325,8 +334,8 @@ mod tests {
         let ratios: Vec<f64> = (0..200).map(|at| (f64::from(at) * 0.618_034).fract()).collect();
         let inside = (0..ratios.len())
             .filter(|&out| {
-                let others: Vec<(f64, f64)> =
-                    ratios.iter().enumerate().filter(|(at, _)| *at != out).map(|(_, ratio)| (*ratio, 1.0)).collect();
+                let others = ratios.iter().enumerate().filter(|(at, _)| *at != out);
+                let others: Vec<Weighted> = others.map(|(_, &value)| Weighted { value, weight: 1.0 }).collect();
                 Quantiles::of(&others).unwrap().interval().contains(&ratios[out])
             })
             .count();
@@ -346,8 +355,9 @@ mod tests {
 
     #[test]
     fn repeats_weigh_as_one() {
-        let once = Quantiles::of(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]).unwrap();
-        let twice = Quantiles::of(&[(1.0, 1.0), (2.0, 0.5), (2.0, 0.5), (3.0, 1.0)]).unwrap();
+        let of = |value, weight| Weighted { value, weight };
+        let once = Quantiles::of(&[of(1.0, 1.0), of(2.0, 1.0), of(3.0, 1.0)]).unwrap();
+        let twice = Quantiles::of(&[of(1.0, 1.0), of(2.0, 0.5), of(2.0, 0.5), of(3.0, 1.0)]).unwrap();
         assert_eq!(once, twice);
     }
 }

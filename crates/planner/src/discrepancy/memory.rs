@@ -27,12 +27,21 @@ pub enum MemoryEvidence {
 /// A trial that ran out of memory is a censored observation of r_i. The posterior of `a` is kept on a grid.
 #[derive(Clone, Debug)]
 pub struct MemoryBelief {
-    /// Values of the common part `a`, with their probabilities; before the first observation they do not sum to one.
-    grid: Vec<(f64, f64)>,
+    /// Values of the common part `a`, ascending.
+    grid: Vec<GridPoint>,
     /// Standard deviation of `e_i`.
     own: f64,
     /// Share of runs that fail for other reasons than memory.
     crashes: f64,
+}
+
+/// One value of the common part of the memory error.
+#[derive(Clone, Copy, Debug)]
+struct GridPoint {
+    /// The value.
+    error: f64,
+    /// Its probability; before the first observation, probabilities do not sum to one.
+    weight: f64,
 }
 
 /// Standard normal quantile of 0.95, half the width of a 90 % interval in standard deviations.
@@ -49,7 +58,7 @@ impl MemoryBelief {
         let common = deviation * shared.sqrt();
         let grid = (-POINTS_A_SIDE..=POINTS_A_SIDE).map(|step| {
             let z = SPAN * f64::from(step) / f64::from(POINTS_A_SIDE);
-            (median + z * common, libm::exp(-0.5 * z * z))
+            GridPoint { error: median + z * common, weight: libm::exp(-0.5 * z * z) }
         });
         let own = (deviation * (1.0 - shared).sqrt()).max(1e-3);
         Self { grid: grid.collect(), own, crashes }
@@ -65,7 +74,7 @@ impl MemoryBelief {
     /// Conditions the law on the outcome of a plan with this room.
     pub fn observe(&mut self, room: f64, evidence: MemoryEvidence) {
         let (own, crashes) = (self.own, self.crashes);
-        for (error, weight) in &mut self.grid {
+        for GridPoint { error, weight } in &mut self.grid {
             let fits = normal_share_below((room - *error) / own);
             *weight *= match evidence {
                 MemoryEvidence::Fitted => fits,
@@ -75,15 +84,15 @@ impl MemoryBelief {
             }
             .max(1e-12); // an outcome that the model excludes must not leave a law of no weight
         }
-        let sum: f64 = self.grid.iter().map(|(_, weight)| weight).sum();
-        self.grid.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        let sum: f64 = self.grid.iter().map(|point| point.weight).sum();
+        self.grid.iter_mut().for_each(|point| point.weight /= sum);
     }
 
     /// Probability that a plan with this room, in ln(device/predicted), runs.
     pub fn runs(&self, room: f64) -> f64 {
-        let sum: f64 = self.grid.iter().map(|(_, weight)| weight).sum();
-        let fits: f64 =
-            self.grid.iter().map(|(error, weight)| weight * normal_share_below((room - error) / self.own)).sum();
+        let sum: f64 = self.grid.iter().map(|point| point.weight).sum();
+        let fitting = |point: &GridPoint| point.weight * normal_share_below((room - point.error) / self.own);
+        let fits: f64 = self.grid.iter().map(fitting).sum();
         (1.0 - self.crashes) * fits / sum
     }
 }

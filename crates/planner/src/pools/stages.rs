@@ -11,7 +11,7 @@ use crate::space::{Restrictions, illegal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::cost::mixed::SendTime;
-use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
+use meshwright_engine::cost::{Costs, Footprint, Mixed, StagePayload, Stager};
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::split::LayerSplit;
@@ -276,10 +276,10 @@ pub fn send_across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> SendTime
         let problem = &pooled.joined()[from];
         let cluster = pooled.cluster().towards(from, to, senders);
         let fabric = Fabric::new(&cluster, problem.stack());
-        let (payload, gather) = Costs::new(problem).stage_payload(plan);
+        let StagePayload { sent, gather } = Costs::new(problem).stage_payload(plan);
         let distance = pooled.cluster().pools[from].cluster.gpus;
-        let occupied = payload / fabric.network_bandwidth(distance);
-        SendTime { latency: fabric.send(payload, distance) + gather, occupied }
+        let occupied = sent / fabric.network_bandwidth(distance);
+        SendTime { latency: fabric.send(sent, distance) + gather, occupied }
     };
     let (there, back) = (one(a, b), one(b, a));
     SendTime { latency: there.latency.max(back.latency), occupied: there.occupied.max(back.occupied) }

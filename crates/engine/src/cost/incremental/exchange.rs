@@ -10,8 +10,32 @@ use crate::cost::windows::PARTS;
 use crate::plan::{Plan, RankOrder, ZeroStage};
 use crate::units::Seconds;
 
-/// Rank orders, in the order of a pipeline's sends.
-pub(super) const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
+/// One value for each rank order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ByOrder<T> {
+    pipeline_outermost: T,
+    data_outermost: T,
+}
+
+impl<T: Copy> ByOrder<T> {
+    /// The value of `of` in each rank order.
+    pub fn new(of: impl Fn(RankOrder) -> T) -> Self {
+        Self { pipeline_outermost: of(RankOrder::PipelineOutermost), data_outermost: of(RankOrder::DataOutermost) }
+    }
+
+    /// Value in a rank order.
+    pub const fn of(&self, order: RankOrder) -> T {
+        match order {
+            RankOrder::PipelineOutermost => self.pipeline_outermost,
+            RankOrder::DataOutermost => self.data_outermost,
+        }
+    }
+
+    /// Values of both rank orders.
+    pub const fn both(&self) -> [T; 2] {
+        [self.pipeline_outermost, self.data_outermost]
+    }
+}
 
 impl Exchange {
     /// Sum of both, part by part.
@@ -61,7 +85,7 @@ impl Parameters {
 
 /// Lower bounds of the exchange between replicas over many shardings under ZeRO 0 to 2, as if nothing hid it, in each rank order.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LeastExchange([OfOrder; 2]);
+pub struct LeastExchange(ByOrder<OfOrder>);
 
 /// Lower bounds in one rank order; none where there is no such sharding.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,18 +112,18 @@ impl LeastExchange {
     pub fn new(zero: ZeroStage, order: RankOrder, exchange: Exchange) -> Self {
         let is_whole = zero == ZeroStage::Zero;
         let own = OfOrder { whole: is_whole.then_some(exchange), sharded: (!is_whole).then_some(exchange) };
-        Self(ORDERS.map(|known| if known == order { own } else { OfOrder::default() }))
+        Self(ByOrder::new(|known| if known == order { own } else { OfOrder::default() }))
     }
 
     /// Lower bounds over the shardings of both.
     #[must_use]
-    pub fn lesser(self, Self([first, second]): Self) -> Self {
-        Self([self.0[0].lesser(first), self.0[1].lesser(second)])
+    pub fn lesser(self, other: Self) -> Self {
+        Self(ByOrder::new(|order| self.0.of(order).lesser(other.0.of(order))))
     }
 
     /// Whether there is an exchange.
     fn is_known(self) -> bool {
-        self.0.into_iter().any(|of_order| of_order.each().next().is_some())
+        self.0.both().into_iter().any(|of_order| of_order.each().next().is_some())
     }
 }
 
@@ -150,12 +174,13 @@ impl Unhidden {
     pub fn least_step(
         &self,
         flow: Seconds,
-        sends: [Seconds; 2],
+        sends: ByOrder<Seconds>,
         slower: f64,
         windows: Option<LongestWindows>,
     ) -> Seconds {
         let Some(LongestWindows { backward, forward }) = windows.filter(|_| self.exchange.is_known()) else {
-            return (flow + sends[0].min(sends[1])) * slower;
+            let [first, second] = sends.both();
+            return (flow + first.min(second)) * slower;
         };
         let beyond = |time: Seconds, window: Seconds| unhidden(time, window, self.contention) - time * self.contention;
         let of = |exchange: Exchange| beyond(exchange.reduce, backward) + beyond(exchange.gather, forward);
@@ -163,7 +188,13 @@ impl Unhidden {
             let least = exchange.each().map(of).reduce(Seconds::min)?;
             Some((flow + sends) * slower + least.or_zero() * ROUNDING)
         };
-        sends.into_iter().zip(self.exchange.0).filter_map(of_order).reduce(Seconds::min).unwrap_or_default()
+        sends
+            .both()
+            .into_iter()
+            .zip(self.exchange.0.both())
+            .filter_map(of_order)
+            .reduce(Seconds::min)
+            .unwrap_or_default()
     }
 }
 

@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::block::{EndPasses, Layers, ROUNDING};
-use super::exchange::{LeastExchange, ORDERS, Unhidden};
+use super::exchange::{ByOrder, LeastExchange, Unhidden};
 use super::sharding::Parameters;
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
@@ -25,9 +25,9 @@ use crate::units::{Bytes, Seconds};
 #[derive(Clone, Copy, Debug)]
 pub struct AroundFlow {
     /// Time of a send in each rank order where the last rank sends nothing to the first.
-    send: [Seconds; 2],
+    send: ByOrder<Seconds>,
     /// Likewise, where virtual stages loop over the ranks.
-    looped_send: [Seconds; 2],
+    looped_send: ByOrder<Seconds>,
     /// Factor of stragglers, and of rounding.
     slower: f64,
     /// Exchange between replicas, as far as it is known.
@@ -37,10 +37,8 @@ pub struct AroundFlow {
 impl AroundFlow {
     /// Sends and stragglers of the layout and micro-batch of a plan.
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
-        let of_schedule = |schedule: Schedule| {
-            let in_order = |order| costs.stage_send(&Plan { schedule, order, ..plan.clone() });
-            ORDERS.map(in_order)
-        };
+        let of_schedule =
+            |schedule: Schedule| ByOrder::new(|order| costs.stage_send(&Plan { schedule, order, ..plan.clone() }));
         Self {
             send: of_schedule(Schedule::OneFOneB),
             looped_send: of_schedule(Schedule::Interleaved { virtual_stages: 2 }),
@@ -68,7 +66,7 @@ pub fn least_time_of_flow(
 ) -> Seconds {
     let flow = least_flow_of_passes(costs, plan, layers, stages);
     let sends = if plan.pipeline().loops() { around.looped_send } else { around.send };
-    let sends = sends.map(|send| costs.exposed_sends_of(plan, send));
+    let sends = ByOrder::new(|order| costs.exposed_sends_of(plan, sends.of(order)));
     let unhidden = Unhidden::new(costs, plan, layers, stages, around.exchange);
     unhidden.least_step(flow, sends, around.slower, unhidden.windows_of(flow))
 }

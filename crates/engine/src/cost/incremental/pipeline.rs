@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
-use super::exchange::{LeastExchange, LongestWindows, ORDERS, Unhidden};
+use super::exchange::{ByOrder, LeastExchange, LongestWindows, Unhidden};
 use super::least::least_flow;
 use super::rank_memory::RankMemory;
 use super::sharding::{Engine, Sharding};
@@ -46,7 +46,7 @@ pub struct Pipeline<'l> {
     /// Its classes of ranks.
     stages: &'l Stages,
     /// Exposed sends in each rank order.
-    sends: [Seconds; 2],
+    sends: ByOrder<Seconds>,
     /// Exchange between replicas that its windows cannot hide, as far as it is known.
     unhidden: Unhidden,
     /// Its layers under ZeRO 3, counted when asked for.
@@ -56,7 +56,7 @@ pub struct Pipeline<'l> {
 impl<'l> Pipeline<'l> {
     /// Prices the flow of a plan's micro-batches through its pipeline; its sharding is not looked at.
     pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
-        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..plan.clone() }));
+        let sends = ByOrder::new(|order| costs.exposed_stage_sends(&Plan { order, ..plan.clone() }));
         Self::with_sends(costs, plan, layers, stages, sends)
     }
 
@@ -75,7 +75,7 @@ impl<'l> Pipeline<'l> {
         Self { unhidden: Unhidden::new(costs, &self.plan, self.layers, self.stages, exchange), ..self }
     }
 
-    fn with_sends(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages, sends: [Seconds; 2]) -> Self {
+    fn with_sends(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages, sends: ByOrder<Seconds>) -> Self {
         let plan = Plan { zero: ZeroStage::One, shard_group: None, ..plan.clone() };
         let on_host = plan.offload.activations;
         let works = with_transfers(costs, &plan, layers, &layers.works(plan.layout.pp).layers, on_host);
@@ -166,7 +166,8 @@ impl<'l> Pipeline<'l> {
 
     /// Exposed sends in the rank order where they take less.
     fn least_sends(&self) -> Seconds {
-        self.sends[0].min(self.sends[1])
+        let [first, second] = self.sends.both();
+        first.min(second)
     }
 }
 
@@ -221,7 +222,7 @@ impl<'l> Loaded<'l> {
     /// Step time with a sharding where the micro-batches take `pipe` through the pipeline, which ZeRO 3 does not read.
     fn time(&self, costs: &Costs, sharding: &Sharding, pipe: Seconds) -> Seconds {
         let Pipeline { plan, flow, .. } = &self.pipeline;
-        let sends = self.pipeline.sends[usize::from(sharding.order == ORDERS[1])];
+        let sends = self.pipeline.sends.of(sharding.order);
         match &sharding.engine {
             Engine::Replicated(edges) => {
                 let replicas = costs.exposed_edges(plan, sharding.zero, flow, edges);

@@ -144,16 +144,16 @@ fn listed_pairs(
     slack: [f64; 2],
     ceiling: f64,
 ) -> (Vec<ExtraTime>, bool) {
-    let mut all: Vec<(f64, f64)> = Vec::new();
+    let mut all: Vec<Point> = Vec::new();
     for (level, lists) in levels.iter() {
         fitting_pairs(lists[0], lists[1], moments, room - level, &mut all);
     }
     let beyond_slack = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
-    let all = all.into_iter().map(|(first, second)| (beyond_slack(first, 0), beyond_slack(second, 1)));
-    let all = undominated(all.filter(|(first, second)| first + second <= ceiling).collect());
+    let all = all.into_iter().map(|Point { x, y }| Point { x: beyond_slack(x, 0), y: beyond_slack(y, 1) });
+    let all = undominated(all.filter(|Point { x, y }| x + y <= ceiling).collect());
     let all_listed = all.len() <= MOST_LISTED;
     let listed = if all_listed { all } else { lower_hull(all) };
-    let extra = |(first, second)| ExtraTime { of_stage: vec![first, second], unplaced: 0.0 };
+    let extra = |Point { x, y }| ExtraTime { of_stage: vec![x, y], unplaced: 0.0 };
     (listed.into_iter().map(extra).collect(), all_listed)
 }
 
@@ -167,7 +167,7 @@ fn least_sum(levels: &Levels, moments: &[Vec<f64>], room: f64) -> f64 {
 
 /// Adds to `all` the extra times of pairs of steps, one of each list, that fit at every moment: for each step of the first list the
 /// fastest of the second.
-fn fitting_pairs(first: &[MixStep], second: &[MixStep], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
+fn fitting_pairs(first: &[MixStep], second: &[MixStep], moments: &[Vec<f64>], room: f64, all: &mut Vec<Point>) {
     // As the first is slower and smaller, the second may be faster and larger.
     let mut at = second.len();
     for step in first {
@@ -176,17 +176,24 @@ fn fitting_pairs(first: &[MixStep], second: &[MixStep], moments: &[Vec<f64>], ro
             at -= 1;
         }
         if let Some(other) = second.get(at) {
-            all.push((step.extra, other.extra));
+            all.push(Point { x: step.extra, y: other.extra });
         }
     }
 }
 
-/// Points that no other is below in both coordinates.
-fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    sort_by_numbers(&mut all, |&(time, bytes)| [time, bytes]);
-    let mut kept: Vec<(f64, f64)> = Vec::new();
+/// Two quantities of which less is better: the extra times of two stages in seconds, or a stage's extra time and its kept bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    x: f64,
+    y: f64,
+}
+
+/// Points that no other is below in both coordinates, by ascending `x`.
+fn undominated(mut all: Vec<Point>) -> Vec<Point> {
+    sort_by_numbers(&mut all, |&Point { x, y }| [x, y]);
+    let mut kept: Vec<Point> = Vec::new();
     for next in all {
-        if kept.last().is_none_or(|known| next.1 < known.1) {
+        if kept.last().is_none_or(|known| next.y < known.y) {
             kept.push(next);
         }
     }
@@ -194,11 +201,11 @@ fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Lower convex hull of undominated points: every minimiser of a sum with positive weights.
-fn lower_hull(all: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let mut hull: Vec<(f64, f64)> = Vec::new();
+fn lower_hull(all: impl IntoIterator<Item = Point>) -> Vec<Point> {
+    let mut hull: Vec<Point> = Vec::new();
     for next in all {
         while let [.., before, here] = hull[..] {
-            if (here.1 - before.1) * (next.0 - here.0) < (next.1 - here.1) * (here.0 - before.0) {
+            if (here.y - before.y) * (next.x - here.x) < (next.y - here.y) * (here.x - before.x) {
                 break;
             }
             hull.pop();
@@ -251,10 +258,9 @@ fn relaxed(lists: &[&[MixStep]], weights: &[f64], room: f64) -> Option<f64> {
     let mut over = -room;
     let mut edges: Vec<HullEdge> = Vec::new();
     for (list, weight) in lists.iter().zip(weights) {
-        let hull = lower_hull(list.iter().map(|step| (step.extra, step.kept)));
-        over += hull.first()?.1 * weight;
-        let edge =
-            |pair: &[(f64, f64)]| HullEdge { time: pair[1].0 - pair[0].0, bytes: (pair[0].1 - pair[1].1) * weight };
+        let hull = lower_hull(list.iter().map(|step| Point { x: step.extra, y: step.kept }));
+        over += hull.first()?.y * weight;
+        let edge = |ends: &[Point]| HullEdge { time: ends[1].x - ends[0].x, bytes: (ends[0].y - ends[1].y) * weight };
         edges.extend(hull.windows(2).map(edge));
     }
     edges.sort_by(|a, b| (a.time * b.bytes).total_cmp(&(b.time * a.bytes)));
@@ -297,7 +303,7 @@ mod tests {
                 let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
                 let least =
                     pairs.filter(|(a, b)| fits(a.kept, b.kept)).map(|(a, b)| price(a.extra, b.extra)).reduce(f64::min);
-                let of_hull = hull.iter().map(|&(a, b)| price(a, b)).reduce(f64::min);
+                let of_hull = hull.iter().map(|point| price(point.x, point.y)).reduce(f64::min);
                 assert_eq!(least.map(|l| (l * 1e9).round()), of_hull.map(|l| (l * 1e9).round()), "{room} {weight}");
             }
         }
