@@ -318,10 +318,10 @@ fn at_a_glance(options: &Sheet, records: &[Record], on_front: &[usize], cheapest
     } else {
         vec![("Cheapest", cheapest), ("Fastest", fastest)]
     };
-    let told = labels.into_iter().filter_map(|(label, at)| Some((label, sheets::choice(&records[at?]))));
-    let told: Vec<String> = told.map(|(label, choice)| table::labelled(&format!("{label:8}"), &[choice])).collect();
+    let chosen = labels.into_iter().filter_map(|(label, at)| Some((label, sheets::choice(&records[at?]))));
+    let lines: Vec<String> = chosen.map(|(label, choice)| table::labelled(&format!("{label:8}"), &[choice])).collect();
     let rows = table::lines_or_records(&Sheet { title: String::new(), ..options.clone() });
-    format!("{}\n\n{}\n\n{rows}\n\n", table::wrapped(&options.title), told.join("\n"))
+    format!("{}\n\n{}\n\n{rows}\n\n", table::wrapped(&options.title), lines.join("\n"))
 }
 
 /// Progress with the remaining time: a bar on a terminal, else an occasional line.

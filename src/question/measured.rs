@@ -16,9 +16,9 @@ use meshwright_planner::space;
 /// One is no measurement, its run does not exist, or a single scaling efficiency is given.
 pub(super) fn points(measured: &[String], problem: &Problem, plan: &Plan) -> Result<Vec<Point>, QuestionError> {
     let mut found = Vec::new();
-    let mut efficiency: Option<(f64, f64)> = None; // of the first relative point, and its step time
+    let mut first: Option<FirstEfficiency> = None;
     for item in measured {
-        let point = point(item, problem, plan, &mut efficiency)
+        let point = point(item, problem, plan, &mut first)
             .map_err(|why| QuestionError::refused(format!("--measured {item}: {why}")))?;
         found.push(point);
     }
@@ -31,8 +31,17 @@ pub(super) fn points(measured: &[String], problem: &Problem, plan: &Plan) -> Res
     Ok(found)
 }
 
-/// Measurement of one `--measured`. `efficiency` = that of the first scaling efficiency per FLOP, and its predicted step time.
-fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f64, f64)>) -> Result<Point, String> {
+/// Scaling efficiency that the others of a question are relative to.
+#[derive(Clone, Copy)]
+struct FirstEfficiency {
+    /// Efficiency over the FLOPs of one GPU in a step.
+    per_flop: f64,
+    /// Predicted step time of its run.
+    predicted: Seconds,
+}
+
+/// Measurement of one `--measured`; the first scaling efficiency becomes `first`.
+fn point(item: &str, problem: &Problem, plan: &Plan, first: &mut Option<FirstEfficiency>) -> Result<Point, String> {
     let mut parts = item.split(',').map(str::trim);
     let value = parts.next().unwrap_or_default();
     let (mut gpus, mut batch, mut text) = (None, None, None);
@@ -62,11 +71,11 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
         (predicted * (mfu / share), false)
     } else if lower.ends_with('%') {
         let share = percentage(&lower)?;
-        let work = flops_per_gpu(&problem);
+        let per_flop = share / flops_per_gpu(&problem);
         // The first efficiency is taken at its predicted time; the others follow from their ratio to it and from their
         // work.
-        let (base, time) = *efficiency.get_or_insert((share / work, predicted.get()));
-        (Seconds::new(time * base / (share / work)), true)
+        let first = first.get_or_insert(FirstEfficiency { per_flop, predicted });
+        (first.predicted * first.per_flop / per_flop, true)
     } else {
         (lower.parse::<Seconds>().map_err(|why| format!("{why}"))?, false)
     };

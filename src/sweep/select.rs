@@ -30,14 +30,21 @@ pub struct Selection {
 
 /// Pareto front that accepts points one at a time.
 #[derive(Default)]
-struct Front(Vec<(f64, f64, u64)>);
+struct Front(Vec<FrontPoint>);
+
+/// Option with two figures of which less is better.
+struct FrontPoint {
+    x: f64,
+    y: f64,
+    option: u64,
+}
 
 impl Front {
     /// Adds a point unless another is at least as small in both coordinates; drops those that it dominates.
-    fn offer(&mut self, x: f64, y: f64, option: u64) {
-        if self.0.iter().all(|(a, b, _)| *a > x || *b > y) {
-            self.0.retain(|(a, b, _)| *a < x || *b < y);
-            self.0.push((x, y, option));
+    fn offer(&mut self, point: FrontPoint) {
+        if self.0.iter().all(|known| known.x > point.x || known.y > point.y) {
+            self.0.retain(|known| known.x < point.x || known.y < point.y);
+            self.0.push(point);
         }
     }
 }
@@ -76,8 +83,9 @@ impl Selection {
                 }
                 return Ok(());
             };
-            by_cost.offer(totals.days, totals.cost_usd, record.option);
-            by_energy.offer(totals.days, totals.energy_mwh, record.option);
+            let point = |y: f64| FrontPoint { x: totals.days, y, option: record.option };
+            by_cost.offer(point(totals.cost_usd));
+            by_energy.offer(point(totals.energy_mwh));
             cheapest.push(((totals.cost_usd * 100.0) as u64, record.option));
             if cheapest.len() > MOST_CHEAP {
                 cheapest.pop();
@@ -92,7 +100,7 @@ impl Selection {
             Ok(())
         })?;
         let is_whole = all <= MOST_WHOLE;
-        kept.extend(by_cost.0.iter().chain(&by_energy.0).map(|(_, _, option)| option));
+        kept.extend(by_cost.0.iter().chain(&by_energy.0).map(|point| point.option));
         kept.extend(cheapest.iter().map(|(_, option)| option));
         kept.extend(of_gpu.values().map(|(_, option)| option));
         let records = if is_whole { records } else { results::records(path, &|record| kept.contains(&record.option))? };

@@ -159,15 +159,18 @@ fn withstands(lines: &[&str]) -> u64 {
     loop {
         let folder = restored();
         let stopped = run(folder.path(), line, Some(calls));
-        let (now, said) = (files(folder.path()), text(&stopped.stderr));
-        let what = format!("{line}, full after {calls} calls: {said}");
+        let (now, message) = (files(folder.path()), text(&stopped.stderr));
+        let what = format!("{line}, full after {calls} calls: {message}");
         assert_eq!(drafts(folder.path()), Vec::<PathBuf>::new(), "{what}");
         if stopped.status.code() == Some(0) {
             assert!(now == after, "{what}");
             return calls;
         }
         assert_eq!(stopped.status.code(), Some(2), "{what}");
-        assert!(said.lines().any(|line| line.starts_with("error: ")) && said.contains("no storage space"), "{what}");
+        assert!(
+            message.lines().any(|line| line.starts_with("error: ")) && message.contains("no storage space"),
+            "{what}"
+        );
         whole(&now, &before, &after).unwrap_or_else(|why| panic!("{why}: {what}"));
         if SETS.iter().any(|command| line.starts_with(command)) {
             assert!(now == before, "{what}: files of one set are in part the new ones");
@@ -206,11 +209,11 @@ fn no_command_writes_past_the_calls_that_are_counted() {
         let mut bash = Command::new("bash");
         bash.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_meshwright")]);
         let stopped = bash.args(line.split(' ')).current_dir(folder.path()).output().unwrap();
-        let said = text(&stopped.stderr);
-        assert_eq!(stopped.status.code(), Some(2), "{line}: {said}");
-        assert!(said.contains("File too large"), "{line}: {said}");
+        let message = text(&stopped.stderr);
+        assert_eq!(stopped.status.code(), Some(2), "{line}: {message}");
+        assert!(message.contains("File too large"), "{line}: {message}");
         let mut now = files(folder.path());
         now.retain(|path, bytes| !(bytes.is_empty() && path.ends_with("results.part")));
-        assert!(now == before, "{line}: {said}");
+        assert!(now == before, "{line}: {message}");
     }
 }

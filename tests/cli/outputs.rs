@@ -49,9 +49,9 @@ fn no_command_replaces_a_file_without_force() {
     for args in commands {
         std::fs::write(&out, OLD).unwrap();
         let refused = run(&folder, args);
-        let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains("out already exists") && said.contains("--force"), "{args:?}: {said}");
+        let message = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {message}");
+        assert!(message.contains("out already exists") && message.contains("--force"), "{args:?}: {message}");
         assert_eq!(std::fs::read_to_string(&out).unwrap(), OLD, "{args:?}");
         let forced = run(&folder, &[args, &["--force"]].concat());
         assert_eq!(forced.status.code(), Some(0), "{args:?}: {}", text(&forced.stderr));
@@ -83,9 +83,9 @@ fn a_full_disk_leaves_the_old_file() {
         bash.args(args).current_dir(&folder).output().unwrap()
     };
     let stopped = full(&[&PLAN[..], &["--svg", "step.svg", "--force"]].concat());
-    let said = text(&stopped.stderr);
-    assert_eq!(stopped.status.code(), Some(2), "{said}");
-    assert!(said.contains("step.svg: cannot be written: File too large"), "{said}");
+    let message = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(2), "{message}");
+    assert!(message.contains("step.svg: cannot be written: File too large"), "{message}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), OLD);
     let emitted = full(&["emit", "megatron", "llama3-8b", "dgx-h100-8", "--plan", "tp=8", "--out", "."]);
     assert_eq!(emitted.status.code(), Some(2), "{}", text(&emitted.stderr));

@@ -126,14 +126,14 @@ fn collectives_are_listed_with_payload_and_bandwidth() {
 
 #[test]
 fn weights_that_are_held_twice_are_named() {
-    let said = |flags: &str| {
+    let answer = |flags: &str| {
         let lines = printed(&format!("plan llama3-8b dgx-h100-8 --fix zero=1 {flags}"));
         lines.split_whitespace().collect::<Vec<&str>>().join(" ")
     };
-    let twice = said("--precision fp8 --optimizer megatron-bf16-grads");
+    let twice = answer("--precision fp8 --optimizer megatron-bf16-grads");
     assert!(twice.contains("`--optimizer fp8-primary` holds them in 8 alone and frees"), "{twice}");
     for flags in ["", "--precision fp8", "--precision fp8 --stack torchtitan-2025"] {
-        let once = said(flags);
+        let once = answer(flags);
         assert!(!once.contains("held in 16 bits and in 8"), "{flags}: {once}");
     }
 }

@@ -82,13 +82,16 @@ fn what_is_no_page_is_named() {
         let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).arg("serve").args(arguments).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
-    let (code, said) = serve(&["--folder", folder.to_str().unwrap()]);
-    assert!(code == Some(2) && said.contains("has no index.html") && said.contains("web/build.sh"), "{said}");
+    let (code, message) = serve(&["--folder", folder.to_str().unwrap()]);
+    assert!(code == Some(2) && message.contains("has no index.html") && message.contains("web/build.sh"), "{message}");
     let missing = folder.join("missing");
-    let (code, said) = serve(&["--folder", missing.to_str().unwrap()]);
-    assert!(code == Some(2) && said.contains("missing: cannot be read"), "{said}");
+    let (code, message) = serve(&["--folder", missing.to_str().unwrap()]);
+    assert!(code == Some(2) && message.contains("missing: cannot be read"), "{message}");
     if !cfg!(feature = "page") {
-        let (code, said) = serve(&[]);
-        assert!(code == Some(2) && said.contains("no page in it") && said.contains("--folder web/dist"), "{said}");
+        let (code, message) = serve(&[]);
+        assert!(
+            code == Some(2) && message.contains("no page in it") && message.contains("--folder web/dist"),
+            "{message}"
+        );
     }
 }

@@ -51,8 +51,8 @@ fn study(name: &str) -> (PathBuf, String) {
     let candidates = candidates.display().to_string();
     let question =
         ["init", "llama3-8b", "dgx-h100-8", "--global-batch", "128", "--candidates", &candidates, "--dir", &dir];
-    let said = well(&question);
-    assert!(said.contains("4 plans to try"), "{said}");
+    let printed = well(&question);
+    assert!(printed.contains("4 plans to try"), "{printed}");
     (folder, dir)
 }
 
@@ -95,8 +95,8 @@ fn the_loop_learns_from_logs_and_ends_with_files() {
     let (folder, dir) = study("tune-loop");
     let before = status(&dir);
     assert_eq!((&before["trials_left"], &before["leader"]), (&8.into(), &Value::Null));
-    let said = well(&["next", "--count", "2", "--dir", &dir]);
-    assert!(said.contains("sbatch array.sbatch"), "{said}");
+    let printed = well(&["next", "--count", "2", "--dir", &dir]);
+    assert!(printed.contains("sbatch array.sbatch"), "{printed}");
     let script = std::fs::read_to_string(format!("{dir}/array.sbatch")).unwrap();
     assert!(script.contains("#SBATCH --array=0-1") && script.contains("bash megatron.sh"), "{script}");
     let waiting = status(&dir);
@@ -107,8 +107,8 @@ fn the_loop_learns_from_logs_and_ends_with_files() {
     let emitted = std::fs::read_to_string(format!("{dir}/{first:03}/megatron.sh")).unwrap();
     assert!(emitted.contains("--mock-data") && emitted.contains("30"), "a timing run: {emitted}");
 
-    let said = well(&["add", "tests/logs/megatron-llama3-8b.log", "--dir", &dir]);
-    assert!(said.contains("ran, 14.9 s") && said.contains("±"), "{said}");
+    let printed = well(&["add", "tests/logs/megatron-llama3-8b.log", "--dir", &dir]);
+    assert!(printed.contains("ran, 14.9 s") && printed.contains("±"), "{printed}");
     let (after, b) = (status(&dir), "b");
     assert_eq!(of(&after, b)["status"], "ran");
     let believed = |status: &Value, id: &str| of(status, id)["median_s"].as_f64().unwrap();
@@ -125,14 +125,14 @@ fn the_loop_learns_from_logs_and_ends_with_files() {
         "oom.log",
         &(log_of(1, 8, 1).replace("elapsed time", "") + "torch.OutOfMemoryError: CUDA out of memory.\n"),
     );
-    let said = well(&["add", &oom, "--dir", &dir]);
-    assert!(said.contains("out of memory"), "{said}");
+    let printed = well(&["add", &oom, "--dir", &dir]);
+    assert!(printed.contains("out of memory"), "{printed}");
     let warned = status(&dir);
     assert_eq!((&of(&warned, "a")["status"], of(&warned, "a")["best"].as_f64()), (&"oom".into(), Some(0.0)));
     assert!(of(&warned, "c")["runs"].as_f64() <= of(&after, "c")["runs"].as_f64(), "an OOM warns");
 
-    let said = well(&["apply", "--dir", &dir]);
-    assert!(said.contains("tp=2") && Path::new(&dir).join("best/megatron.sh").exists(), "{said}");
+    let printed = well(&["apply", "--dir", &dir]);
+    assert!(printed.contains("tp=2") && Path::new(&dir).join("best/megatron.sh").exists(), "{printed}");
     let table = well(&["status", "--dir", &dir]);
     assert!(table.contains("Best so far: trial") && table.contains("P(best)"), "{table}");
 }

@@ -203,14 +203,14 @@ fn good_on_16_and_bad_on_128() {
         let found = diagnose(&[point(16, 0.85), point(128, 0.4)]);
         let share =
             |cause: &str| found.causes.iter().find(|found| found.cause == cause).map_or(0.0, |found| found.likelihood);
-        let said = format!("{name}: {}", summary(&found));
-        assert!(found.causes.iter().all(|cause| cause.likelihood < 0.8), "nothing is that sure: {said}");
+        let likeliest = format!("{name}: {}", summary(&found));
+        assert!(found.causes.iter().all(|cause| cause.likelihood < 0.8), "nothing is that sure: {likeliest}");
         assert!(
             share("none") + share("slow-clocks") + share("input-stall") < 0.1,
-            "these do not grow with the run: {said}"
+            "these do not grow with the run: {likeliest}"
         );
-        assert!(share("straggler") < 0.5, "{said}");
-        assert!(share("congestion") + share("slow-network") + share("exposed-dp") > share("straggler"), "{said}");
+        assert!(share("straggler") < 0.5, "{likeliest}");
+        assert!(share("congestion") + share("slow-network") + share("exposed-dp") > share("straggler"), "{likeliest}");
     }
 }
 

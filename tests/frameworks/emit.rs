@@ -120,9 +120,9 @@ fn an_optimizer_known_by_name_alone_is_not_written_as_another() {
     let sgd = [&SMALL[..], &["tp=2 zero=1 offload-optimizer=0.25", "--optimizer", "sgd"]].concat();
     let refused = run(&sgd);
     assert_eq!(refused.status.code(), Some(1));
-    let said = err(&refused).replace('\n', " ");
-    assert!(said.contains("offload-optimizer=0.25: the hybrid device optimizer is Adam"), "{said}");
-    assert!(!said.split("--plan").nth(1).unwrap().contains("offload"), "{said}");
+    let refusal = err(&refused).replace('\n', " ");
+    assert!(refusal.contains("offload-optimizer=0.25: the hybrid device optimizer is Adam"), "{refusal}");
+    assert!(!refusal.split("--plan").nth(1).unwrap().contains("offload"), "{refusal}");
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
     ] {
         let output = small(plan);
         assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""), "{plan}");
-        let said = err(&output);
-        assert!(said.contains("Megatron-LM cannot run this") && said.contains(named), "{plan}: {said}");
-        let near = said.split("--plan \"").nth(1).unwrap().split('"').next().unwrap();
+        let refusal = err(&output);
+        assert!(refusal.contains("Megatron-LM cannot run this") && refusal.contains(named), "{plan}: {refusal}");
+        let near = refusal.split("--plan \"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(small(near).status.code(), Some(0), "{plan}: {near}: {}", err(&small(near)));
     }
     let bloom = run(&["emit", "megatron", "bloom-176b", "dgx-h100-64", "--plan", "tp=8 pp=8"]);

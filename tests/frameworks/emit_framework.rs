@@ -6,7 +6,7 @@ use std::process::Output;
 use super::emit::{err, folder, out, run, way_out};
 
 /// Files of a command that succeeded, else its refusal as one line.
-fn said(output: &Output) -> String {
+fn files_or_refusal(output: &Output) -> String {
     if output.status.success() { out(output) } else { err(output).split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
@@ -53,13 +53,13 @@ fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
     // 48 ranks and 8 experts: each expert's 4,096 rows are cut, and 48 does not divide them.
     let uneven =
         |plan: &str| run(&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64", "--gpus", "48", "--plan", plan]);
-    let said = err(&uneven("tp=1 pp=1 zero=3"));
-    assert!(said.contains("8 experts") && said.contains("shard=16"), "{said}");
+    let refusal = err(&uneven("tp=1 pp=1 zero=3"));
+    assert!(refusal.contains("8 experts") && refusal.contains("shard=16"), "{refusal}");
     assert!(uneven("tp=1 pp=1 zero=3 shard=16").status.success(), "{}", err(&uneven("tp=1 pp=1 zero=3 shard=16")));
     // The copies of a shard group count: nine ranks in groups of three, which do not divide 14,336 rows.
     let copies = ["--gpus", "36", "--plan", "tp=1 pp=4 dp=9 schedule=interleaved vpp=2 zero=3 shard=3 reshard=off"];
-    let said = err(&run(&[&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64"][..], &copies].concat()));
-    assert!(said.contains("8 experts on more ranks"), "{said}");
+    let refusal = err(&run(&[&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64"][..], &copies].concat()));
+    assert!(refusal.contains("8 experts on more ranks"), "{refusal}");
     let one = ["emit", "accelerate", "llama3-8b", "dgx-h100-64", "--gpus", "1", "--plan", "zero=3"];
     let refused = run(&one);
     assert!(err(&refused).contains("nothing to shard over"), "{}", err(&refused));
@@ -157,7 +157,7 @@ fn autotp_has_no_batch_that_deepspeed_refuses() {
 fn ms_swift_trains_by_the_engine_of_the_stack() {
     let of = |stack: &str, plan: &str, more: &[&str]| {
         let base = ["emit", "ms-swift", "llama3-8b", "dgx-h100-64", "--stack", stack, "--plan", plan];
-        said(&run(&[&base[..], more].concat()))
+        files_or_refusal(&run(&[&base[..], more].concat()))
     };
     let core = of("nemo-25", "tp=2 dp=32 zero=1", &[]);
     assert!(core.contains("megatron sft ") && !core.contains("swift sft "), "{core}");
@@ -191,7 +191,7 @@ fn ms_swift_trains_by_the_engine_of_the_stack() {
 #[test]
 fn primus_overrides_its_presets() {
     let of = |cluster: &str, more: &[&str]| {
-        said(&run(&[&["emit", "primus", "llama3-8b", cluster, "--gpus", "16"], more].concat()))
+        files_or_refusal(&run(&[&["emit", "primus", "llama3-8b", cluster, "--gpus", "16"], more].concat()))
     };
     let plain = of("mi300x-512", &["--plan", "tp=2 sp=off zero=0", "--optimizer", "megatron", "--precision", "fp16"]);
     for part in [
@@ -222,7 +222,7 @@ fn primus_overrides_its_presets() {
         assert!(refused.contains(why), "{refused}");
     }
     let mixture = ["emit", "primus", "mixtral-8x7b", "mi300x-512", "--gpus", "16"];
-    let refused = said(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
+    let refused = files_or_refusal(&run(&[&mixture[..], &["--plan", "tp=2 ep=1 etp=2 dispatcher=deepep"]].concat()));
     assert!(refused.contains("Primus-Turbo's"), "{refused}");
 }
 

@@ -86,7 +86,7 @@ fn scaling_recipes_are_those_of_the_gpus_and_of_the_release() {
     {
         let refused = emitted(cluster, precision, &["--release", release]);
         assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
-        let said = format!("it is of Megatron core {first} and later, not of {release}");
-        assert!(err(&refused).contains(&said), "{}", err(&refused));
+        let refusal = format!("it is of Megatron core {first} and later, not of {release}");
+        assert!(err(&refused).contains(&refusal), "{}", err(&refused));
     }
 }

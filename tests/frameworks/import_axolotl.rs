@@ -46,7 +46,7 @@ fn deepspeed_is_filled_or_contradicted() {
     assert_eq!((imported.plan.micro_batch, imported.batch_on(16), imported.work.seq_len), (2, 128, Some(512)));
     let other = "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": 8}";
     let refused = read(&text, &[("ds.json", other)]);
-    assert!(errors(&refused).iter().any(|said| said.contains("is 8 in DeepSpeed's JSON and 2")), "{refused:?}");
+    assert!(errors(&refused).iter().any(|message| message.contains("is 8 in DeepSpeed's JSON and 2")), "{refused:?}");
 }
 
 #[test]

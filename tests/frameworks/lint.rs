@@ -177,8 +177,8 @@ fn what_is_advised_its_framework_can_run() {
                 "--global-batch",
                 &asked["global_batch"].to_string(),
             ]);
-            let said = String::from_utf8_lossy(&emitted.stderr).into_owned();
-            assert_eq!(emitted.status.code(), Some(0), "{framework} {plan}: {said}");
+            let message = String::from_utf8_lossy(&emitted.stderr).into_owned();
+            assert_eq!(emitted.status.code(), Some(0), "{framework} {plan}: {message}");
         }
     }
 }
@@ -343,14 +343,14 @@ fn mistakes_that_stop_the_launch_are_errors() {
     let fork = format!("{GOOD} --overlap-grad-redcue --quantum-flux-capacitor");
     let (fork, code) = json(&script("fork.sh", &fork), &["--quick"]);
     assert_eq!((code, levels(&fork, "unknown-flag")), (0, vec!["warning".to_owned(); 2]));
-    for (more, said) in [
+    for (more, message) in [
         ("--recompute-granularity full --recompute-method uniform", "without --recompute-num-layers"),
         ("--recompute-granularity selective --recompute-num-layers 1", "--recompute-num-layers with"),
     ] {
         let (answer, code) = json(&script("recompute.sh", &format!("{GOOD} {more}")), &["--quick"]);
         let found = findings(&answer, "contradiction");
         assert!(
-            code == 1 && found.iter().any(|finding| finding["message"].as_str().unwrap().contains(said)),
+            code == 1 && found.iter().any(|finding| finding["message"].as_str().unwrap().contains(message)),
             "{answer}"
         );
     }

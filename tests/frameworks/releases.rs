@@ -156,8 +156,8 @@ fn files_say_what_the_stacks_core_may_lack() {
         let costs = Costs::new(&problem);
         let evaluation = costs.evaluate(&parse_plan(text, &problem).unwrap());
         let files = emit(&MEGATRON, &Request { release, ..Request::new(&costs, &evaluation) }).unwrap();
-        let said = files[0].text.lines().find(|line| line.contains(" has Megatron core ")).unwrap_or_default();
-        said.trim_start_matches("# note: ").to_owned()
+        let note = files[0].text.lines().find(|line| line.contains(" has Megatron core ")).unwrap_or_default();
+        note.trim_start_matches("# note: ").to_owned()
     };
     let experts = "tp=2 ep=8 etp=1 zero=1 dispatcher=deepep";
     assert_eq!(

@@ -148,7 +148,7 @@ def config() -> Trainer.Config:
 
 #[test]
 fn hostile_files_end_with_a_sentence() {
-    for (name, body, said) in [
+    for (name, body, message) in [
         ("endless", "    while True: pass", "no answer: "),
         ("asleep", "    import time\n    time.sleep(1000)", "was stopped"),
         ("huge", "    return [0] * (1 << 40)", "MemoryError"),
@@ -166,7 +166,7 @@ fn hostile_files_end_with_a_sentence() {
         ("nothing", "    return 7", "no configuration in it"),
     ] {
         let Some(text) = refused(name, body) else { return };
-        assert!(text.contains(said) && text.contains(&format!("{name}.py:")), "{name}: {text}");
+        assert!(text.contains(message) && text.contains(&format!("{name}.py:")), "{name}: {text}");
     }
 }
 

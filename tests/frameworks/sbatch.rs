@@ -119,8 +119,8 @@ fn jobs_launch_every_framework_on_both_nodes() {
             let mut without = slurm.clone();
             without.variables.remove(variable);
             let failed = without.run("launch.sbatch");
-            let said = String::from_utf8_lossy(&failed.stderr).into_owned();
-            assert!(!failed.status.success() && said.contains(variable), "{framework} {variable}: {said}");
+            let message = String::from_utf8_lossy(&failed.stderr).into_owned();
+            assert!(!failed.status.success() && message.contains(variable), "{framework} {variable}: {message}");
         }
     }
 }
@@ -138,8 +138,8 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
         ("STEPS", "100"),
     ] {
         let failed = slurm.run("launch.sbatch");
-        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
-        assert!(!failed.status.success() && said.contains(&format!("set {name} to ")), "{name}: {said}");
+        let message = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(!failed.status.success() && message.contains(&format!("set {name} to ")), "{name}: {message}");
         slurm.variables.insert(name, value.to_owned());
     }
     let calls = slurm.launched("launch.sbatch");
@@ -147,29 +147,29 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
     assert!(calls[0].contains("--data-path /data/my text") && calls[0].contains("--train-iters 100"), "{}", calls[0]);
     let mut alone = slurm.clone();
     alone.variables.insert("NODE_RANK", "0".to_owned());
-    let said = String::from_utf8_lossy(&alone.run("megatron.sh").stderr).into_owned();
-    assert!(said.contains("set MASTER_ADDR to the host name of the first node"), "{said}");
+    let message = String::from_utf8_lossy(&alone.run("megatron.sh").stderr).into_owned();
+    assert!(message.contains("set MASTER_ADDR to the host name of the first node"), "{message}");
     slurm.emit("nanotron", &["--plan", "tp=4 pp=2 zero=1", "--force"]);
     slurm.variables.insert("NANOTRON", "/n".to_owned());
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("dataset_folder: TO_BE_SET") && said.contains("nanotron.yaml: set these"), "{said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("dataset_folder: TO_BE_SET") && message.contains("nanotron.yaml: set these"), "{message}");
     slurm.emit("gpt-neox", &["--plan", "tp=4 pp=1 zero=1", "--force"]);
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("set GPT_NEOX to a checkout"), "{said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("set GPT_NEOX to a checkout"), "{message}");
     slurm.variables.insert("GPT_NEOX", "/x".to_owned());
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("data_path: TO_BE_SET") && said.contains("gpt_neox.yml: set these"), "{said}");
-    assert!(!said.contains("To be edited"), "a comment is no mark: {said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("data_path: TO_BE_SET") && message.contains("gpt_neox.yml: set these"), "{message}");
+    assert!(!message.contains("To be edited"), "a comment is no mark: {message}");
     slurm.emit("llm-foundry", &["--plan", "zero=3", "--force"]);
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("set LLM_FOUNDRY to a checkout"), "{said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("set LLM_FOUNDRY to a checkout"), "{message}");
     slurm.variables.insert("LLM_FOUNDRY", "/x".to_owned());
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("local: TO_BE_SET") && said.contains("llm_foundry.yaml: set these"), "{said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("local: TO_BE_SET") && message.contains("llm_foundry.yaml: set these"), "{message}");
     slurm.emit("olmo-core", &["--plan", "zero=3", "--force"]);
     slurm.variables.remove("TOKENIZER");
-    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
-    assert!(said.contains("set TOKENIZER to the tokenizer that they were made with"), "{said}");
+    let message = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(message.contains("set TOKENIZER to the tokenizer that they were made with"), "{message}");
 }
 
 #[test]

@@ -92,8 +92,8 @@ fn what_cannot_run_it_says_so() {
         match emit(&MEGATRON, &request) {
             Ok(_) => assert!(runs, "{release}"),
             Err(why) => {
-                let said = why.to_string();
-                assert!(!runs && said.contains("--dsa-kernel-backend cudnn"), "{release}: {said}");
+                let reason = why.to_string();
+                assert!(!runs && reason.contains("--dsa-kernel-backend cudnn"), "{release}: {reason}");
             }
         }
     }

@@ -75,15 +75,26 @@ fn cpu_seconds() -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// Step, gap and seconds; none where no stages fit.
-fn solved(problem: &Problem, plan: &Plan, without: Option<Technique>) -> Option<(f64, f64, f64)> {
+/// Result of one refinement.
+#[derive(Clone, Copy)]
+struct Solved {
+    /// Step time in seconds.
+    step: f64,
+    /// Optimality gap, as a share.
+    gap: f64,
+    /// Processor time of the refinement in seconds.
+    cpu: f64,
+}
+
+/// Refinement of a plan, but for one method; none where no stages fit.
+fn solved(problem: &Problem, plan: &Plan, without: Option<Technique>) -> Option<Solved> {
     let start = cpu_seconds();
     let refined = refine(&Costs::new(problem), plan, &Options { without, ..Options::default() }).ok()?;
-    Some((refined.step().get(), refined.proof.gap(), cpu_seconds() - start))
+    Some(Solved { step: refined.step().get(), gap: refined.proof.gap(), cpu: cpu_seconds() - start })
 }
 
 /// Row of one method over these plans: steps that are slower, gaps that are wider, time without it over time with it.
-fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Technique) -> String {
+fn row(plans: &[(Problem, Plan)], with: &[Option<Solved>], method: Technique) -> String {
     let mut text = String::new();
     let (mut slower, mut wider, mut count, mut worse) = (0.0_f64, 0.0_f64, 0.0, 0);
     let (mut most_slower, mut most_wider, mut times) = (0.0_f64, 0.0_f64, [0.0; 2]);
@@ -93,10 +104,10 @@ fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Tech
             worse += usize::from(with.is_some());
             continue;
         };
-        let (step, gap) = (without.0 / with.0 - 1.0, without.1 - with.1);
+        let (step, gap) = (without.step / with.step - 1.0, without.gap - with.gap);
         (slower, wider, count) = (slower + step, wider + gap, count + 1.0);
         (most_slower, most_wider) = (most_slower.max(step), most_wider.max(gap));
-        times = [times[0] + with.2, times[1] + without.2];
+        times = [times[0] + with.cpu, times[1] + without.cpu];
     }
     write!(
         text,
@@ -115,11 +126,10 @@ fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Tech
 #[ignore = "takes minutes; prints the table of docs/refine.md"]
 fn ablation() {
     for (name, plans) in [("docs/refine.md", shown()), ("random", random_plans(500))] {
-        let with: Vec<Option<(f64, f64, f64)>> =
-            plans.iter().map(|(problem, plan)| solved(problem, plan, None)).collect();
+        let with: Vec<Option<Solved>> = plans.iter().map(|(problem, plan)| solved(problem, plan, None)).collect();
         let fit = with.iter().flatten().count();
-        let time: f64 = with.iter().flatten().map(|own| own.2).sum();
-        let gap: f64 = with.iter().flatten().map(|own| own.1).sum::<f64>() / fit as f64;
+        let time: f64 = with.iter().flatten().map(|own| own.cpu).sum();
+        let gap: f64 = with.iter().flatten().map(|own| own.gap).sum::<f64>() / fit as f64;
         println!("{name}: {} plans, {fit} fit, {time:.2} s, mean gap {:.3} %", plans.len(), gap * 100.0);
         for method in METHODS {
             println!("| {method:?} | {} |", row(&plans, &with, method));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use meshwright::collective::{Fabric, Group};
 use meshwright::cost::{Costs, groups};
 use meshwright::plan::Plan;
+use meshwright::units::BytesPerSec;
 
 /// Groups of more than one rank with the outermost level that each crosses, and the levels themselves.
 pub fn groups(costs: &Costs, plan: &Plan) -> Value {
@@ -19,7 +20,7 @@ pub fn groups(costs: &Costs, plan: &Plan) -> Value {
         ("dp", groups::dp(plan, layout.dp * layout.cp), "dp_comm_s"),
         ("pp", Group { ranks: layout.pp, stride: groups::stage_distance(plan) }, "pp_comm_s"),
     ];
-    let told = all.into_iter().filter(|(_, group, _)| group.ranks > 1).map(|(name, group, term)| {
+    let listed = all.into_iter().filter(|(_, group, _)| group.ranks > 1).map(|(name, group, term)| {
         let (inside, domains) = (fabric.inside_domain(group), fabric.domains(group));
         let level = fabric.crossed(group).last().map(|(level, _)| level.name.as_str());
         json!({
@@ -28,7 +29,7 @@ pub fn groups(costs: &Costs, plan: &Plan) -> Value {
             "stride": group.stride,
             "inside_domain": inside,
             "level": level,
-            "gbps": if domains > 1 { fabric.bus_bandwidth(group).get() * 8.0 / 1e9 } else { cluster.scale_up.bandwidth.get() * 8.0 / 1e9 },
+            "gbps": gigabits(if domains > 1 { fabric.bus_bandwidth(group) } else { cluster.scale_up.bandwidth }),
             "term": term,
         })
     });
@@ -36,16 +37,21 @@ pub fn groups(costs: &Costs, plan: &Plan) -> Value {
         json!({
             "name": level.name,
             "gpus": level.gpus,
-            "gbps": level.bandwidth.value.get() * 8.0 / 1e9,
+            "gbps": gigabits(level.bandwidth.value),
             "oversubscription": level.oversubscription,
         })
     });
     json!({
         "domain": cluster.scale_up.gpus,
-        "domain_gbps": cluster.scale_up.bandwidth.get() * 8.0 / 1e9,
+        "domain_gbps": gigabits(cluster.scale_up.bandwidth),
         "node": cluster.gpus_per_node,
         "gpus": cluster.gpus,
         "levels": levels.collect::<Vec<_>>(),
-        "groups": told.collect::<Vec<_>>(),
+        "groups": listed.collect::<Vec<_>>(),
     })
+}
+
+/// A bandwidth in Gb/s.
+fn gigabits(bandwidth: BytesPerSec) -> f64 {
+    bandwidth.get() * 8.0 / 1e9
 }

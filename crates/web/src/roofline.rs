@@ -37,31 +37,37 @@ pub fn kernels(problem: &Problem, plan: &Plan) -> Result<Value, Box<dyn Error>> 
     let _ = costs.evaluate_simulated(plan);
     let gpu = &problem.cluster().gpu;
     let calls = calls.0.into_inner()?;
-    let told: Vec<Value> = calls.iter().map(|(call, time)| kernel(call, *time)).collect();
+    let kernels: Vec<Value> = calls.iter().map(|(call, time)| kernel(call, *time)).collect();
     let format = problem.workload().format;
     Ok(json!({
         "peak_flops": gpu.peak_of(format).or_else(|| gpu.peak_of(Format::Bf16)).map(meshwright::units::FlopsPerSec::get),
         "hbm_bytes_per_s": gpu.hbm_bandwidth.value.get(),
-        "calls": told,
+        "calls": kernels,
     }))
 }
 
-/// Work and traffic of a GEMM: operands are read once, the output written once.
-fn of_gemm(shape: &GemmShape, format: Format) -> (f64, f64) {
-    let GemmShape { m, n, k, batch, output_bytes } = *shape;
-    let operands = format.element_bytes() * (m * k + k * n);
-    (2.0 * m * n * k * batch, batch * (operands + output_bytes * m * n))
+/// Work of a kernel, and what it moves through memory.
+struct Load {
+    flop: f64,
+    bytes: f64,
 }
 
-/// Work and traffic of a fused attention: queries, keys, values and the output pass through memory once in 16 bits.
+/// Load of a GEMM: operands are read once, the output written once.
+fn of_gemm(shape: &GemmShape, format: Format) -> Load {
+    let GemmShape { m, n, k, batch, output_bytes } = *shape;
+    let operands = format.element_bytes() * (m * k + k * n);
+    Load { flop: 2.0 * m * n * k * batch, bytes: batch * (operands + output_bytes * m * n) }
+}
+
+/// Load of a fused attention: queries, keys, values and the output pass through memory once in 16 bits.
 ///
 /// Source: specification §2.3, with 2.5 times the work backward.
-fn of_attention(core: &Core, pass: Pass) -> (f64, f64) {
+fn of_attention(core: &Core, pass: Pass) -> Load {
     let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, cut, .. } = *core;
     let forward = 2.0 * sequences * heads * seq_len * seq_len * seen * (qk_dim + v_dim) / cut.ranks;
     let elements = sequences * seq_len * (heads + kv_heads) * (qk_dim + v_dim) / cut.ranks;
     let (work, passes) = if pass == Pass::Forward { (1.0, 1.0) } else { (2.5, 2.0) };
-    (work * forward, passes * 2.0 * elements)
+    Load { flop: work * forward, bytes: passes * 2.0 * elements }
 }
 
 /// Operations for each byte of keys that a block of 64 heads of sparse attention gathers in 16 bits.
@@ -70,12 +76,12 @@ const SPARSE_INTENSITY: f64 = 64.0;
 fn kernel(call: &Call, time: Seconds) -> Value {
     match call {
         Call::Gemm { shape, format, pass } => {
-            let (flop, bytes) = of_gemm(shape, *format);
+            let Load { flop, bytes } = of_gemm(shape, *format);
             let label = format!("GEMM {} × {} × {}{}, {pass}, {format}", shape.m, shape.n, shape.k, times(shape.batch));
             json!({ "kind": "gemm", "label": label, "flop": flop, "bytes": bytes, "time_s": time.get() })
         }
         Call::Attention { core, pass, .. } => {
-            let (flop, bytes) = of_attention(core, *pass);
+            let Load { flop, bytes } = of_attention(core, *pass);
             let label = format!("attention of {} heads over {} tokens, {pass}", core.heads, core.seq_len);
             json!({ "kind": "attention", "label": label, "flop": flop, "bytes": bytes, "time_s": time.get() })
         }

@@ -6,7 +6,7 @@
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{FIRST, NODE, PORT, environment, launch_script, nodes_of, own_code_duties, with_duties};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, environment, launch_script, own_code_duties, with_duties};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -32,7 +32,7 @@ const CONFIG: &str = "accelerate.yaml";
 /// The YAML of a plan below a header.
 pub(crate) fn config(request: &Request, header: Vec<String>, program: Program) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let (nodes, _) = nodes_of(request);
+    let nodes = Nodes::of_request(request).count;
     let sharded = plan.zero == ZeroStage::Three;
     let mut text = Lines::<Yaml>::new();
     text.comments(header);
@@ -90,7 +90,7 @@ fn mesh(request: &Request, text: &mut Lines<Yaml>) {
 
 /// The launcher with its options, on every node.
 pub(crate) fn launcher(request: &Request) -> Snippet<Shell> {
-    let hosts = if nodes_of(request).0 > 1 {
+    let hosts = if Nodes::of_request(request).count > 1 {
         snippet!(
             " \\\n    --machine_rank {} \\\n    --main_process_ip {} \\\n    --main_process_port {}",
             Snippet::fixed(NODE),

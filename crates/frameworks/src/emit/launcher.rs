@@ -5,27 +5,34 @@ use super::language::Shell;
 use super::request::{EmittedFile, Request};
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
+use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Limits;
 
-/// Nodes and GPUs on each: a part of one node stays one node.
-pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
-    if gpus <= per_node {
-        (1, gpus)
-    } else if gpus.is_multiple_of(per_node) {
-        (gpus / per_node, per_node)
-    } else {
-        let fit = (1..=per_node).rev().find(|n| gpus.is_multiple_of(*n)).unwrap_or(1);
-        (gpus / fit, fit)
-    }
+/// Nodes of a run, which all use equally many of their GPUs.
+#[derive(Clone, Copy)]
+pub(crate) struct Nodes {
+    /// Number of the nodes.
+    pub count: u32,
+    /// GPUs that the run uses on each.
+    pub gpus_each: u32,
 }
 
-/// Nodes of a request, and GPUs on each.
-pub(crate) fn nodes_of(request: &Request) -> (u32, u32) {
-    let cluster = request.costs.problem.cluster();
-    nodes(cluster.gpus, cluster.gpus_per_node)
+impl Nodes {
+    /// Nodes that have the GPUs of a cluster: a part of one node stays one node, and nodes of which some would be part empty use fewer
+    /// GPUs each.
+    pub fn of_cluster(cluster: &Cluster) -> Self {
+        let Cluster { gpus, gpus_per_node, .. } = *cluster;
+        let gpus_each = (1..=gpus_per_node.min(gpus)).rev().find(|n| gpus.is_multiple_of(*n)).unwrap_or(1);
+        Self { count: gpus / gpus_each, gpus_each }
+    }
+
+    /// Nodes of a request.
+    pub fn of_request(request: &Request) -> Self {
+        Self::of_cluster(request.costs.problem.cluster())
+    }
 }
 
 /// Number of this node, from 0.
@@ -38,8 +45,8 @@ pub(crate) const PORT: &str = "\"${MASTER_PORT:-29500}\"";
 
 /// Options of `torchrun` on every node, as the array `DISTRIBUTED_ARGS`.
 pub(crate) fn torchrun_options(text: &mut Lines<Shell>, request: &Request) {
-    let (nodes, per_node) = nodes_of(request);
-    let mut options = vec![snippet!("--nnodes {}", nodes), snippet!("--nproc-per-node {}", per_node)];
+    let Nodes { count: nodes, gpus_each } = Nodes::of_request(request);
+    let mut options = vec![snippet!("--nnodes {}", nodes), snippet!("--nproc-per-node {}", gpus_each)];
     if nodes == 1 {
         options.push(Snippet::fixed("--standalone"));
     } else {

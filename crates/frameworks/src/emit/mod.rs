@@ -12,7 +12,7 @@ pub(crate) mod text;
 use std::fmt;
 
 use crate::framework::Framework;
-use launcher::nodes;
+use launcher::Nodes;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::limits::Obstacle;
@@ -78,7 +78,7 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
 
 /// The Slurm job that launches a framework's files on a cluster; none where no script launches them.
 pub fn job_of<'f>(framework: &Framework, cluster: &Cluster, files: &'f [EmittedFile]) -> Option<SlurmJob<'f>> {
-    let (nodes, gpus_per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let Nodes { count: nodes, gpus_each: gpus_per_node } = Nodes::of_cluster(cluster);
     let is_script = |name: &&str| std::path::Path::new(name).extension().is_some_and(|extension| extension == "sh");
     let script = files.iter().map(|file| file.name.as_str()).find(is_script)?;
     Some(SlurmJob { script, software: framework.limits.title, nodes, gpus_per_node })

@@ -156,7 +156,8 @@ fn imported_from(document: &Document, launched: &Launched, file: &str) -> Result
     neox.set("num_layers", "--deepspeed", "");
     let flash = neox.document.leaves(&neox.path("attention_config")).iter().any(|kind| kind == "flash");
     let extras = Extras {
-        biases: (neox.is("use_bias_in_attn_linear", true), neox.is("use_bias_in_mlp", true)),
+        attention_bias: neox.is("use_bias_in_attn_linear", true),
+        mlp_bias: neox.is("use_bias_in_mlp", true),
         window: neox.number("sliding_window_width"),
         plain_norm: neox.word("norm").is_some_and(|norm| norm == "non_parametric_layernorm"),
         parallel: neox.is("gpt_j_residual", false),
@@ -324,8 +325,10 @@ fn vocabulary(neox: &mut Neox) -> u32 {
 
 /// Settings of a model that Megatron's arguments do not have.
 struct Extras {
-    /// Biases of attention and of MLPs, which are set apart.
-    biases: (bool, bool),
+    /// Whether the projections of attention have biases.
+    attention_bias: bool,
+    /// Whether those of MLPs have.
+    mlp_bias: bool,
     /// Keys that each query sees.
     window: Option<u32>,
     /// Whether norms have no parameters.
@@ -346,14 +349,13 @@ const EXPERT_MULTIPLE: u32 = 256;
 impl Extras {
     /// A model with these extras.
     fn added_to(self, mut model: Model) -> Model {
-        let (of_attention, of_mlp) = self.biases;
         for kind in &mut model.kinds {
             if let Mixer::Attention(attention) = &mut kind.mixer {
-                (attention.qkv_bias, attention.out_bias) = (of_attention, of_attention);
+                (attention.qkv_bias, attention.out_bias) = (self.attention_bias, self.attention_bias);
                 attention.span = self.window.map_or(attention.span, Span::Window);
             }
             match &mut kind.ffn {
-                Ffn::Dense(mlp) => mlp.bias = of_mlp,
+                Ffn::Dense(mlp) => mlp.bias = self.mlp_bias,
                 Ffn::Moe(moe) => {
                     (moe.gated, moe.bias, moe.router_bias) = (false, false, false);
                     moe.intermediate = self.expert_width;

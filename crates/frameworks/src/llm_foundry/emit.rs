@@ -8,7 +8,7 @@ use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
 use crate::emit::launcher::{
-    FIRST, MarkedFile, NODE, PORT, UNSET, environment, launch_script, no_marks, nodes_of, wanted,
+    FIRST, MarkedFile, NODE, Nodes, PORT, UNSET, environment, launch_script, no_marks, wanted,
 };
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
@@ -236,7 +236,7 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
+    let Nodes { count: nodes, gpus_each } = Nodes::of_request(request);
     let mut text = launch_script(
         &LIMITS,
         request,
@@ -249,7 +249,7 @@ fn script(request: &Request) -> EmittedFile {
     wanted(&mut text, &[("LLM_FOUNDRY", "a checkout of llm-foundry")]);
     no_marks(&mut text, MarkedFile { name: CONFIG, of: "tokenizer, data, and for training a duration and a folder" });
     environment(&mut text, request);
-    let mut options = vec![snippet!("--nproc {}", per_node), snippet!("--world_size {}", nodes * per_node)];
+    let mut options = vec![snippet!("--nproc {}", gpus_each), snippet!("--world_size {}", nodes * gpus_each)];
     if nodes > 1 {
         options.extend([
             snippet!("--node_rank {}", Snippet::fixed(NODE)),

@@ -6,7 +6,7 @@ use super::limits::{LIMITS, OFFLOADED, POLICIES, inside_and_across};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, launch_script, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -36,7 +36,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.comments(lines(&LIMITS, request, &notes));
     text.fixed("base_config: base.yml\nrun_name: plan");
     let on_gpus = problem.cluster().gpu.vendor != "Google";
-    let (nodes, _) = nodes_of(request);
+    let nodes = Nodes::of_request(request).count;
     let hardware = match (on_gpus, nodes) {
         (false, _) => "tpu",
         (true, 1) => "gpu",
@@ -131,7 +131,7 @@ const VARIABLES: &[Wanted] = &[
 ];
 
 fn script(request: &Request) -> EmittedFile {
-    let (nodes, _) = nodes_of(request);
+    let nodes = Nodes::of_request(request).count;
     let mut text = launch_script(
         &LIMITS,
         request,

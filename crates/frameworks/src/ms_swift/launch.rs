@@ -1,7 +1,7 @@
 //! Start of ms-swift's commands, which start `torchrun` themselves.
 
 use crate::emit::language::Shell;
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, nodes_of};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, environment};
 use crate::emit::request::Request;
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -15,10 +15,10 @@ pub(crate) const VARIABLES: &[Wanted] = &[
 
 /// The environment, and variables from which its commands start the processes.
 pub(crate) fn processes(request: &Request, text: &mut Lines<Shell>) {
-    let (nodes, per_node) = nodes_of(request);
+    let Nodes { count: nodes, gpus_each } = Nodes::of_request(request);
     environment(text, request);
     text.comments(["From these its command starts torchrun."]);
-    text.line(snippet!("export NPROC_PER_NODE={}", per_node));
+    text.line(snippet!("export NPROC_PER_NODE={}", gpus_each));
     if nodes > 1 {
         text.line(snippet!("export NNODES={}", nodes));
         for (name, value) in [("NODE_RANK", NODE), ("MASTER_ADDR", FIRST), ("MASTER_PORT", PORT)] {

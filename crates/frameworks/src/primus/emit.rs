@@ -7,7 +7,7 @@ use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{FIRST, NODE, PORT, Wanted, environment, launch_script, nodes_of, wanted};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, environment, launch_script, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -164,7 +164,7 @@ const VARIABLES: &[Wanted] = &[
 ];
 
 fn script(request: &Request, notes: &[String]) -> EmittedFile {
-    let (nodes, per_node) = nodes_of(request);
+    let Nodes { count: nodes, gpus_each } = Nodes::of_request(request);
     let mut text = launch_script(
         &LIMITS,
         request,
@@ -184,7 +184,7 @@ fn script(request: &Request, notes: &[String]) -> EmittedFile {
         text.line(snippet!("export CUDA_DEVICE_MAX_CONNECTIONS={}", connections));
     }
     text.comments(["From these its launcher starts torchrun."]);
-    text.line(snippet!("export NNODES={} GPUS_PER_NODE={}", nodes, per_node));
+    text.line(snippet!("export NNODES={} GPUS_PER_NODE={}", nodes, gpus_each));
     let meeting = if nodes > 1 { [NODE, FIRST, PORT] } else { ["0", "localhost", PORT] };
     for (name, value) in ["NODE_RANK", "MASTER_ADDR", "MASTER_PORT"].into_iter().zip(meeting) {
         text.line(snippet!("export {}={}", Snippet::fixed(name), Snippet::fixed(value)));

@@ -1,6 +1,7 @@
 //! Replays of published choices: what each rule of choosing trials has found after k of them.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::timed::TimedPlan;
 use meshwright_planner::confidence;
@@ -165,30 +166,39 @@ fn maximin(choice: &MeasuredChoice) -> Vec<usize> {
     order
 }
 
-/// Ranges of NeMo's AutoConfigurator for GPT models with 4,096 tokens on devices of 80 GB: largest number of parameters in billions,
-/// tensor-parallel sizes, least and largest pipeline, micro-batches, least and largest tp·pp [nemo-autoconfigurator].
-type Range = (f64, &'static [u32], (u32, u32), &'static [u32], (u32, u32));
-const RANGES: [Range; 7] = [
-    (1.0, &[1, 2, 4], (1, 1), &[1, 2, 4, 8], (1, 8)),
-    (4.0, &[1, 2, 4], (1, 1), &[1, 2, 4, 8], (1, 8)),
-    (8.0, &[1, 2, 4], (1, 2), &[1, 2, 4], (1, 8)),
-    (13.0, &[2, 4], (1, 2), &[1, 2, 4], (1, 8)),
-    (23.0, &[4, 8], (1, 2), &[1, 2], (4, 16)),
-    (45.0, &[4, 8], (2, 4), &[1, 2], (8, 32)),
-    (95.0, &[4, 8], (1, 8), &[1, 2], (8, 64)),
+/// Degrees that NeMo's AutoConfigurator tries for models up to a size.
+struct TriedDegrees {
+    /// Most parameters of the models, in billions.
+    billions: f64,
+    tp: &'static [u32],
+    pp: RangeInclusive<u32>,
+    micro_batches: &'static [u32],
+    /// Product of tensor- and pipeline-parallel degree.
+    tp_pp: RangeInclusive<u32>,
+}
+
+/// Degrees for GPT models with 4,096 tokens on devices of 80 GB. Source: [nemo-autoconfigurator].
+const TRIED: [TriedDegrees; 7] = [
+    TriedDegrees { billions: 1.0, tp: &[1, 2, 4], pp: 1..=1, micro_batches: &[1, 2, 4, 8], tp_pp: 1..=8 },
+    TriedDegrees { billions: 4.0, tp: &[1, 2, 4], pp: 1..=1, micro_batches: &[1, 2, 4, 8], tp_pp: 1..=8 },
+    TriedDegrees { billions: 8.0, tp: &[1, 2, 4], pp: 1..=2, micro_batches: &[1, 2, 4], tp_pp: 1..=8 },
+    TriedDegrees { billions: 13.0, tp: &[2, 4], pp: 1..=2, micro_batches: &[1, 2, 4], tp_pp: 1..=8 },
+    TriedDegrees { billions: 23.0, tp: &[4, 8], pp: 1..=2, micro_batches: &[1, 2], tp_pp: 4..=16 },
+    TriedDegrees { billions: 45.0, tp: &[4, 8], pp: 2..=4, micro_batches: &[1, 2], tp_pp: 8..=32 },
+    TriedDegrees { billions: 95.0, tp: &[4, 8], pp: 1..=8, micro_batches: &[1, 2], tp_pp: 8..=64 },
 ];
 
 /// Layouts inside the grid, by tp, pp and micro-batch; the others are never tried.
 fn grid(choice: &MeasuredChoice) -> Vec<usize> {
     let degree = |at: usize, axis: usize| choice.plans[at].traits.coordinates[axis].exp2().round() as u32;
     let billions = choice.plans[0].billions.unwrap_or_default();
-    let Some((_, tensor, pipeline, micro, product)) = RANGES.iter().find(|range| billions <= range.0) else {
-        return Vec::new();
-    };
-    let within = |value: u32, range: (u32, u32)| (range.0..=range.1).contains(&value);
+    let Some(tried) = TRIED.iter().find(|tried| billions <= tried.billions) else { return Vec::new() };
     let inside = |&at: &usize| {
         let (tp, pp, mbs) = (degree(at, 0), degree(at, 1), degree(at, 2));
-        tensor.contains(&tp) && within(pp, *pipeline) && micro.contains(&mbs) && within(tp * pp, *product)
+        tried.tp.contains(&tp)
+            && tried.pp.contains(&pp)
+            && tried.micro_batches.contains(&mbs)
+            && tried.tp_pp.contains(&(tp * pp))
     };
     let mut order: Vec<usize> = (0..choice.plans.len()).filter(inside).collect();
     order.sort_by_key(|&at| (degree(at, 0), degree(at, 1), degree(at, 2), at));

@@ -87,6 +87,14 @@ fn least_update(space: &Space, plan: &Plan, parameters: &Parameters) -> Seconds 
     stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
 }
 
+/// Place of a sharding in a list.
+#[derive(Clone, Copy, Debug)]
+struct PlaceInList {
+    group: u32,
+    /// Place in the group.
+    at: u32,
+}
+
 /// Shardings of one engine.
 #[derive(Debug, Default)]
 pub(super) struct ShardingList {
@@ -97,8 +105,8 @@ pub(super) struct ShardingList {
     pub edges: Seconds,
     /// Fewest bytes of model states and gathered weights of each class of ranks.
     least: Vec<LeastStates>,
-    /// Group and place of each, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
-    by_edges: Option<Vec<(u32, u32)>>,
+    /// Each of them, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
+    by_edges: Option<Vec<PlaceInList>>,
 }
 
 impl ShardingList {
@@ -122,7 +130,7 @@ impl ShardingList {
     fn ordered(mut self, costs: &Costs, plan: &Plan) -> Self {
         self.least = least_states(costs, plan, self.floors());
         let by_edges = self.by_edges();
-        let least = |&(group, at): &(u32, u32)| self.own(group, at).least_edges;
+        let least = |place: &PlaceInList| self.own(*place).least_edges;
         self.edges = by_edges.first().map(least).unwrap_or_default();
         let with_hosts = self.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
         self.by_edges = with_hosts.then_some(by_edges);
@@ -134,17 +142,17 @@ impl ShardingList {
         fit.beside.least(&self.least).bytes <= fit.budget
     }
 
-    fn own(&self, group: u32, at: u32) -> &HostShares {
-        &self.groups[group as usize].shardings[at as usize]
+    fn own(&self, place: PlaceInList) -> &HostShares {
+        &self.groups[place.group as usize].shardings[place.at as usize]
     }
 
-    /// Group and place of each sharding, by ascending lower bound of the time at the ends of a step.
-    fn by_edges(&self) -> Vec<(u32, u32)> {
-        let places =
-            |(group, of): (usize, &ShardingGroup)| (0..of.shardings.len()).map(move |at| (group as u32, at as u32));
-        let mut all: Vec<(u32, u32)> = self.groups.iter().enumerate().flat_map(places).collect();
-        let time = |&(group, at): &(u32, u32)| self.own(group, at).least_edges.get();
-        sort_by_numbers(&mut all, |place| [time(place)]);
+    /// Each sharding, by ascending lower bound of the time at the ends of a step.
+    fn by_edges(&self) -> Vec<PlaceInList> {
+        let places = |(group, of): (usize, &ShardingGroup)| {
+            (0..of.shardings.len()).map(move |at| PlaceInList { group: group as u32, at: at as u32 })
+        };
+        let mut all: Vec<PlaceInList> = self.groups.iter().enumerate().flat_map(places).collect();
+        sort_by_numbers(&mut all, |place| [self.own(*place).least_edges.get()]);
         all
     }
 
@@ -268,8 +276,8 @@ impl Menu {
         if !list.may_fit(fit) {
             return least;
         }
-        for &(group, at) in by_edges {
-            let own = list.own(group, at);
+        for place in by_edges {
+            let own = list.own(*place);
             if least.is_some_and(|least| least <= own.least_edges) {
                 break; // nor is any that follows shorter
             }
@@ -298,7 +306,7 @@ impl Menu {
         if !self.replicated.may_fit(fit) {
             return false;
         }
-        let own = |&(group, at): &(u32, u32)| self.replicated.own(group, at);
+        let own = |place: &PlaceInList| self.replicated.own(*place);
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
         fast.any(|own| own.any_fits(sharded, fit, &is_slow))
     }

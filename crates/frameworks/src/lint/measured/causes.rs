@@ -19,8 +19,8 @@ pub(super) struct Cause {
     pub next: &'static str,
     /// Chance that it is at work, before anything is measured.
     pub prior: fn(&RunProperties) -> f64,
-    /// The mildest and the worst grade; between them all are equally likely on a logarithmic scale. One grade where both are equal.
-    pub range: (f64, f64),
+    /// Its grades.
+    pub grades: GradeRange,
     /// Reason why no grade is worse.
     pub bound: &'static str,
     /// Words behind a grade.
@@ -29,6 +29,13 @@ pub(super) struct Cause {
     pub error: f64,
     /// Step time of a measured point under a grade; none where the cause does not apply to it.
     pub step: fn(&Point, &RunProperties, f64) -> Option<Seconds>,
+}
+
+/// Grades of a cause; between the ends all are equally likely on a logarithmic scale. One grade where both are equal.
+#[derive(Clone, Copy)]
+pub(super) struct GradeRange {
+    pub mildest: f64,
+    pub worst: f64,
 }
 
 /// Share of jobs on four nodes whose communication was slow for a time. Source: [greyhound].
@@ -70,7 +77,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "gradients and parameters between replicas are not hidden behind compute",
         next: "a profile of one step: NCCL reduce-scatter and all-gather outside of the backward; overlap flags, CUDA_DEVICE_MAX_CONNECTIONS, bucket sizes",
         prior: mistake,
-        range: (0.25, 1.0),
+        grades: GradeRange { mildest: 0.25, worst: 1.0 },
         bound: "nothing of it is hidden",
         unit: "of what should be hidden is not",
         error: LOSS,
@@ -85,7 +92,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "the network between nodes runs below its rate",
         next: "all_reduce_perf of nccl-tests over all nodes, then over pairs; NCCL_DEBUG=INFO for GPUDirect RDMA and the number of NICs; port counters for errors",
         prior: network,
-        range: (7.0 / 8.0, 1.0 / 32.0),
+        grades: GradeRange { mildest: 7.0 / 8.0, worst: 1.0 / 32.0 },
         bound: "from one port of eight lost to sockets on one 100 Gb/s port instead of eight of 400 Gb/s (assumption)",
         unit: "of its rate",
         error: LOSS,
@@ -96,7 +103,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "the network keeps its rate between few nodes and loses it between many: routes collide, links above the leaf are shared",
         next: "all_reduce_perf at 2, 4, 8, … nodes: where the bus bandwidth falls; routing (adaptive, ECMP), placement under one leaf, other jobs",
         prior: network,
-        range: (7.0 / 8.0, 1.0 / 16.0),
+        grades: GradeRange { mildest: 7.0 / 8.0, worst: 1.0 / 16.0 },
         bound: "the flows of two nodes of eight ports collide on one link (assumption)",
         unit: "of its rate in the largest run",
         error: LOSS,
@@ -115,7 +122,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "ranks are not numbered node by node, so that tensor- and expert-parallel groups talk over the network",
         next: "print rank, host and local rank of every process; the launcher's distribution (srun --distribution=block), CUDA_VISIBLE_DEVICES",
         prior: mistake,
-        range: (1.0, 1.0),
+        grades: GradeRange { mildest: 1.0, worst: 1.0 },
         bound: "no two ranks of a group share a node",
         unit: "every group across nodes",
         error: LOSS,
@@ -132,7 +139,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "one slow GPU or node, which all others wait for",
         next: "compute time per rank without communication (a matmul loop on every GPU); clocks, temperatures, ECC and PCIe replays per node; leave out half of the nodes, then the other half",
         prior: one_of_the_nodes,
-        range: (0.05, 1.0),
+        grades: GradeRange { mildest: 0.05, worst: 1.0 },
         bound: HALF_CLOCK,
         unit: "slower than the others",
         error: 0.0,
@@ -148,7 +155,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "all GPUs below their clocks: a power limit, heat, or other work on them",
         next: "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE while it runs; a large matmul alone against the device's curve",
         prior: mistake,
-        range: (0.05, 1.0),
+        grades: GradeRange { mildest: 0.05, worst: 1.0 },
         bound: HALF_CLOCK,
         unit: "slower than their curve",
         error: 0.0,
@@ -161,7 +168,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "the host launches kernels too slowly",
         next: "a profile: gaps between kernels on the device; CPU clocks and pinning, a debugger or profiler left on, torch.cuda.synchronize in the loop; CUDA graphs",
         prior: mistake,
-        range: (1.5, 16.0),
+        grades: GradeRange { mildest: 1.5, worst: 16.0 },
         bound: "a host under a profiler, or shared with other work (assumption)",
         unit: "times the host time of a launch",
         error: LOSS,
@@ -179,7 +186,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "stages wait for each other longer than the schedule asks: uneven stages, interleaving that is off, blocking sends",
         next: "forward and backward time per stage; the number of micro-batches that the log prints; sends that wait in a profile",
         prior: mistake,
-        range: (1.25, 8.0),
+        grades: GradeRange { mildest: 1.25, worst: 8.0 },
         bound: "eight chunks a stage that are not interleaved after all (assumption)",
         unit: "times the bubble",
         error: 0.0,
@@ -193,7 +200,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "some experts get more tokens than others",
         next: "tokens per expert from the router's log; the load-balancing loss; a run with forced balance (--moe-router-force-load-balancing)",
         prior: mistake,
-        range: (1.25, 4.0),
+        grades: GradeRange { mildest: 1.25, worst: 4.0 },
         bound: "a router without a balancing loss (assumption)",
         unit: "load of the busiest rank over the mean",
         error: LOSS,
@@ -211,7 +218,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "the allocator runs at the ceiling: it frees, retries and synchronises",
         next: "num_alloc_retries of torch.cuda.memory_stats; expandable_segments; the same run with full recomputation",
         prior: mistake,
-        range: (0.1, 2.0),
+        grades: GradeRange { mildest: 0.1, worst: 2.0 },
         bound: "three steps' time (assumption)",
         unit: "of the step on top",
         error: LOSS,
@@ -222,7 +229,7 @@ pub(super) const CAUSES: &[Cause] = &[
         means: "every step waits for something beside training: data, logging, checkpoints",
         next: "the time from the end of a step to the first kernel of the next; synthetic data; checkpoints and evaluation off",
         prior: mistake,
-        range: (0.1, 10.0),
+        grades: GradeRange { mildest: 0.1, worst: 10.0 },
         bound: "ten seconds (assumption)",
         unit: "seconds a step",
         error: 0.0,

@@ -13,7 +13,7 @@ mod causes;
 mod likelihood;
 mod point;
 
-use causes::{CAUSES, Cause};
+use causes::{CAUSES, Cause, GradeRange};
 use likelihood::{COMMON, FREE, OWN, log_density, log_of_anything, log_sum};
 use point::RunProperties;
 use serde::Serialize;
@@ -88,15 +88,32 @@ struct Runs<'a> {
 struct Candidate {
     cause: &'static Cause,
     prior: f64,
-    grades: Vec<(f64, Vec<f64>)>,
+    grades: Vec<Grade>,
+}
+
+/// One grade of a cause.
+struct Grade {
+    /// How bad the cause is, in its own unit.
+    value: f64,
+    /// Seconds that it loses at each measurement.
+    lost: Vec<f64>,
+}
+
+/// A cause at work in one of its grades.
+#[derive(Clone, Copy)]
+struct GradedCause {
+    /// Position among the candidates.
+    candidate: usize,
+    /// Position among the candidate's grades.
+    grade: usize,
 }
 
 /// One or two causes at work.
 struct Hypothesis {
     /// Logarithm of its probability, up to a constant.
     weight: f64,
-    /// Positions among the candidates, each with the grade that fits best.
-    at_work: Vec<(usize, usize)>,
+    /// Its causes, each with the grade that fits best.
+    at_work: Vec<GradedCause>,
 }
 
 /// Chance that something else is at work. An assumption, as for every mistake of the set-up.
@@ -149,21 +166,21 @@ fn context(point: &Point, most_gpus: u32, least_gpus: u32, most_nodes: f64) -> R
 
 /// Seconds that each grade of a cause loses; none where it does not apply to these runs, or changes nothing.
 fn candidate(cause: &'static Cause, runs: &Runs) -> Option<Candidate> {
-    let lost = |grade: f64| -> Option<(f64, Vec<f64>)> {
+    let graded = |value: f64| -> Option<Grade> {
         let each = runs.points.iter().zip(&runs.contexts);
         let lost =
-            each.map(|(point, context)| Some(((cause.step)(point, context, grade)? - context.step.total()).get()));
-        Some((grade, lost.collect::<Option<_>>()?))
+            each.map(|(point, context)| Some(((cause.step)(point, context, value)? - context.step.total()).get()));
+        Some(Grade { value, lost: lost.collect::<Option<_>>()? })
     };
-    let grades: Vec<(f64, Vec<f64>)> = grades(cause.range).into_iter().map(lost).collect::<Option<_>>()?;
+    let grades: Vec<Grade> = grades(cause.grades).into_iter().map(graded).collect::<Option<_>>()?;
     let counts = |(lost, predicted): (&f64, &f64)| *lost > predicted * 1e-6;
-    let changes = grades.iter().any(|(_, lost)| lost.iter().zip(&runs.predicted).any(counts));
+    let changes = grades.iter().any(|grade| grade.lost.iter().zip(&runs.predicted).any(counts));
     let prior = runs.contexts.first().map(|context| (cause.prior)(context))?;
     changes.then_some(Candidate { cause, prior, grades })
 }
 
 /// Grades in equal ratios from the mildest to the worst.
-fn grades((mildest, worst): (f64, f64)) -> Vec<f64> {
+fn grades(GradeRange { mildest, worst }: GradeRange) -> Vec<f64> {
     let last = if mildest.total_cmp(&worst).is_eq() { 0 } else { GRADES - 1 };
     let grade = |step: u32| mildest * (worst / mildest).powf(f64::from(step) / f64::from(last.max(1)));
     (0..=last).map(grade).collect()
@@ -178,11 +195,13 @@ fn log_odds(chance: f64) -> f64 {
 fn hypotheses(candidates: &[Candidate], runs: &Runs) -> Vec<Hypothesis> {
     let mut found = Vec::new();
     for (first, one) in candidates.iter().enumerate() {
-        let alone = (0..one.grades.len()).map(|at| vec![(first, at)]);
+        let of_first = |grade| GradedCause { candidate: first, grade };
+        let alone = (0..one.grades.len()).map(|grade| vec![of_first(grade)]);
         found.push(hypothesis(candidates, runs, alone.collect()));
         for (second, other) in candidates.iter().enumerate().skip(first + 1) {
             let both = itertools::iproduct!(0..one.grades.len(), 0..other.grades.len());
-            let together = both.map(|(at, beside)| vec![(first, at), (second, beside)]);
+            let together =
+                both.map(|(grade, beside)| vec![of_first(grade), GradedCause { candidate: second, grade: beside }]);
             found.push(hypothesis(candidates, runs, together.collect()));
         }
     }
@@ -190,20 +209,20 @@ fn hypotheses(candidates: &[Candidate], runs: &Runs) -> Vec<Hypothesis> {
 }
 
 /// The causes of a hypothesis, in every combination of their grades.
-fn hypothesis(candidates: &[Candidate], runs: &Runs, graded: Vec<Vec<(usize, usize)>>) -> Hypothesis {
+fn hypothesis(candidates: &[Candidate], runs: &Runs, graded: Vec<Vec<GradedCause>>) -> Hypothesis {
     let logs: Vec<f64> = graded.iter().map(|at_work| log_of(candidates, runs, at_work)).collect();
     let best = logs.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at);
     let at_work = graded.into_iter().nth(best).unwrap_or_default();
-    let odds: f64 = at_work.iter().map(|(candidate, _)| log_odds(candidates[*candidate].prior)).sum();
+    let odds: f64 = at_work.iter().map(|one| log_odds(candidates[one.candidate].prior)).sum();
     Hypothesis { weight: odds + log_sum(logs.iter().copied()) - (logs.len() as f64).ln(), at_work }
 }
 
 /// Log density of the measured times with these causes, in these grades, at work.
-fn log_of(candidates: &[Candidate], runs: &Runs, at_work: &[(usize, usize)]) -> f64 {
+fn log_of(candidates: &[Candidate], runs: &Runs, at_work: &[GradedCause]) -> f64 {
     let (mut predicted, mut errors) = (runs.predicted.clone(), vec![0.0; runs.predicted.len()]);
-    for (candidate, grade) in at_work {
-        let Candidate { cause, grades, .. } = &candidates[*candidate];
-        for ((lost, predicted), error) in grades[*grade].1.iter().zip(&mut predicted).zip(&mut errors) {
+    for one in at_work {
+        let Candidate { cause, grades, .. } = &candidates[one.candidate];
+        for ((lost, predicted), error) in grades[one.grade].lost.iter().zip(&mut predicted).zip(&mut errors) {
             *predicted += lost;
             *error += cause.error * lost;
         }
@@ -251,13 +270,13 @@ fn shares(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) -> V
 /// The share of one cause: its own, and of every pair what it loses of both.
 fn share(at: usize, candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs, all: f64) -> Diagnosis {
     let Candidate { cause, prior, grades } = &candidates[at];
-    let lost_by = |(candidate, grade): &(usize, usize)| &candidates[*candidate].grades[*grade].1;
-    let of_step = |one: &(usize, usize)| -> f64 {
+    let lost_by = |one: &GradedCause| &candidates[one.candidate].grades[one.grade].lost;
+    let of_step = |one: &GradedCause| -> f64 {
         lost_by(one).iter().zip(&runs.predicted).map(|(lost, predicted)| lost / predicted).sum()
     };
     let (mut likelihood, mut best): (f64, Option<&Hypothesis>) = (0.0, None);
     for hypothesis in hypotheses {
-        let Some(own) = hypothesis.at_work.iter().find(|(candidate, _)| *candidate == at) else { continue };
+        let Some(own) = hypothesis.at_work.iter().find(|one| one.candidate == at) else { continue };
         let both: f64 = hypothesis.at_work.iter().map(of_step).sum();
         likelihood += (hypothesis.weight - all).exp() * if both > 0.0 { of_step(own) / both } else { 1.0 };
         if best.is_none_or(|best| hypothesis.weight > best.weight) {
@@ -265,7 +284,8 @@ fn share(at: usize, candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &
         }
     }
     let at_work = best.map(|hypothesis| hypothesis.at_work.as_slice()).unwrap_or_default();
-    let own = at_work.iter().find(|(candidate, _)| *candidate == at).copied().unwrap_or((at, 0));
+    let own = at_work.iter().find(|one| one.candidate == at).copied();
+    let own = own.unwrap_or(GradedCause { candidate: at, grade: 0 });
     let explains = |(at_point, predicted): (usize, &f64)| {
         predicted + at_work.iter().map(|one| lost_by(one)[at_point]).sum::<f64>()
     };
@@ -277,10 +297,10 @@ fn share(at: usize, candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &
         grade: if grades.len() == 1 {
             cause.unit.to_owned()
         } else {
-            format!("{} {}", rounded(grades[own.1].0), cause.unit)
+            format!("{} {}", rounded(grades[own.grade].value), cause.unit)
         },
         bound: cause.bound,
-        with: at_work.iter().find(|(candidate, _)| *candidate != at).map(|(other, _)| candidates[*other].cause.name),
+        with: at_work.iter().find(|one| one.candidate != at).map(|other| candidates[other.candidate].cause.name),
         lost_s: lost_by(&own).clone(),
         explains_s: runs.predicted.iter().enumerate().map(explains).collect(),
         next: cause.next,
@@ -304,9 +324,9 @@ fn next_run(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) ->
         let first = runs.contexts.first()?;
         let other = Point { problem, ..point.clone() };
         let context = context(&other, first.most_gpus, first.least_gpus, first.most_nodes);
-        let says = leading.iter().flat_map(|hypothesis| &hypothesis.at_work).map(|(candidate, grade)| {
-            let Candidate { cause, grades, .. } = &candidates[*candidate];
-            Some((cause.name, (cause.step)(&other, &context, grades[*grade].0)?.get()))
+        let says = leading.iter().flat_map(|hypothesis| &hypothesis.at_work).map(|one| {
+            let Candidate { cause, grades, .. } = &candidates[one.candidate];
+            Some((cause.name, (cause.step)(&other, &context, grades[one.grade].value)?.get()))
         });
         Some(NextRun { global_batch, gpus: first.most_gpus, says: says.collect::<Option<_>>()? })
     });
@@ -330,11 +350,11 @@ mod tests {
 
     #[test]
     fn grades_go_from_the_mildest_to_the_worst_in_equal_ratios() {
-        let found = grades((0.5, 0.125));
+        let found = grades(GradeRange { mildest: 0.5, worst: 0.125 });
         assert_eq!(found.len(), GRADES as usize);
         assert!((found[0] - 0.5).abs() < 1e-12 && (found[15] - 0.125).abs() < 1e-12, "{found:?}");
         assert!((found[1] / found[0] - found[15] / found[14]).abs() < 1e-12, "{found:?}");
-        assert_eq!(grades((1.0, 1.0)), [1.0]);
+        assert_eq!(grades(GradeRange { mildest: 1.0, worst: 1.0 }), [1.0]);
         assert!((rounded(0.123_4) - 0.12).abs() < 1e-12 && (rounded(13.7) - 14.0).abs() < 1e-12);
     }
 

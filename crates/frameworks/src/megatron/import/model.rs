@@ -18,7 +18,7 @@ use meshwright_engine::range::LAYERS;
 pub fn model(list: &mut Arguments) -> Option<Model> {
     let letters = hybrid::letters(list)?;
     list.mark_used("--is-hybrid-model");
-    let (layers, hidden, heads) = sizes(list, letters.as_deref())?;
+    let Dimensions { layers, hidden, heads } = dimensions(list, letters.as_deref())?;
     let swiglu = list.has("--swiglu") || list.has("--quick-geglu");
     let ffn = list.size("--ffn-hidden-size").unwrap_or_else(|| usual_ffn(hidden, swiglu));
     let biased = !list.has("--disable-bias-linear");
@@ -69,8 +69,15 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     Some(known::named(model))
 }
 
-/// Number of layers, hidden size and number of heads; layers are as many as a hybrid has letters.
-fn sizes(list: &mut Arguments, letters: Option<&[char]>) -> Option<(u32, u32, u32)> {
+/// Dimensions that every model is given with.
+struct Dimensions {
+    layers: u32,
+    hidden: u32,
+    heads: u32,
+}
+
+/// Dimensions of a model; layers are as many as a hybrid has letters.
+fn dimensions(list: &mut Arguments, letters: Option<&[char]>) -> Option<Dimensions> {
     let given = list.size("--num-layers").or_else(|| list.size("--encoder-num-layers"));
     let layers = letters.map_or(given, |letters| Some(letters.len() as u32));
     let (hidden, heads) = (list.size("--hidden-size"), list.size("--num-attention-heads"));
@@ -91,7 +98,7 @@ fn sizes(list: &mut Arguments, letters: Option<&[char]>) -> Option<(u32, u32, u3
         list.wrong("--num-layers", &layers.to_string(), &format!("at most {MOST_LAYERS}"));
         return None;
     }
-    Some((layers, hidden, heads))
+    Some(Dimensions { layers, hidden, heads })
 }
 
 /// Layers of a mixer and a feed-forward part each, with the flags that make some of them sparse, full or without rotary positions.

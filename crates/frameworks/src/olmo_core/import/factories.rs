@@ -2,7 +2,7 @@
 //!
 //! Source: [olmo-core] `nn/transformer/config.py`, release 2.5.0.
 
-use super::sizes::{FACTORIES, Family, Sizes};
+use super::sizes::{FACTORIES, FactorySizes, Family, MlpWidth};
 use super::tree::{field, holds, is_none, list, number, object, truth};
 use crate::readers::document::{Entries, Node, NodeValue, TableEntry, value_of};
 
@@ -56,7 +56,7 @@ pub(super) fn model(method: &str, arguments: &Entries, line: u32) -> Option<Node
                 let size = if size == "1B" { "1B_v2" } else { size };
                 let sizes = known(&format!("olmo2_{size}"))?;
                 let hidden = if size == "600M" { 1280 } else { sizes.hidden };
-                Some(Sizes { family: Family::Olmo3, hidden, ..sizes })
+                Some(FactorySizes { family: Family::Olmo3, hidden, ..sizes })
             })?;
             given.of_sizes(&sizes);
         }
@@ -105,15 +105,15 @@ impl Given {
         Some(self.arguments.remove(at).value)
     }
 
-    fn of_sizes(&mut self, sizes: &Sizes) {
+    fn of_sizes(&mut self, sizes: &FactorySizes) {
         let line = self.line;
-        let Sizes { family, hidden, layers, heads, kv_heads, head_dim, ratio, multiple, theta, tied } = *sizes;
+        let FactorySizes { family, hidden, layers, heads, kv_heads, head_dim, mlp, theta, tied } = *sizes;
         let whole = |number: u32| Node::bare(number.to_string(), line);
         for (key, number) in [("d_model", hidden), ("n_layers", layers), ("n_heads", heads), ("rope_theta", theta)] {
             self.usual(key, whole(number));
         }
         for (key, number) in [("n_kv_heads", kv_heads), ("head_dim", head_dim)] {
-            if number > 0 {
+            if let Some(number) = number {
                 self.usual(key, whole(number));
             }
         }
@@ -123,16 +123,20 @@ impl Given {
             }
             self.usual("layer_norm_eps", Node::bare("1e-6", line));
             self.usual("layer_norm_name", Node::bare("LayerNormType.qwen_rms", line));
-            let mlp = [("hidden_size", whole(multiple)), ("bias", truth(false, line))];
-            self.usual("feed_forward", object("FeedForwardConfig", mlp, line));
             self.usual("tie_word_embeddings", truth(tied, line));
-            return;
         }
-        if ratio > 0.0 {
-            self.usual("hidden_size_multiplier", Node::bare(ratio.to_string(), line));
+        match mlp {
+            MlpWidth::Of(width) => {
+                let mlp = [("hidden_size", whole(width)), ("bias", truth(false, line))];
+                self.usual("feed_forward", object("FeedForwardConfig", mlp, line));
+            }
+            MlpWidth::Multiple(multiple) => self.usual("hidden_size_multiple_of", whole(multiple)),
+            MlpWidth::Scaled { ratio, multiple } => {
+                self.usual("hidden_size_multiplier", Node::bare(ratio.to_string(), line));
+                self.usual("hidden_size_multiple_of", whole(multiple));
+            }
         }
-        self.usual("hidden_size_multiple_of", whole(multiple));
-        if family == Family::Llama {
+        if matches!(family, Family::Llama | Family::Qwen3) {
             return;
         }
         self.usual("block_name", Node::bare("TransformerBlockType.reordered_norm", line));
