@@ -42,7 +42,7 @@ fn workload(global_batch: u32, seq_len: u32) -> Workload {
         seq_len,
         format: Format::Bf16,
         half: Half::Bf16,
-        recipe: RECIPES[0].1,
+        recipe: RECIPES[0].recipe,
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,
         imbalance: 1.0,

@@ -11,7 +11,7 @@ use meshwright_engine::model::Model;
 use meshwright_engine::model::parameters::ModelParameters;
 use meshwright_engine::range;
 use meshwright_engine::units::Bytes;
-use meshwright_engine::workload::{RECIPES, Recipe};
+use meshwright_engine::workload::{NamedRecipe, RECIPES};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Activation values kept per token and hidden unit in a layer (k). Source: specification §6.2.
@@ -118,7 +118,8 @@ fn activations(model: &Model, micro_batch: u32, seq_len: u32) -> Bytes {
 }
 
 impl RecipeBudget {
-    fn new(name: &'static str, recipe: &Recipe, note: &'static str, parameters: f64, kept: Bytes, hbm: Bytes) -> Self {
+    fn new(named: &NamedRecipe, parameters: f64, kept: Bytes, hbm: Bytes) -> Self {
+        let NamedRecipe { name, recipe, note } = *named;
         let gib = |bytes: f64| Bytes::new(parameters * bytes).as_gib();
         let states = Bytes::new(parameters * recipe.total());
         Self {
@@ -166,8 +167,8 @@ impl BudgetQuestion {
         let parameters = model.parameters();
         let budgets = RECIPES
             .iter()
-            .filter(|(name, ..)| self.optimizer == ALL || self.optimizer == *name)
-            .map(|(name, recipe, note)| RecipeBudget::new(name, recipe, note, parameters.total as f64, kept, hbm))
+            .filter(|known| self.optimizer == ALL || self.optimizer == known.name)
+            .map(|known| RecipeBudget::new(known, parameters.total as f64, kept, hbm))
             .collect();
         Ok(BudgetAnswer {
             schema: json::SCHEMA,

@@ -5,7 +5,7 @@ use crate::report::hosts::header;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
-use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_frameworks::emit::{EmittedFile, PoolsHeader, Request, emit};
 use meshwright_planner::pools::hosts::hosts;
 use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 use meshwright_planner::refine::pools::ONE_WAY;
@@ -109,7 +109,7 @@ fn of_mixture(
         return Err(format!("{framework} cannot run this: {obstacle}"));
     }
     let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
-    let pools = Some((heading.as_str(), lines.as_slice()));
+    let pools = Some(PoolsHeader { heading: &heading, lines: &lines });
     emit(framework, &Request { recipe: Some(recipe), release, staged, pools, ..Request::new(&costs, &evaluation) })
         .map_err(|refusal| refusal.to_string())
 }

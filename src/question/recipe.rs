@@ -20,7 +20,7 @@ fn bytes(text: &str) -> Option<Recipe> {
 /// No recipe has the name, and it is not four byte counts.
 pub fn recipe(name: &str) -> Result<Recipe, QuestionError> {
     workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
-        let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = RECIPES.iter().map(|known| known.name).collect();
         let nearest = nearest_hint(name, names.iter().copied());
         QuestionError::refused(format!(
             "there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}; or bytes of weights, gradients, master \

@@ -13,7 +13,7 @@ use meshwright_planner::catalog::{self, Overrides};
 
 /// Name of a recipe, or its byte counts: `2+4+4+8`.
 pub fn recipe_text(recipe: Recipe) -> String {
-    let known = RECIPES.iter().find(|(_, known, _)| *known == recipe).map(|(name, ..)| (*name).to_owned());
+    let known = RECIPES.iter().find(|known| known.recipe == recipe).map(|known| known.name.to_owned());
     let Recipe { weight, gradient, master, state } = recipe;
     known.unwrap_or_else(|| format!("{weight}+{gradient}+{master}+{state}"))
 }

@@ -254,7 +254,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
     if let Some(recipe) = &optimizer
         && workload::recipe(recipe).is_none()
     {
-        let near = nearest_hint(recipe, workload::RECIPES.iter().map(|(name, ..)| *name));
+        let near = nearest_hint(recipe, workload::RECIPES.iter().map(|known| known.name));
         return Err(SweepError::value(key("optimizer"), format!("there is no recipe `{recipe}`{near}")));
     }
     let workload = Workload {
@@ -262,7 +262,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         seq_len: seq_len.unwrap_or(model.seq_len),
         format: precision,
         half: Half::default(),
-        recipe: workload::RECIPES[0].1, // the stack's own is set with the machine
+        recipe: workload::RECIPES[0].recipe, // the stack's own is set with the machine
         optimizer: optimizer.as_deref().map_or(Optimizer::Elementwise, Optimizer::of_recipe),
         adaptation: if lora { Adaptation::Lora } else { Adaptation::Full },
         imbalance,

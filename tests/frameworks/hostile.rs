@@ -5,7 +5,7 @@ use std::process::Command;
 
 use meshwright::catalog;
 use meshwright::cost::Costs;
-use meshwright::emit::{EmittedFile, Request, emit, slurm};
+use meshwright::emit::{EmittedFile, PoolsHeader, Request, emit, slurm};
 use meshwright::frameworks::{
     ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MEGATRON, MEGATRON_BRIDGE,
     MS_SWIFT, NANOTRON, OLMO_CORE, TORCHTITAN,
@@ -94,8 +94,8 @@ fn files(case: (&'static Framework, &'static str, &str), text: &str) -> Vec<Emit
     let plan = parse_plan(plan, &problem).unwrap();
     let costs = Costs::new(&problem);
     let evaluation = costs.evaluate(&plan);
-    let told = [text.to_owned()];
-    let pools = (!text.is_empty()).then_some((text, &told[..]));
+    let lines = [text.to_owned()];
+    let pools = (!text.is_empty()).then_some(PoolsHeader { heading: text, lines: &lines });
     let request = Request { recipe: Some(text), pools, ..Request::new(&costs, &evaluation) };
     let mut files = emit(framework, &request).unwrap_or_else(|refusal| panic!("{refusal}"));
     files.retain(|file| file.name != slurm::JOB); // no text of the question is in it, and pools have none

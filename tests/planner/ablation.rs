@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::refine::document::SHOWN;
+use super::refine::document::{SHOWN, ShownPlan};
 use crate::random::{SplitMix, spec};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
@@ -24,12 +24,7 @@ const METHODS: [Technique; 7] = [
 ];
 
 fn shown() -> Vec<(Problem, Plan)> {
-    let of = |(model, cluster, stack, batch, seq_len, text)| {
-        let problem = spec(model, cluster, stack, batch, seq_len).problem();
-        let plan = parse_plan(text, &problem).unwrap();
-        (problem, plan)
-    };
-    SHOWN.map(of).into()
+    SHOWN.iter().map(ShownPlan::parsed).collect()
 }
 
 /// Models of one to three kinds of layer in random order on two to four ranks, with memory from scarce to ample.

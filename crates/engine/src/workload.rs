@@ -27,29 +27,84 @@ impl Recipe {
     }
 }
 
+/// Recipe by its name on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRecipe {
+    /// The name.
+    pub name: &'static str,
+    /// Its bytes per parameter.
+    pub recipe: Recipe,
+    /// Formats or flags that give these bytes, in words.
+    pub note: &'static str,
+}
+
 /// Named recipes of the specification §6.1.
-pub const RECIPES: &[(&str, Recipe, &str)] = &[
-    ("megatron", Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 }, "bf16, fp32 main gradients, AdamW"),
-    ("megatron-bf16-grads", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--grad-reduce-in-bf16"),
-    ("deepspeed", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "bf16, AdamW in fp32"),
-    ("fp32", Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 }, "everything in fp32"),
-    (
-        "pure-bf16",
-        Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 8.0 },
-        "no master weights: numerically risky",
-    ),
-    ("deepseek-v3", Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 4.0 }, "moments in bf16"),
-    ("fp8-primary", Recipe { weight: 1.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--fp8-param-gather"),
-    ("fp8-compressed", Recipe { weight: 1.0, gradient: 2.0, master: 0.0, state: 6.0 }, "FP8 weights, compressed Adam"),
-    ("adam8bit", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 2.06 }, "8-bit moments with block scales"),
-    ("muon", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 }, "momentum only"),
-    ("sgd", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 }, "SGD with momentum"),
-    ("adafactor", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 0.0 }, "factored second moment"),
+pub const RECIPES: &[NamedRecipe] = &[
+    NamedRecipe {
+        name: "megatron",
+        recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },
+        note: "bf16, fp32 main gradients, AdamW",
+    },
+    NamedRecipe {
+        name: "megatron-bf16-grads",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 },
+        note: "--grad-reduce-in-bf16",
+    },
+    NamedRecipe {
+        name: "deepspeed",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 },
+        note: "bf16, AdamW in fp32",
+    },
+    NamedRecipe {
+        name: "fp32",
+        recipe: Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 },
+        note: "everything in fp32",
+    },
+    NamedRecipe {
+        name: "pure-bf16",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 8.0 },
+        note: "no master weights: numerically risky",
+    },
+    NamedRecipe {
+        name: "deepseek-v3",
+        recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 4.0 },
+        note: "moments in bf16",
+    },
+    NamedRecipe {
+        name: "fp8-primary",
+        recipe: Recipe { weight: 1.0, gradient: 2.0, master: 4.0, state: 8.0 },
+        note: "--fp8-param-gather",
+    },
+    NamedRecipe {
+        name: "fp8-compressed",
+        recipe: Recipe { weight: 1.0, gradient: 2.0, master: 0.0, state: 6.0 },
+        note: "FP8 weights, compressed Adam",
+    },
+    NamedRecipe {
+        name: "adam8bit",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 2.06 },
+        note: "8-bit moments with block scales",
+    },
+    NamedRecipe {
+        name: "muon",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 },
+        note: "momentum only",
+    },
+    NamedRecipe {
+        name: "sgd",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 },
+        note: "SGD with momentum",
+    },
+    NamedRecipe {
+        name: "adafactor",
+        recipe: Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 0.0 },
+        note: "factored second moment",
+    },
 ];
 
 /// Recipe by name.
 pub fn recipe(name: &str) -> Option<Recipe> {
-    RECIPES.iter().find(|(known, ..)| *known == name).map(|(_, recipe, _)| *recipe)
+    RECIPES.iter().find(|known| known.name == name).map(|known| known.recipe)
 }
 
 /// Update rule of the weights.

@@ -12,7 +12,7 @@ const WIDTH: usize = 118;
 /// Header lines without a comment mark: the plan that the file runs and the prediction for it.
 pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> Vec<String> {
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
-    let heading = request.pools.map_or_else(|| problem.heading(), |(heading, _)| heading.to_owned());
+    let heading = request.pools.map_or_else(|| problem.heading(), |pools| pools.heading.to_owned());
     let mut lines = vec![format!("{framework}: {heading}"), format!("plan: {}", evaluation.plan)];
     lines.extend(request.release.map(|release| format!("release: {framework} {release}")));
     if let Some(staged) = request.staged {
@@ -20,7 +20,7 @@ pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> 
         lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
     }
     match request.pools {
-        Some((_, prediction)) => lines.extend_from_slice(prediction),
+        Some(pools) => lines.extend_from_slice(pools.lines),
         None => lines.extend(predicted(request)),
     }
     lines.extend(notes.iter().map(|note| format!("note: {note}")));

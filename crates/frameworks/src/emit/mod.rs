@@ -17,7 +17,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::limits::Obstacle;
 
-pub use request::{EmittedFile, Request};
+pub use request::{EmittedFile, PoolsHeader, Request};
 pub use slurm::SlurmJob;
 
 /// A plan that a framework cannot express.

@@ -7,6 +7,15 @@ use meshwright_engine::stages::StagedPlan;
 /// Steps over which the learning rate rises in a run of any length; to be edited.
 const WARM_UP: u32 = 5;
 
+/// Header of files for heterogeneous pools, which no single problem describes.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolsHeader<'a> {
+    /// The question: model, pools and workload.
+    pub heading: &'a str,
+    /// Lines on hosts and prices.
+    pub lines: &'a [String],
+}
+
 /// A plan to be written, with its price and the question that it answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -23,8 +32,8 @@ pub struct Request<'a> {
     /// The stages of the plan where they were chosen one by one, as `evaluation` was priced with them; by the plan's split and
     /// recomputation otherwise.
     pub staged: Option<&'a StagedPlan>,
-    /// Over heterogeneous pools: the question, and the lines of the header on hosts and prices (`report::hosts`).
-    pub pools: Option<(&'a str, &'a [String])>,
+    /// Header of files for heterogeneous pools; none on one cluster.
+    pub pools: Option<PoolsHeader<'a>>,
 }
 
 impl<'a> Request<'a> {

@@ -218,10 +218,18 @@ pub fn flags() -> &'static BTreeMap<&'static str, Flag> {
     &FLAGS
 }
 
-/// Flags, without their dashes, that older releases refuse together: both, and the first release that takes them.
+/// Two flags, without their dashes, that older releases refuse together.
+pub(crate) struct FlagPair {
+    pub one: &'static str,
+    pub other: &'static str,
+    /// First release that takes both.
+    pub first: &'static str,
+}
+
+/// Flags that older releases refuse together.
 ///
 /// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16").
-pub(crate) const APART: &[(&str, &str, &str)] = &[("moe-grouped-gemm", "fp16", "0.16")];
+pub(crate) const APART: &[FlagPair] = &[FlagPair { one: "moe-grouped-gemm", other: "fp16", first: "0.16" }];
 
 #[cfg(test)]
 mod tests {

@@ -18,8 +18,16 @@ struct Feature {
     name: &'static str,
     /// Values of its key without it; `None` where they depend on other keys.
     without: Option<&'static str>,
-    /// Text `key=value` of the setting by which a plan uses it, and the nearest plan without it; `None` where the plan does not.
-    used: fn(&Problem, &Plan) -> Option<(String, Plan)>,
+    /// Use of it by a plan; `None` where the plan does not use it.
+    used: fn(&Problem, &Plan) -> Option<Use>,
+}
+
+/// Use of a feature by a plan.
+struct Use {
+    /// Text `key=value` of the setting by which the plan uses it.
+    setting: String,
+    /// The nearest plan without it.
+    nearest: Plan,
 }
 
 /// Features of tensor, context and expert parallelism and of recomputation.
@@ -111,16 +119,16 @@ fn release_before(problem: &Problem, first: u32) -> Option<CoreRelease> {
 fn obstacle(features: &[Feature], problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     features.iter().find_map(|feature| {
         let release = release_before(problem, feature.first)?;
-        let (what, near) = (feature.used)(problem, plan)?;
+        let Use { setting, nearest } = (feature.used)(problem, plan)?;
         let first = CoreRelease::new(feature.first);
         let why = format!("{} came with Megatron core {first}; {} has {release}", feature.name, problem.stack().name);
-        Obstacle::of_plan(what, why, near)
+        Obstacle::of_plan(setting, why, nearest)
     })
 }
 
-fn sequence_parallel(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn sequence_parallel(_: &Problem, plan: &Plan) -> Option<Use> {
     let used = plan.layout.tp > 1 && plan.sequence_parallel;
-    used.then(|| ("sp=on".into(), Plan { sequence_parallel: false, ..plan.clone() }))
+    used.then(|| Use { setting: "sp=on".into(), nearest: Plan { sequence_parallel: false, ..plan.clone() } })
 }
 
 /// Modules that a plan recomputes.
@@ -133,84 +141,101 @@ const fn recomputed(plan: &Plan) -> Option<Modules> {
     }
 }
 
-fn recomputed_core(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
-    let what = format!("recompute={}", plan.recompute);
-    recomputed(plan).map(|_| (what, Plan { recompute: Recompute::Full, ..plan.clone() }))
+fn recomputed_core(_: &Problem, plan: &Plan) -> Option<Use> {
+    let setting = format!("recompute={}", plan.recompute);
+    recomputed(plan).map(|_| Use { setting, nearest: Plan { recompute: Recompute::Full, ..plan.clone() } })
 }
 
-fn modules(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn modules(_: &Problem, plan: &Plan) -> Option<Use> {
     let core = Modules { core_attn: true, ..Modules::default() };
-    let near = || Plan { recompute: Recompute::Selective(core), ..plan.clone() };
-    recomputed(plan).filter(|modules| *modules != core).map(|_| (format!("recompute={}", plan.recompute), near()))
+    let nearest = || Plan { recompute: Recompute::Selective(core), ..plan.clone() };
+    recomputed(plan)
+        .filter(|modules| *modules != core)
+        .map(|_| Use { setting: format!("recompute={}", plan.recompute), nearest: nearest() })
 }
 
-fn context(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn context(_: &Problem, plan: &Plan) -> Option<Use> {
     let cp = plan.layout.cp;
-    (cp > 1).then(|| (format!("cp={cp}"), without_context(plan)))
+    (cp > 1).then(|| Use { setting: format!("cp={cp}"), nearest: without_context(plan) })
 }
 
-fn context_kind(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn context_kind(_: &Problem, plan: &Plan) -> Option<Use> {
     let used = plan.layout.cp > 1 && plan.cp_kind != CpKind::Ring;
-    used.then(|| (format!("cp-kind={}", plan.cp_kind), Plan { cp_kind: CpKind::Ring, ..plan.clone() }))
+    used.then(|| Use {
+        setting: format!("cp-kind={}", plan.cp_kind),
+        nearest: Plan { cp_kind: CpKind::Ring, ..plan.clone() },
+    })
 }
 
-fn experts(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn experts(_: &Problem, plan: &Plan) -> Option<Use> {
     let ep = plan.layout.ep;
-    (ep > 1).then(|| (format!("ep={ep}"), Plan { layout: Layout { ep: 1, ..plan.layout }, ..plan.clone() }))
+    (ep > 1).then(|| Use {
+        setting: format!("ep={ep}"),
+        nearest: Plan { layout: Layout { ep: 1, ..plan.layout }, ..plan.clone() },
+    })
 }
 
-fn expert_tensor(problem: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn expert_tensor(problem: &Problem, plan: &Plan) -> Option<Use> {
     let Layout { tp, etp, .. } = plan.layout;
     let used = problem.model().is_moe() && etp != tp;
-    used.then(|| (format!("etp={etp}"), Plan { layout: Layout { etp: tp, ..plan.layout }, ..plan.clone() }))
+    used.then(|| Use {
+        setting: format!("etp={etp}"),
+        nearest: Plan { layout: Layout { etp: tp, ..plan.layout }, ..plan.clone() },
+    })
 }
 
-fn fused_exchange(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn fused_exchange(_: &Problem, plan: &Plan) -> Option<Use> {
     let used = plan.layout.ep * plan.layout.etp > 1 && plan.dispatcher == Dispatcher::DeepEp;
-    used.then(|| ("dispatcher=deepep".into(), Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }))
+    used.then(|| Use {
+        setting: "dispatcher=deepep".into(),
+        nearest: Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() },
+    })
 }
 
-fn activations_on_host(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn activations_on_host(_: &Problem, plan: &Plan) -> Option<Use> {
     let share = plan.offload.activations;
-    let near = || Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
-    (share > 0.0).then(|| (format!("offload-activations={share}"), near()))
+    let nearest = || Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
+    (share > 0.0).then(|| Use { setting: format!("offload-activations={share}"), nearest: nearest() })
 }
 
-fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Use> {
     let share = plan.offload.optimizer;
-    let near = || Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
-    (share > 0.0).then(|| (format!("offload-optimizer={share}"), near()))
+    let nearest = || Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+    (share > 0.0).then(|| Use { setting: format!("offload-optimizer={share}"), nearest: nearest() })
 }
 
-fn evenly(plan: &Plan) -> (String, Plan) {
-    (format!("split={}", plan.split), Plan { split: LayerSplit::Even, ..plan.clone() })
+fn evenly(plan: &Plan) -> Use {
+    Use { setting: format!("split={}", plan.split), nearest: Plan { split: LayerSplit::Even, ..plan.clone() } }
 }
 
-fn ends(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn ends(_: &Problem, plan: &Plan) -> Option<Use> {
     (plan.layout.pp > 1 && matches!(plan.split, LayerSplit::Ends { .. })).then(|| evenly(plan))
 }
 
-fn stages(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn stages(_: &Problem, plan: &Plan) -> Option<Use> {
     let listed = matches!(plan.split, LayerSplit::Stages(_) | LayerSplit::CostBalanced);
     (plan.layout.pp > 1 && listed).then(|| evenly(plan))
 }
 
-fn distributed_optimizer(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
-    let near = || Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..plan.clone() };
-    (plan.zero >= ZeroStage::One).then(|| (format!("zero={}", u8::from(plan.zero)), near()))
+fn distributed_optimizer(_: &Problem, plan: &Plan) -> Option<Use> {
+    let nearest = || Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..plan.clone() };
+    (plan.zero >= ZeroStage::One).then(|| Use { setting: format!("zero={}", u8::from(plan.zero)), nearest: nearest() })
 }
 
-fn data_outermost(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn data_outermost(_: &Problem, plan: &Plan) -> Option<Use> {
     let used = plan.layout.pp > 1 && plan.layout.dp > 1 && plan.order == RankOrder::DataOutermost;
-    used.then(|| (format!("order={}", plan.order), Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }))
+    used.then(|| Use {
+        setting: format!("order={}", plan.order),
+        nearest: Plan { order: RankOrder::PipelineOutermost, ..plan.clone() },
+    })
 }
 
-fn optimizer_instances(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
+fn optimizer_instances(_: &Problem, plan: &Plan) -> Option<Use> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
-    Some((format!("shard={group}"), Plan { shard_group: None, ..plan.clone() }))
+    Some(Use { setting: format!("shard={group}"), nearest: Plan { shard_group: None, ..plan.clone() } })
 }
 
-fn fsdp(_: &Problem, plan: &Plan) -> Option<(String, Plan)> {
-    let near = || Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..plan.clone() };
-    (plan.zero >= ZeroStage::Two).then(|| (format!("zero={}", u8::from(plan.zero)), near()))
+fn fsdp(_: &Problem, plan: &Plan) -> Option<Use> {
+    let nearest = || Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..plan.clone() };
+    (plan.zero >= ZeroStage::Two).then(|| Use { setting: format!("zero={}", u8::from(plan.zero)), nearest: nearest() })
 }

@@ -8,18 +8,27 @@ use crate::megatron::import::arguments::Arguments;
 use crate::readers::document::{CALLED, Document};
 use crate::readers::shell::text::Text;
 
-/// Parts of names of recipes in 8 bits, the recipe of Megatron's, and whether weights are kept and gathered in 8 bits. The first part
-/// that a name holds decides.
-const EIGHT: &[(&str, &str, bool)] = &[
-    ("mxfp8", "mxfp8", true),
-    ("fp8_mx", "mxfp8", true),
-    ("subchannel", "blockwise", false),
-    ("blockwise", "blockwise", false),
-    ("fp8_sc", "blockwise", false),
-    ("nanov2", "blockwise", true),
-    ("current", "tensorwise", true),
-    ("fp8_cs", "tensorwise", true),
-    ("fp8", "delayed", true),
+/// Recipe in 8 bits.
+struct EightBitRecipe {
+    /// Part of its name in Bridge.
+    part: &'static str,
+    /// Its name in Megatron: `--fp8-recipe`.
+    recipe: &'static str,
+    /// Whether weights are kept and gathered in 8 bits.
+    gathers: bool,
+}
+
+/// Recipes in 8 bits; the first part that a name holds decides.
+const EIGHT: &[EightBitRecipe] = &[
+    EightBitRecipe { part: "mxfp8", recipe: "mxfp8", gathers: true },
+    EightBitRecipe { part: "fp8_mx", recipe: "mxfp8", gathers: true },
+    EightBitRecipe { part: "subchannel", recipe: "blockwise", gathers: false },
+    EightBitRecipe { part: "blockwise", recipe: "blockwise", gathers: false },
+    EightBitRecipe { part: "fp8_sc", recipe: "blockwise", gathers: false },
+    EightBitRecipe { part: "nanov2", recipe: "blockwise", gathers: true },
+    EightBitRecipe { part: "current", recipe: "tensorwise", gathers: true },
+    EightBitRecipe { part: "fp8_cs", recipe: "tensorwise", gathers: true },
+    EightBitRecipe { part: "fp8", recipe: "delayed", gathers: true },
 ];
 
 /// Keys that name a precision: Bridge's, NeMo 1's, and those of NeMo 2's plugin.
@@ -49,8 +58,9 @@ pub(super) fn precision(list: &mut Arguments, document: &Document) {
         list.add(half, Vec::new(), place.clone());
     }
     // What is set in the recipe that the function gives counts more than the function's name.
-    let eight = EIGHT.iter().find(|(part, ..)| name.contains(part));
-    if let Some((_, recipe, gathers)) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe")) {
+    let eight = EIGHT.iter().find(|eight| name.contains(eight.part));
+    if let Some(EightBitRecipe { recipe, gathers, .. }) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe"))
+    {
         list.add("--fp8-format", word("hybrid"), place.clone());
         list.add("--fp8-recipe", word(recipe), place.clone());
         let sets_gather = ["fp8_param_gather", "fp8_param"].iter().any(|key| {

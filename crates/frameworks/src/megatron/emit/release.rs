@@ -2,7 +2,7 @@
 
 use super::written_text;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
-use crate::megatron::flags::{APART, Arity, Releases, flags};
+use crate::megatron::flags::{APART, Arity, FlagPair, Releases, flags};
 use meshwright_planner::limits::Obstacle;
 
 /// Substitute of a flag in an older release.
@@ -49,7 +49,7 @@ pub(super) fn adapt<'g>(
     let (mut common, mut obstacles) = (Releases::all(), Vec::new());
     let groups: Vec<_> = groups.collect();
     let has = |flag: &str| groups.iter().any(|group| group.settings.iter().any(|setting| setting.flag == flag));
-    for (one, other, first) in APART.iter().filter(|(one, other, _)| has(one) && has(other)) {
+    for FlagPair { one, other, first } in APART.iter().filter(|pair| has(pair.one) && has(pair.other)) {
         let together = Releases::since(first);
         common = common.and(together);
         if together.and(release).is_empty() {

@@ -4,7 +4,7 @@
 
 use super::arguments::Arguments;
 use crate::import::finding::{Finding, Place, Severity};
-use crate::megatron::flags::{APART, Arity, Flag, Releases, flags};
+use crate::megatron::flags::{APART, Arity, Flag, FlagPair, Releases, flags};
 
 /// One flag that the parser knows, with its words.
 struct Judged {
@@ -46,7 +46,7 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
 
 /// Flags that stand there and that only some releases take together.
 fn together(list: &Arguments) -> impl Iterator<Item = Judged> {
-    APART.iter().filter_map(|(one, other, first)| {
+    APART.iter().filter_map(|FlagPair { one, other, first }| {
         let places = [one, other].map(|name| list.place(&format!("--{name}")));
         let [Some(_), Some(place)] = places else { return None };
         Some(Judged { text: format!("--{one} --{other}"), place, releases: Releases::since(first) })

@@ -7,57 +7,97 @@ use super::arguments::Arguments;
 use crate::import::finding::Finding;
 use meshwright_engine::plan::Plan;
 
-/// A flag, the flags of which it needs one, and why.
-type Needs = (&'static str, &'static [&'static str], &'static str);
+/// Flag that is refused without another.
+struct Needs {
+    flag: &'static str,
+    /// Flags of which it needs one.
+    one_of: &'static [&'static str],
+    why: &'static str,
+}
+
+/// Two flags, and the reason why one limits or excludes the other.
+struct Pair {
+    flag: &'static str,
+    other: &'static str,
+    why: &'static str,
+}
 
 /// Flags that `validate_args` of Megatron's own programs refuses without another.
 const NEEDS_OF_PARSER: &[Needs] = &[
-    ("--overlap-param-gather", &["--overlap-grad-reduce"], "Megatron asserts both"),
-    ("--tp-comm-overlap", &["--sequence-parallel"], "Megatron asserts both"),
-    (
-        "--fp8-param-gather",
-        &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"],
-        "FP8 weights are gathered by a sharded optimizer",
-    ),
-    ("--save", &["--save-interval"], "Megatron asserts both"),
-    ("--fp16-lm-cross-entropy", &["--fp16"], "Megatron asserts both"),
-    ("--fp32-residual-connection", &["--bf16", "--fp16"], "Megatron asserts one of them"),
-    ("--distribute-saved-activations", &["--recompute-method"], "Megatron asserts both"),
+    Needs { flag: "--overlap-param-gather", one_of: &["--overlap-grad-reduce"], why: "Megatron asserts both" },
+    Needs { flag: "--tp-comm-overlap", one_of: &["--sequence-parallel"], why: "Megatron asserts both" },
+    Needs {
+        flag: "--fp8-param-gather",
+        one_of: &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"],
+        why: "FP8 weights are gathered by a sharded optimizer",
+    },
+    Needs { flag: "--save", one_of: &["--save-interval"], why: "Megatron asserts both" },
+    Needs { flag: "--fp16-lm-cross-entropy", one_of: &["--fp16"], why: "Megatron asserts both" },
+    Needs { flag: "--fp32-residual-connection", one_of: &["--bf16", "--fp16"], why: "Megatron asserts one of them" },
+    Needs { flag: "--distribute-saved-activations", one_of: &["--recompute-method"], why: "Megatron asserts both" },
 ];
 
 /// Flags that need another flag, whoever reads them.
 const NEEDS: &[Needs] = &[
-    (
-        "--overlap-param-gather",
-        &["--use-distributed-optimizer", "--use-megatron-fsdp"],
-        "it gathers what the distributed optimizer or Megatron FSDP has sharded",
-    ),
-    ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
-    ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 GEMMs"),
-    ("--reuse-grad-buf-for-mxfp8-param-ag", &["--fp8-param-gather"], "Megatron asserts both"),
-    ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 GEMMs"),
-    ("--fp8-recipe", &["--fp8-format"], "a recipe without a format does nothing"),
-    ("--use-precision-aware-optimizer", &["--use-distributed-optimizer", "--use-megatron-fsdp"], "Megatron asserts it"),
-    ("--moe-ffn-hidden-size", &["--num-experts"], "it is the width of an expert"),
-    ("--num-query-groups", &["--group-query-attention"], "without it Megatron keeps one group per head"),
-    ("--moe-flex-dispatcher-backend", &["--moe-token-dispatcher-type"], "it belongs to the `flex` dispatcher"),
-    ("--moe-pad-expert-input-to-capacity", &["--moe-expert-capacity-factor"], "there is no capacity to pad to"),
-    ("--kv-lora-rank", &["--multi-latent-attention"], "latent attention is off without it"),
+    Needs {
+        flag: "--overlap-param-gather",
+        one_of: &["--use-distributed-optimizer", "--use-megatron-fsdp"],
+        why: "it gathers what the distributed optimizer or Megatron FSDP has sharded",
+    },
+    Needs {
+        flag: "--overlap-param-gather-with-optimizer-step",
+        one_of: &["--overlap-param-gather"],
+        why: "Megatron asserts both",
+    },
+    Needs { flag: "--fp8-param-gather", one_of: &["--fp8-format"], why: "FP8 weights need FP8 GEMMs" },
+    Needs {
+        flag: "--reuse-grad-buf-for-mxfp8-param-ag",
+        one_of: &["--fp8-param-gather"],
+        why: "Megatron asserts both",
+    },
+    Needs { flag: "--fp4-param-gather", one_of: &["--fp4-format"], why: "FP4 weights need FP4 GEMMs" },
+    Needs { flag: "--fp8-recipe", one_of: &["--fp8-format"], why: "a recipe without a format does nothing" },
+    Needs {
+        flag: "--use-precision-aware-optimizer",
+        one_of: &["--use-distributed-optimizer", "--use-megatron-fsdp"],
+        why: "Megatron asserts it",
+    },
+    Needs { flag: "--moe-ffn-hidden-size", one_of: &["--num-experts"], why: "it is the width of an expert" },
+    Needs {
+        flag: "--num-query-groups",
+        one_of: &["--group-query-attention"],
+        why: "without it Megatron keeps one group per head",
+    },
+    Needs {
+        flag: "--moe-flex-dispatcher-backend",
+        one_of: &["--moe-token-dispatcher-type"],
+        why: "it belongs to the `flex` dispatcher",
+    },
+    Needs {
+        flag: "--moe-pad-expert-input-to-capacity",
+        one_of: &["--moe-expert-capacity-factor"],
+        why: "there is no capacity to pad to",
+    },
+    Needs { flag: "--kv-lora-rank", one_of: &["--multi-latent-attention"], why: "latent attention is off without it" },
 ];
 
 /// Flags that cannot stand together.
-const APART: &[(&str, &str, &str)] = &[
-    ("--use-torch-fsdp2", "--use-distributed-optimizer", "FSDP2 shards the optimizer itself"),
-    ("--use-torch-fsdp2", "--fp16", "FSDP2 does not support fp16 yet"),
-    ("--moe-shared-expert-overlap", "--overlap-moe-expert-parallel-comm", "they hide behind the same GEMMs"),
-    ("--enable-cuda-graph", "--external-cuda-graph", "one or the other"),
-    ("--train-iters", "--train-samples", "training counts iterations or samples"),
-    ("--lr-warmup-fraction", "--lr-warmup-iters", "one or the other"),
-    ("--lr-warmup-fraction", "--lr-warmup-samples", "one or the other"),
-    ("--train-iters", "--lr-decay-samples", "training and its schedule count the same"),
-    ("--train-iters", "--lr-warmup-samples", "training and its schedule count the same"),
-    ("--train-samples", "--lr-decay-iters", "training and its schedule count the same"),
-    ("--train-samples", "--lr-warmup-iters", "training and its schedule count the same"),
+const APART: &[Pair] = &[
+    Pair { flag: "--use-torch-fsdp2", other: "--use-distributed-optimizer", why: "FSDP2 shards the optimizer itself" },
+    Pair { flag: "--use-torch-fsdp2", other: "--fp16", why: "FSDP2 does not support fp16 yet" },
+    Pair {
+        flag: "--moe-shared-expert-overlap",
+        other: "--overlap-moe-expert-parallel-comm",
+        why: "they hide behind the same GEMMs",
+    },
+    Pair { flag: "--enable-cuda-graph", other: "--external-cuda-graph", why: "one or the other" },
+    Pair { flag: "--train-iters", other: "--train-samples", why: "training counts iterations or samples" },
+    Pair { flag: "--lr-warmup-fraction", other: "--lr-warmup-iters", why: "one or the other" },
+    Pair { flag: "--lr-warmup-fraction", other: "--lr-warmup-samples", why: "one or the other" },
+    Pair { flag: "--train-iters", other: "--lr-decay-samples", why: "training and its schedule count the same" },
+    Pair { flag: "--train-iters", other: "--lr-warmup-samples", why: "training and its schedule count the same" },
+    Pair { flag: "--train-samples", other: "--lr-decay-iters", why: "training and its schedule count the same" },
+    Pair { flag: "--train-samples", other: "--lr-warmup-iters", why: "training and its schedule count the same" },
 ];
 
 /// Flags of older releases, and what stands in their place.
@@ -97,7 +137,7 @@ pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
 /// Flags that lack all of those of which they need one.
 fn lacking(list: &mut Arguments) {
     let by_parser = NEEDS_OF_PARSER.iter().filter(|_| list.by_parser);
-    for (flag, others, why) in NEEDS.iter().chain(by_parser).collect::<Vec<_>>() {
+    for Needs { flag, one_of: others, why } in NEEDS.iter().chain(by_parser).collect::<Vec<_>>() {
         if list.place(flag).is_some() && others.iter().all(|other| list.place(other).is_none()) {
             let finding = Finding::error("contradiction", format!("`{flag}` without {}: {why}", others.join(" or ")));
             list.report_lacking(flag, finding.expected(format!("add {}", others[0])));
@@ -107,7 +147,7 @@ fn lacking(list: &mut Arguments) {
 
 /// Pairs of flags that exclude each other; a warm-up of 0 is none.
 fn exclusive(list: &mut Arguments) {
-    for (one, other, why) in APART {
+    for Pair { flag: one, other, why } in APART {
         let both = list.place(one).is_some() && list.place(other).is_some();
         if both && [one, other].iter().all(|flag| !list.says(flag, "0")) {
             let finding = Finding::error("contradiction", format!("`{one}` and `{other}` stand together: {why}"));
@@ -188,9 +228,9 @@ const NEEDED: &[(&[&str], &str)] = &[
 ];
 
 /// Flags whose number must not be above that of another, and why.
-const NOT_ABOVE: &[(&str, &str, &str)] = &[
-    ("--min-lr", "--lr", "Megatron asserts it"),
-    ("--seq-length", "--max-position-embeddings", "Megatron asserts it"),
+const NOT_ABOVE: &[Pair] = &[
+    Pair { flag: "--min-lr", other: "--lr", why: "Megatron asserts it" },
+    Pair { flag: "--seq-length", other: "--max-position-embeddings", why: "Megatron asserts it" },
 ];
 
 /// Notes flags that training cannot start without; a script of Megatron-LM's own flags alone is judged.
@@ -204,7 +244,7 @@ pub fn needed(list: &mut Arguments) {
             list.findings.push(finding.expected(format!("{} in the script", flags[0])));
         }
     }
-    for (flag, most, why) in NOT_ABOVE {
+    for Pair { flag, other: most, why } in NOT_ABOVE {
         let (Some(number), Some(limit)) = (list.peek_number(flag), list.peek_number(most)) else { continue };
         if number > limit {
             let finding =

@@ -26,18 +26,16 @@ pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option
     refuse_exclusive(list);
     let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp, model));
     let (first, last) = (list.size(FIRST), list.size(LAST));
-    let standing = [list.has(EMBEDDING), list.has(LOSS)];
+    let counted = CountedEnds { embedding: list.has(EMBEDDING), loss: list.has(LOSS) };
     if let Some((split, v)) = layout {
         return (Some(split), v);
     }
-    let v = virtual_stages(list, pp, model, standing.iter().filter(|on| **on).count() as u32);
+    let v = virtual_stages(list, pp, model, counted);
     if pp > 1 && (first.is_some() || last.is_some()) {
         return (Some(LayerSplit::ends(first, last)), v);
     }
     let Some(layers) = model.map(Model::layers).filter(|_| pp > 1) else { return (None, v) };
-    let split =
-        if standing == [true, false] || standing == [false, true] { accounted(layers, standing, pp, v) } else { None };
-    (split, v)
+    (accounted(layers, counted, pp, v), v)
 }
 
 /// Records errors on flags of the split that exclude one another.
@@ -98,12 +96,19 @@ fn barred(list: &mut Arguments, stages: &[u32], pp: u32, model: Option<&Model>) 
     (split, chunks / pp)
 }
 
-/// Chunks of a rank: as given, or from the layers of each, where `standing` parts count as layers; 1 where nothing says it.
-fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing: u32) -> u32 {
+/// Ends of the model that count as a layer in the split.
+#[derive(Clone, Copy)]
+struct CountedEnds {
+    embedding: bool,
+    loss: bool,
+}
+
+/// Chunks of a rank: as given, or from the layers of each and the ends that count as layers; 1 where nothing says it.
+fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, counted: CountedEnds) -> u32 {
     let per_chunk = list.size("--num-layers-per-virtual-pipeline-stage");
     let chunks = list.size("--num-virtual-stages-per-pipeline-rank");
     let (Some(each), Some(model)) = (per_chunk, model) else { return chunks.unwrap_or(1) };
-    let layers = model.layers() + standing;
+    let layers = model.layers() + u32::from(counted.embedding) + u32::from(counted.loss);
     if layers.is_multiple_of(pp) && (layers / pp).is_multiple_of(each) {
         return layers / pp / each;
     }
@@ -113,12 +118,16 @@ fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing
     1
 }
 
-/// Split into equal chunks where the embedding or the loss stands for a layer of the first or the last; nothing where they do not divide.
-fn accounted(layers: u32, standing: [bool; 2], pp: u32, v: u32) -> Option<LayerSplit> {
+/// Split into equal chunks where the embedding or the loss alone counts as a layer, of the first chunk or the last; nothing where they
+/// do not divide.
+fn accounted(layers: u32, counted: CountedEnds, pp: u32, v: u32) -> Option<LayerSplit> {
+    if counted.embedding == counted.loss {
+        return None; // with both, as with none, all chunks have equally many layers
+    }
     let chunks = pp.checked_mul(v).filter(|chunks| *chunks <= MOST_CHUNKS)?;
     let each = (layers + 1).checked_div(chunks).filter(|each| each * chunks == layers + 1)?;
     let mut counts = vec![each; chunks as usize];
-    let end = if standing[0] { counts.first_mut() } else { counts.last_mut() }?;
+    let end = if counted.embedding { counts.first_mut() } else { counts.last_mut() }?;
     *end -= 1;
     Some(split::plainest(&counts, pp, 0, counts.len() - 1))
 }
@@ -129,10 +138,12 @@ mod tests {
 
     #[test]
     fn an_embedding_or_a_loss_stands_for_a_layer() {
-        let text = |layers, standing, pp, v| accounted(layers, standing, pp, v).map(|split| split.to_string());
-        assert_eq!(text(31, [false, true], 4, 1).as_deref(), Some("even"), "the last gives first");
-        assert_eq!(text(31, [true, false], 4, 1).as_deref(), Some("first-7"));
-        assert_eq!(text(31, [true, false], 4, 2).as_deref(), Some("Et*3|(t*4|)*6t*4L"));
-        assert_eq!(text(30, [true, false], 4, 1), None);
+        let text = |layers, counted, pp, v| accounted(layers, counted, pp, v).map(|split| split.to_string());
+        let (first, last) =
+            (CountedEnds { embedding: true, loss: false }, CountedEnds { embedding: false, loss: true });
+        assert_eq!(text(31, last, 4, 1).as_deref(), Some("even"), "the last gives first");
+        assert_eq!(text(31, first, 4, 1).as_deref(), Some("first-7"));
+        assert_eq!(text(31, first, 4, 2).as_deref(), Some("Et*3|(t*4|)*6t*4L"));
+        assert_eq!(text(30, first, 4, 1), None);
     }
 }

@@ -5,21 +5,29 @@
 use crate::import::known::catalogued;
 use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm};
 
-/// Flavors that the catalogue has: model, flavor, its name there.
-const OF_CATALOGUE: &[(&str, &str, &str)] = &[
-    ("llama3", "8B", "llama3-8b"),
-    ("llama3", "70B", "llama3-70b"),
-    ("llama3", "405B", "llama3-405b"),
-    ("llama4", "17bx16e", "llama4-scout"),
-    ("llama4", "17bx128e", "llama4-maverick"),
-    ("deepseek_v3", "236B", "deepseek-v2"),
-    ("deepseek_v3", "671B", "deepseek-v3"),
-    ("qwen3", "8B", "qwen3-8b"),
-    ("qwen3", "32B", "qwen3-32b"),
-    ("qwen3", "30B-A3B", "qwen3-30b-a3b"),
-    ("qwen3", "235B-A22B", "qwen3-235b-a22b"),
-    ("gpt_oss", "20b", "gpt-oss-20b"),
-    ("gpt_oss", "120b", "gpt-oss-120b"),
+/// Flavor that the catalogue has.
+struct Catalogued {
+    family: &'static str,
+    flavor: &'static str,
+    /// Its name in the catalogue.
+    model: &'static str,
+}
+
+/// Flavors that the catalogue has.
+const OF_CATALOGUE: &[Catalogued] = &[
+    Catalogued { family: "llama3", flavor: "8B", model: "llama3-8b" },
+    Catalogued { family: "llama3", flavor: "70B", model: "llama3-70b" },
+    Catalogued { family: "llama3", flavor: "405B", model: "llama3-405b" },
+    Catalogued { family: "llama4", flavor: "17bx16e", model: "llama4-scout" },
+    Catalogued { family: "llama4", flavor: "17bx128e", model: "llama4-maverick" },
+    Catalogued { family: "deepseek_v3", flavor: "236B", model: "deepseek-v2" },
+    Catalogued { family: "deepseek_v3", flavor: "671B", model: "deepseek-v3" },
+    Catalogued { family: "qwen3", flavor: "8B", model: "qwen3-8b" },
+    Catalogued { family: "qwen3", flavor: "32B", model: "qwen3-32b" },
+    Catalogued { family: "qwen3", flavor: "30B-A3B", model: "qwen3-30b-a3b" },
+    Catalogued { family: "qwen3", flavor: "235B-A22B", model: "qwen3-235b-a22b" },
+    Catalogued { family: "gpt_oss", flavor: "20b", model: "gpt-oss-20b" },
+    Catalogued { family: "gpt_oss", flavor: "120b", model: "gpt-oss-120b" },
 ];
 
 /// A dense flavor by its sizes.
@@ -86,8 +94,8 @@ const DENSE: &[Dense] = &[
 /// The model of a flavor; none where neither the catalogue nor this list has it.
 pub(super) fn model(family: &str, flavor: &str) -> Option<Model> {
     let named = |of: &str, known: &str| of == family && known.eq_ignore_ascii_case(flavor);
-    if let Some((.., catalogue)) = OF_CATALOGUE.iter().find(|(of, known, _)| named(of, known)) {
-        return catalogued(catalogue);
+    if let Some(known) = OF_CATALOGUE.iter().find(|known| named(known.family, known.flavor)) {
+        return catalogued(known.model);
     }
     if let Some(sizes) = DENSE.iter().find(|sizes| named(sizes.family, sizes.flavor)) {
         return Some(dense(sizes));

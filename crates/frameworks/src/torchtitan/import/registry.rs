@@ -6,72 +6,109 @@ use crate::readers::document::CALLED;
 use crate::readers::document::Document;
 use crate::readers::python;
 
-/// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and further settings.
-type Registered =
-    (&'static str, &'static str, &'static str, u32, u32, &'static str, &'static [(&'static str, &'static str)]);
+/// Configuration of a registry.
+struct Registered {
+    name: &'static str,
+    model: &'static str,
+    flavor: &'static str,
+    /// Sequences of a rank in one micro-batch.
+    local_batch: u32,
+    /// Tokens of a sequence.
+    seq_len: u32,
+    /// `activation_checkpoint.mode`.
+    recompute: &'static str,
+    /// Further settings, by their path.
+    others: &'static [(&'static str, &'static str)],
+}
 
-/// Configurations of its registries: name, model and flavor, sequences of a rank, tokens of a sequence, recomputation, and
-/// what else they set. Source: [torchtitan] `torchtitan/models/*/config_registry.py`, release 0.3.0.
+/// The configuration that the others are given as changes of.
+const LLAMA3_8B: Registered = Registered {
+    name: "llama3_8b",
+    model: "llama3",
+    flavor: "8B",
+    local_batch: 1,
+    seq_len: 8192,
+    recompute: "selective",
+    others: &[],
+};
+
+/// Configurations of the registries of torchtitan. Source: [torchtitan] `torchtitan/models/*/config_registry.py`, release 0.3.0.
 const REGISTRY: &[Registered] = &[
-    ("llama3_8b", "llama3", "8B", 1, 8192, "selective", &[]),
-    (
-        "llama3_8b_mxfp8",
-        "llama3",
-        "8B",
-        1,
-        8192,
-        "selective",
-        &[("compile.enable", "true"), ("model.converters", "mxfp8")],
-    ),
-    ("llama3_70b", "llama3", "70B", 8, 8192, "full", &[("parallelism.tensor_parallel_degree", "8")]),
-    (
-        "llama3_405b",
-        "llama3",
-        "405B",
-        2,
-        8192,
-        "full",
-        &[
+    LLAMA3_8B,
+    Registered {
+        name: "llama3_8b_mxfp8",
+        others: &[("compile.enable", "true"), ("model.converters", "mxfp8")],
+        ..LLAMA3_8B
+    },
+    Registered {
+        name: "llama3_70b",
+        flavor: "70B",
+        local_batch: 8,
+        recompute: "full",
+        others: &[("parallelism.tensor_parallel_degree", "8")],
+        ..LLAMA3_8B
+    },
+    Registered {
+        name: "llama3_405b",
+        flavor: "405B",
+        local_batch: 2,
+        recompute: "full",
+        others: &[
             ("parallelism.tensor_parallel_degree", "8"),
             ("compile.enable", "true"),
             ("compile.enable_async_tensor_parallel", "true"),
             ("model.converters", "float8"),
         ],
-    ),
-    ("qwen3_30b_a3b", "qwen3", "30B-A3B", 2, 4096, "full", &[]),
-    ("qwen3_32b", "qwen3", "32B", 2, 4096, "full", &[]),
-    (
-        "deepseek_v3_671b",
-        "deepseek_v3",
-        "671B",
-        4,
-        4096,
-        "selective",
-        &[
+        ..LLAMA3_8B
+    },
+    Registered {
+        name: "qwen3_30b_a3b",
+        model: "qwen3",
+        flavor: "30B-A3B",
+        local_batch: 2,
+        seq_len: 4096,
+        recompute: "full",
+        ..LLAMA3_8B
+    },
+    Registered {
+        name: "qwen3_32b",
+        model: "qwen3",
+        flavor: "32B",
+        local_batch: 2,
+        seq_len: 4096,
+        recompute: "full",
+        ..LLAMA3_8B
+    },
+    Registered {
+        name: "deepseek_v3_671b",
+        model: "deepseek_v3",
+        flavor: "671B",
+        local_batch: 4,
+        seq_len: 4096,
+        others: &[
             ("parallelism.pipeline_parallel_schedule", "Interleaved1F1B"),
             ("parallelism.expert_parallel_degree", "2"),
             ("compile.enable", "true"),
             ("compile.components", "loss"),
         ],
-    ),
-    ("gpt_oss_20b", "gpt_oss", "20b", 1, 8192, "full", &[]),
-    ("gpt_oss_120b", "gpt_oss", "120b", 1, 8192, "full", &[]),
+        ..LLAMA3_8B
+    },
+    Registered { name: "gpt_oss_20b", model: "gpt_oss", flavor: "20b", recompute: "full", ..LLAMA3_8B },
+    Registered { name: "gpt_oss_120b", model: "gpt_oss", flavor: "120b", recompute: "full", ..LLAMA3_8B },
 ];
 
 /// Sets what a configuration of its registries sets; whether there is one of that name.
 pub(crate) fn fill_from_registry(document: &mut Document, config: &str, line: u32) -> bool {
-    let Some((_, name, flavor, local, seq_len, mode, more)) = REGISTRY.iter().find(|(known, ..)| *known == config)
-    else {
-        return false;
-    };
+    let Some(known) = REGISTRY.iter().find(|known| known.name == config) else { return false };
+    let Registered { name: _, model, flavor, local_batch, seq_len, recompute, others } = known;
     let mut put = |path: &str, value: &str| document.put(path, value, line);
-    put("model.name", name);
+    put("model.name", model);
     put("model.flavor", flavor);
-    put("training.local_batch_size", &local.to_string());
+    put("training.local_batch_size", &local_batch.to_string());
     put("training.seq_len", &seq_len.to_string());
-    put("activation_checkpoint.mode", mode);
+    put("activation_checkpoint.mode", recompute);
     put("activation_checkpoint.selective_ac_option", "op");
-    for (path, value) in *more {
+    for (path, value) in *others {
         put(path, value);
     }
     true

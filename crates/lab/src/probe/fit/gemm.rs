@@ -17,8 +17,23 @@ use meshwright_engine::units::Seconds;
 const WHOLE_CURVE: usize = 12;
 /// Fewest shapes for fitting the efficiency.
 const LEAST: usize = 3;
-/// Alternative starting values of (K0, ρ, γ), which enclose the fitted curves of [aiconfigurator]'s tables.
-const STARTS: [(f64, f64, f64); 3] = [(100.0, 2.0, 0.05), (70.0, 0.05, 0.6), (200.0, 0.5, 1.2)];
+/// Starting values of a curve's parameters.
+#[derive(Clone, Copy)]
+struct Start {
+    /// K0.
+    half_depth: f64,
+    /// ρ.
+    intensity_exponent: f64,
+    /// γ.
+    wave_exponent: f64,
+}
+
+/// Starting values beside the device's own, which enclose the fitted curves of [aiconfigurator]'s tables.
+const STARTS: [Start; 3] = [
+    Start { half_depth: 100.0, intensity_exponent: 2.0, wave_exponent: 0.05 },
+    Start { half_depth: 70.0, intensity_exponent: 0.05, wave_exponent: 0.6 },
+    Start { half_depth: 200.0, intensity_exponent: 0.5, wave_exponent: 1.2 },
+];
 /// Largest exponent of intensity (ρ): beyond the tables' shapes a larger one would predict absurd times of small GEMMs. The
 /// fits of the specification §2.1 reach 4.0.
 const MOST_INTENSITY_EXPONENT: f64 = 4.0;
@@ -65,14 +80,10 @@ fn curve(samples: &Samples, format: Format, own: &GemmCurve, cluster: &Cluster, 
     let starts: Vec<Vec<f64>> = if timed.len() < WHOLE_CURVE {
         vec![vec![start]]
     } else {
-        [(own.half_depth, own.intensity_exponent, own.wave_exponent)]
-            .into_iter()
-            .chain(STARTS)
-            .map(|(k0, rho, gamma)| {
-                let log = |parameter: f64| parameter.max(ALMOST_ZERO).ln();
-                vec![start, log(k0), log(rho), log(gamma)]
-            })
-            .collect()
+        let GemmCurve { half_depth, intensity_exponent, wave_exponent, .. } = *own;
+        let log = |parameter: f64| parameter.max(ALMOST_ZERO).ln();
+        let logs = |of: Start| vec![start, log(of.half_depth), log(of.intensity_exponent), log(of.wave_exponent)];
+        [Start { half_depth, intensity_exponent, wave_exponent }].into_iter().chain(STARTS).map(logs).collect()
     };
     let (found, _) = minimise(&starts, &|p| errors(curve_of(p)))?;
     let found = curve_of(&found);
