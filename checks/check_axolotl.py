@@ -49,14 +49,14 @@ def stand_in(name):
     sys.modules.setdefault(name, module)
 
 
-said = yaml.safe_load(open(o.file))
-filled = {key: FILLED.get(key, value) if value == "TO_BE_SET" else value for key, value in said.items()}
+emitted = yaml.safe_load(open(o.file))
+filled = {key: FILLED.get(key, value) if value == "TO_BE_SET" else value for key, value in emitted.items()}
 filled["datasets"] = [
     {
         key: {"path": "tatsu-lab/alpaca", "type": "alpaca"}.get(key) if value == "TO_BE_SET" else value
         for key, value in one.items()
     }
-    for one in said["datasets"]
+    for one in emitted["datasets"]
 ]
 os.chdir(os.path.dirname(os.path.abspath(o.file)))  # the JSON's name is relative
 world = o.world_size or 8

@@ -97,7 +97,7 @@ try:
     with open(filled, "w") as f:
         f.write(text)
     args = NeoXArgs.from_ymls([filled])
-    said = yaml.safe_load(text)
+    settings = yaml.safe_load(text)
     out["levels"]["parse"] = "ok"
 except (Exception, SystemExit) as e:
     fail("parse", e)
@@ -108,7 +108,7 @@ try:
         raise ValueError(f"global_num_gpus is {args.global_num_gpus}, the plan has {world}")
     if args.train_batch_size != args.train_micro_batch_size_per_gpu * args.gradient_accumulation_steps * dp:
         raise ValueError("the batch is not that of all replicas")
-    unknown = sorted(key for key in said if key not in NeoXArgs.__dataclass_fields__)
+    unknown = sorted(key for key in settings if key not in NeoXArgs.__dataclass_fields__)
     if unknown:
         raise ValueError(f"keys that it does not have: {unknown}")
     if args.zero_stage in (2, 3) and (args.pipe_parallel_size >= 1 or mp > 1):

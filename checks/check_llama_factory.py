@@ -52,8 +52,8 @@ def fail(level, e):
     fc.reject(out, level, e, o.verbose)
 
 
-said = yaml.safe_load(open(o.file))
-filled = {key: FILLED[key] if value == "TO_BE_SET" else value for key, value in said.items()}
+emitted = yaml.safe_load(open(o.file))
+filled = {key: FILLED[key] if value == "TO_BE_SET" else value for key, value in emitted.items()}
 os.chdir(os.path.dirname(os.path.abspath(o.file)))  # names of other files are relative
 stdout, sys.stdout = sys.stdout, sys.stderr
 try:

@@ -316,7 +316,7 @@ try:
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "composer"), "w") as f:
             f.write(
-                f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv, open({os.path.join(folder, 'said')!r}, 'w'))\n"
+                f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv, open({os.path.join(folder, 'call.json')!r}, 'w'))\n"
             )
         os.chmod(os.path.join(folder, "composer"), 0o755)
         for name in ("llm_foundry.yaml", "llm_foundry.sh"):
@@ -335,7 +335,7 @@ try:
         )
         if done.returncode:
             raise ValueError(done.stderr.strip())
-        sys.argv = json.load(open(os.path.join(folder, "said")))
+        sys.argv = json.load(open(os.path.join(folder, "call.json")))
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "BASE_RANK", "NODE_RANK"):
         os.environ.pop(name, None)
     launched = launcher._parse_args()

@@ -59,7 +59,7 @@ def launched():
             stub = os.path.join(folder, name)
             with open(stub, "w") as f:
                 f.write(
-                    f"#!{sys.executable}\nimport json, os, sys\njson.dump([{name!r}, sys.argv[1:], dict(os.environ)], open({os.path.join(folder, 'said')!r}, 'w'))\n"
+                    f"#!{sys.executable}\nimport json, os, sys\njson.dump([{name!r}, sys.argv[1:], dict(os.environ)], open({os.path.join(folder, 'call.json')!r}, 'w'))\n"
                 )
             os.chmod(stub, os.stat(stub).st_mode | stat.S_IXUSR)
         done = subprocess.run(
@@ -70,7 +70,7 @@ def launched():
         )
         if done.returncode:
             raise ValueError(done.stderr.strip())
-        return json.load(open(os.path.join(folder, "said")))
+        return json.load(open(os.path.join(folder, "call.json")))
 
 
 def declared():
@@ -168,17 +168,17 @@ def trainer(words, environment):
         ACCELERATE_TORCH_DEVICE="cpu",
         ACCELERATE_USE_FSDP="false",
     )
-    said = {}
+    words_of = {}
     for word in words:
         if word.startswith("--"):
-            said[last := word[2:]] = []
+            words_of[last := word[2:]] = []
         else:
-            said[last].append(word)
-    twice = [name for name in said if words.count(f"--{name}") > 1]
+            words_of[last].append(word)
+    twice = [name for name in words_of if words.count(f"--{name}") > 1]
     if twice:
         raise ValueError(f"given twice: {twice}")
     of_hf = {field.name for field in parts.fields(Seq2SeqTrainingArguments)}
-    unknown = sorted(set(said) - others() - of_hf)
+    unknown = sorted(set(words_of) - others() - of_hf)
     if unknown:
         raise ValueError(f"arguments that it does not have: {unknown}")
     dist.init_process_group(
@@ -198,12 +198,12 @@ def trainer(words, environment):
     ta.is_torch_bf16_gpu_available = lambda: True
     own = [
         word
-        for name in said
+        for name in words_of
         if name in of_hf and name not in ("deepspeed", "fsdp")
-        for word in (f"--{name}", *said[name])
+        for word in (f"--{name}", *words_of[name])
     ]
     (arguments,) = HfArgumentParser(Seq2SeqTrainingArguments).parse_args_into_dataclasses(own)
-    one = lambda name, usual=None: said[name][0] if name in said else usual
+    one = lambda name, usual=None: words_of[name][0] if name in words_of else usual
     out["levels"]["parse"] = "ok"
     made = methods(
         "swift/arguments/sft_args.py",
@@ -229,7 +229,7 @@ def trainer(words, environment):
     made["_init_deepspeed"](args)
     made["_init_fsdp"](args)
     cp, stage, reshard, recompute = int(one("sequence_parallel_size", 1)), 0, True, args.gradient_checkpointing
-    accumulates = "bf16" if said.get("bf16") == ["true"] else "fp16"
+    accumulates = "bf16" if words_of.get("bf16") == ["true"] else "fp16"
     if args.deepspeed:
         import deepspeed
 

@@ -52,10 +52,10 @@ def launched():
     """Arguments and environment that the script gives to `primus-cli`."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "runner"))
-        stub, said = os.path.join(folder, "runner", "primus-cli"), os.path.join(folder, "said")
+        stub, call = os.path.join(folder, "runner", "primus-cli"), os.path.join(folder, "call.json")
         with open(stub, "w") as f:
             f.write(
-                f"#!{sys.executable}\nimport json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open({said!r}, 'w'))\n"
+                f"#!{sys.executable}\nimport json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open({call!r}, 'w'))\n"
             )
         os.chmod(stub, os.stat(stub).st_mode | stat.S_IXUSR)
         done = subprocess.run(
@@ -63,7 +63,7 @@ def launched():
         )
         if done.returncode:
             raise ValueError(done.stderr.strip())
-        return json.load(open(said))
+        return json.load(open(call))
 
 
 def patched(args, params, config):
@@ -112,7 +112,7 @@ try:
     from primus.core.config.primus_config import get_module_config, load_primus_config
     import yaml
 
-    said = yaml.safe_load(open(os.path.basename(o.file)))
+    experiment = yaml.safe_load(open(os.path.basename(o.file)))
     config = load_primus_config(os.path.basename(o.file))
     params = get_module_config(config, "pre_trainer").params
     out["levels"][level], level = "ok", "keys"
@@ -142,12 +142,14 @@ try:
     logger._logger = logging.getLogger("primus")  # its own writes files of every rank
     builder.warning_rank_0 = lambda message: (_ for _ in ()).throw(ValueError(message))
     known = builder._load_megatron_defaults()
-    unknown = sorted(set(said["modules"]["pre_trainer"]["overrides"]) - set(known))
+    unknown = sorted(set(experiment["modules"]["pre_trainer"]["overrides"]) - set(known))
     if unknown:
         raise ValueError(f"arguments that its Megatron does not have: {unknown}")
     # Values reach Megatron as YAML has them: of the type that its parser makes, and among its choices.
     for action in builder._build_megatron_parser()._actions:
-        value = getattr(params, action.dest) if action.dest in said["modules"]["pre_trainer"]["overrides"] else None
+        value = (
+            getattr(params, action.dest) if action.dest in experiment["modules"]["pre_trainer"]["overrides"] else None
+        )
         for item in value if isinstance(value, list) else [value]:
             if (
                 item is not None
@@ -225,7 +227,7 @@ try:
         ("hidden_size", made.hidden_size),
         ("kv_channels", made.kv_channels),
     ):
-        wanted = said["modules"]["pre_trainer"]["overrides"].get(key, field)
+        wanted = experiment["modules"]["pre_trainer"]["overrides"].get(key, field)
         if wanted != field:
             raise ValueError(f"{key}: {wanted} was written, {field} is made")
     out["levels"][level] = "ok"

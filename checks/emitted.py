@@ -281,16 +281,16 @@ def differences(framework, case, keys, answer):
         names |= {"ep": "ep"}
     if framework == "olmo-core":
         names |= {"ep": "ep", "vpp": "chunks"}
-        said, plan = (
+        reported, plan = (
             (sizes.get("shard"), sizes.get("recompute")),
             (int(keys.get("shard", int(keys["dp"]) * int(keys["cp"]))), keys["recompute"]),
         )
-        wrong += [f"shard and recompute: the plan says {plan}, the framework {said}"] if said != plan else []
+        wrong += [f"shard and recompute: the plan says {plan}, the framework {reported}"] if reported != plan else []
     if framework in ("megatron", "megatron-bridge", "ms-swift", "primus"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
     if framework == "megatron-bridge":
-        said, plan = sizes.get("adapters"), "LoRA" if "--lora" in case["flags"].split() else None
-        wrong += [f"adapters: the plan says {plan}, the framework {said}"] if said != plan else []
+        reported, plan = sizes.get("adapters"), "LoRA" if "--lora" in case["flags"].split() else None
+        wrong += [f"adapters: the plan says {plan}, the framework {reported}"] if reported != plan else []
     if framework == "ms-swift" and "reshard" in sizes:  # by its Trainer
         names |= {"zero": "zero_stage"}
         plan = {"reshard": keys.get("reshard", "on") if keys["zero"] == "3" else "on", "recompute": keys["recompute"]}
@@ -312,7 +312,7 @@ def differences(framework, case, keys, answer):
     if framework in ("megatron", "primus") and keys.get("vpp", "1") != str(sizes.get("vpp") or 1):
         wrong.append(f"vpp: the plan says {keys.get('vpp')}, the framework {sizes.get('vpp')}")
     if framework == "llm-foundry":
-        said = {
+        reported = {
             "shard": str(sizes.get("shard")) if sizes.get("zero_stage") == 3 else None,
             "reshard": sizes.get("reshard"),
             "recompute": sizes.get("recompute"),
@@ -323,9 +323,9 @@ def differences(framework, case, keys, answer):
             "recompute": keys.get("recompute", "none"),
         }
         wrong += [
-            f"{name}: the plan says {plan[name]}, the framework {said[name]}"
+            f"{name}: the plan says {plan[name]}, the framework {reported[name]}"
             for name in plan
-            if plan[name] != said[name]
+            if plan[name] != reported[name]
         ]
     return wrong
 

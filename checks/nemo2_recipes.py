@@ -195,8 +195,8 @@ def main():
                             kind, wrong = "WRONG", wrong + 1
                     counts[way, kind] += 1
                     if kind == "WRONG" or o.show and not kind.startswith("read"):
-                        said = errors if isinstance(errors, str) else [error["message"] for error in errors][:3]
-                        print(f"{kind}, {way}: {call}: {differ} {why} {said}")
+                        messages = errors if isinstance(errors, str) else [error["message"] for error in errors][:3]
+                        print(f"{kind}, {way}: {call}: {differ} {why} {messages}")
     for way in ("followed", "run"):
         print(
             f"{way}: {len(calls)} calls: "

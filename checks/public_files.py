@@ -128,11 +128,11 @@ def judge(meshwright, path, function):
     command = [meshwright, "import", path, "--format", "json"] + (["--", function] if function else [])
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if not run.stdout.strip():
-        said = run.stderr.strip().split("\n")[0]
+        message = run.stderr.strip().split("\n")[0]
         for part, outcome in ((" which is not read", "refused by name"), ("no known format", "no known format")):
-            if part in said:
-                return outcome, said
-        return "refused with a reason", said
+            if part in message:
+                return outcome, message
+        return "refused with a reason", message
     document = json.loads(run.stdout)
     if any(finding["level"] == "error" for finding in document["findings"]):
         return "read, with errors named", next(f["message"] for f in document["findings"] if f["level"] == "error")

@@ -74,11 +74,11 @@ def main():
     counts = collections.defaultdict(collections.Counter)
     work = list(recipes(options.folder))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for recipe, (outcome, said) in zip(work, pool.map(lambda recipe: judge(options.meshwright, recipe), work)):
+        for recipe, (outcome, errors) in zip(work, pool.map(lambda recipe: judge(options.meshwright, recipe), work)):
             counts[recipe[0]][outcome] += 1
             if outcome in options.list:
                 print(
-                    f"{outcome}: {os.path.relpath(recipe[1], options.folder)} {recipe[2] or ''} on {recipe[3]}: {' | '.join(said)}"
+                    f"{outcome}: {os.path.relpath(recipe[1], options.folder)} {recipe[2] or ''} on {recipe[3]}: {' | '.join(errors)}"
                 )
     order = ["no error", "false errors", "true errors", "missed", "model not in the catalogue", "refused"]
     print("| repository | recipes | " + " | ".join(order) + " |\n|" + "---|" * (len(order) + 2))

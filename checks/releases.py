@@ -90,11 +90,11 @@ def judge(options, row, release, source, folder):
     ]
     emitted = subprocess.run(command, capture_output=True, text=True)
     if emitted.returncode:
-        said = [
+        reasons = [
             line.strip() for line in emitted.stderr.splitlines() if "not of" in line or "takes them together" in line
         ]
-        print(f"{release}: emit refuses {plan}: {'; '.join(said) or emitted.stderr.strip()}")
-        return "not expressed" if said else "refused by its release"
+        print(f"{release}: emit refuses {plan}: {'; '.join(reasons) or emitted.stderr.strip()}")
+        return "not expressed" if reasons else "refused by its release"
     check = [
         options.python,
         "-W",

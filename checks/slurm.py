@@ -213,8 +213,8 @@ def unset(job):
         variables |= {"SLURM_SUBMIT_DIR": job.folder} if name == "SLURM_JOB_NODELIST" else {}
         os.makedirs(job.ranks, exist_ok=True)
         done = subprocess.run(script, cwd=job.folder, env=variables, capture_output=True, text=True, timeout=60)
-        said = [line for line in done.stderr.splitlines() if name in line]
-        if done.returncode == 0 or not said:
+        naming = [line for line in done.stderr.splitlines() if name in line]
+        if done.returncode == 0 or not naming:
             wrong.append(f"without {name}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
     return wrong
 

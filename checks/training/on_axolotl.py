@@ -78,11 +78,11 @@ def numba():
 def train(path):
     folder = toys.folder("axolotl")
     os.chdir(os.path.dirname(path))
-    said = yaml.safe_load(open(path))
+    settings = yaml.safe_load(open(path))
     os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     dist.init_process_group("gloo")
     on_accelerate.stand_in()
-    toys.made_once(folder, said["sequence_len"])
+    toys.made_once(folder, settings["sequence_len"])
     toys.Absent(ABSENT)
     numba()
     toys.without_fused_adam()
@@ -101,8 +101,8 @@ def train(path):
         "lora_alpha": 8,
         "lora_target_modules": ["q_proj", "v_proj"],
     }
-    said = {key: filled.get(key, value) if value == "TO_BE_SET" else value for key, value in said.items()}
-    said |= {
+    settings = {key: filled.get(key, value) if value == "TO_BE_SET" else value for key, value in settings.items()}
+    settings |= {
         "output_dir": filled["output_dir"],
         "max_steps": STEPS,
         "attn_implementation": "sdpa",
@@ -114,8 +114,8 @@ def train(path):
         "use_tensorboard": False,
         "tf32": False,
     }
-    said["datasets"] = [one | {"length": 64} for one in said["datasets"]]
-    if "deepspeed" in said:
+    settings["datasets"] = [one | {"length": 64} for one in settings["datasets"]]
+    if "deepspeed" in settings:
         sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
     with contextlib.redirect_stdout(sys.stderr):
         import axolotl.cli.config as config
@@ -139,7 +139,7 @@ def train(path):
             training.setup_model_card
         ) = lambda *_, **__: None
         training.cleanup_distributed = lambda *_, **__: None
-        cfg = config.load_cfg(DictDefault(said))
+        cfg = config.load_cfg(DictDefault(settings))
         if cfg.device_map:
             cfg.device_map = {"": "cpu"}
         training.train(cfg=cfg, dataset_meta=load_datasets(cfg=cfg, cli_args=TrainerCliArgs()))

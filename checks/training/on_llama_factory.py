@@ -53,13 +53,13 @@ def recomputation():
 def train(path):
     folder = toys.folder("llama-factory")
     os.chdir(os.path.dirname(path))
-    said = yaml.safe_load(open(path))
-    if os.path.exists("accelerate.yaml") and "deepspeed" not in said:
+    settings = yaml.safe_load(open(path))
+    if os.path.exists("accelerate.yaml") and "deepspeed" not in settings:
         os.environ.update(on_accelerate.environment("accelerate.yaml"))
     os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     dist.init_process_group("gloo")
     on_accelerate.stand_in()
-    toys.made_once(folder, said["cutoff_len"])
+    toys.made_once(folder, settings["cutoff_len"])
     toys.Absent(["trl", "torchaudio", "av", "librosa", "jieba", "nltk", "rouge_chinese", "matplotlib"])
     import transformers.training_args as ta
 
@@ -79,8 +79,8 @@ def train(path):
         "lora_rank": 4,
         "lora_target": "all",
     }
-    said = {key: filled.get(key, value) if value == "TO_BE_SET" else value for key, value in said.items()}
-    said |= {
+    settings = {key: filled.get(key, value) if value == "TO_BE_SET" else value for key, value in settings.items()}
+    settings |= {
         "dataset": "toy",
         "dataset_dir": folder,
         "output_dir": filled["output_dir"],
@@ -90,9 +90,9 @@ def train(path):
         "overwrite_cache": True,
         "dataloader_pin_memory": False,
     }
-    if "deepspeed" in said:
+    if "deepspeed" in settings:
         sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-    model, data, training, tuning, generating = parser.get_train_args(said)
+    model, data, training, tuning, generating = parser.get_train_args(settings)
     from llamafactory.train.sft import workflow
 
     recomputation()
