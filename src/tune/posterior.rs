@@ -13,7 +13,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::confidence::{self, Interval};
 use meshwright_planner::discrepancy::{
-    Belief, BeliefPoint, MemoryBelief, MemoryEvidence, Outlook, Prospect, Traits, Tried, built_in,
+    Belief, BeliefPoint, MemoryBelief, MemoryEvidence, Outlook, Prospect, Traits, Tried, built_in, memory_room,
 };
 use meshwright_planner::space::{Rejection, check, parse_plan};
 
@@ -300,9 +300,7 @@ impl PredictedPlans<'_> {
     fn chances_to_run(self, trials: &[Trial]) -> Vec<f64> {
         let Self { problem, trial_problem, evaluations, on_trial } = self;
         let mut belief = MemoryBelief::of_quantiles(built_in(), &confidence::memory_errors(problem));
-        let room = |problem: &Problem, evaluation: &Evaluation| {
-            (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
-        };
+        let room = |problem: &Problem, evaluation: &Evaluation| memory_room(problem, evaluation.footprint.device());
         for (at, trial) in trials.iter().enumerate() {
             let (problem, evaluation) =
                 if on_trial.is_empty() { (problem, &evaluations[at]) } else { (trial_problem, &on_trial[at]) };

@@ -16,9 +16,9 @@ pub use meshwright_planner::split_mix::SplitMix;
 
 /// Settings of a property test: the same cases in every run, unless `PROPTEST_RNG_SEED` names others; a failure prints its case.
 pub fn seeded(cases: u32) -> Config {
-    let told = Config::default();
-    let rng_seed = if told.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { told.rng_seed };
-    Config { cases, failure_persistence: None, rng_seed, ..told }
+    let usual = Config::default();
+    let rng_seed = if usual.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { usual.rng_seed };
+    Config { cases, failure_persistence: None, rng_seed, ..usual }
 }
 
 /// Full training of balanced experts with Megatron's bytes per parameter.

@@ -15,7 +15,7 @@ use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan, kinds_in_order};
 use meshwright::units::Bytes;
 
-/// The refined plan believed: it fits, costs what it says, is no slower than the plan as it was, and no faster than its bound.
+/// Asserts that a refined plan fits, costs what it says, is no slower than the plan as it was, and no faster than its bound.
 fn check(problem: &Problem, plan: &Plan, refined: &Refined) {
     let costs = Costs::new(problem);
     let again = Stager::new(&costs, plan).evaluate(&refined.staged);
@@ -178,7 +178,7 @@ fn hosts_are_not_overfilled() {
     assert!(none.rejections.iter().any(|count| count.rule == "host-memory"), "{:?}", none.rejections);
 }
 
-/// Fewer layers than stages is said, not tried.
+/// Fewer layers than stages are refused with both numbers.
 #[test]
 fn stages_without_layers_are_refused() {
     let problem = spec("llama3-8b", "dgx-h100-64", "nemo-25", 64, 4096).gpus(8).set("model.layers=d*5").problem();

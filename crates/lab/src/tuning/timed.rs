@@ -12,7 +12,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::stack::Family;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::{Constant, FOLDS, Fit};
-use meshwright_planner::discrepancy::Traits;
+use meshwright_planner::discrepancy::{Traits, memory_room};
 
 /// Published run with the traits of its plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +114,7 @@ fn timed_plan(row: &Row, sets: &Overrides) -> Option<TimedPlan> {
         traits: Traits::new(&problem, &evaluation),
         predicted,
         measured,
-        room: (problem.cluster().gpu.hbm.value / device).ln(),
+        room: memory_room(&problem, device),
         peak,
         family: problem.stack().family,
     })

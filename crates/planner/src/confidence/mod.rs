@@ -88,11 +88,10 @@ impl Confidence {
         let time = table.time(class);
         let memory = table.memory(problem.stack().family, unknown_mixers.is_empty());
         let peak = footprint.device();
-        let room = problem.cluster().gpu.hbm.value / peak;
         Self {
             step: time.interval().map(|factor| step * factor),
             peak: memory.interval().map(|factor| peak * factor),
-            oom_probability: memory.share_above(room),
+            oom_probability: memory.share_above(problem.cluster().gpu.hbm.value / peak),
             class,
             unknown_mixers,
             runs: time.runs,

@@ -3,6 +3,8 @@
 use super::normal::normal_share_below;
 use super::table::DiscrepancyTable;
 use crate::confidence::{Interval, Quantiles};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Bytes;
 
 /// Outcome of a trial as far as memory goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +23,7 @@ pub enum MemoryEvidence {
 ///
 /// ```text
 /// r_i = a + e_i      a normal (median, shared·s²)      e_i normal (0, (1 − shared)·s²)
-/// plan i runs out of memory if r_i > ln(device/predicted), its room
+/// plan i runs out of memory if r_i > ln(device/predicted), its room (`memory_room`)
 /// ```
 ///
 /// A trial that ran out of memory is a censored observation of r_i. The posterior of `a` is kept on a grid.
@@ -42,6 +44,11 @@ struct GridPoint {
     error: f64,
     /// Its probability; before the first observation, probabilities do not sum to one.
     weight: f64,
+}
+
+/// Room of a plan: ln(memory of the device / predicted peak).
+pub fn memory_room(problem: &Problem, peak: Bytes) -> f64 {
+    libm::log(problem.cluster().gpu.hbm.value / peak)
 }
 
 /// Standard normal quantile of 0.95, half the width of a 90 % interval in standard deviations.
@@ -88,7 +95,7 @@ impl MemoryBelief {
         self.grid.iter_mut().for_each(|point| point.weight /= sum);
     }
 
-    /// Probability that a plan with this room, in ln(device/predicted), runs.
+    /// Probability that a plan with this room runs.
     pub fn runs(&self, room: f64) -> f64 {
         let sum: f64 = self.grid.iter().map(|point| point.weight).sum();
         let fitting = |point: &GridPoint| point.weight * normal_share_below((room - point.error) / self.own);

@@ -26,7 +26,7 @@ mod table;
 mod traits;
 
 pub use belief::{Belief, BeliefPoint, covariance};
-pub use memory::{MemoryBelief, MemoryEvidence, NINETY};
+pub use memory::{MemoryBelief, MemoryEvidence, NINETY, memory_room};
 pub use normal::{MeanVariance, normal_density, normal_share_below};
 pub use outlook::{Outlook, Prospect, Tried};
 pub use stalls::{CLASSES, StalledRun, Stalls, StallsOfPlan};
