@@ -67,9 +67,9 @@ impl<'a> Assignment<'a> {
 
     /// Time of a stage without its layers.
     fn ends(&self, stage: usize) -> Vec<StageTime> {
-        let mut ends = vec![self.stager.maxima().1];
-        ends.extend((stage == 0).then(|| self.stager.embedding().1));
-        ends.extend((stage + 1 == self.stages).then(|| self.stager.loss().1));
+        let mut ends = vec![self.stager.maxima()];
+        ends.extend((stage == 0).then(|| self.stager.embedding()));
+        ends.extend((stage + 1 == self.stages).then(|| self.stager.loss()));
         ends
     }
 

@@ -28,7 +28,7 @@ pub fn plan_sections(
     if !footprints.is_empty() {
         let rows = table(&explain::memory(problem, footprints));
         let rows = if footprints.len() > OPEN_RANKS { folded("Figures of every rank", rows) } else { rows };
-        report.section("Memory of every pipeline rank", [figure(memory(problem, footprints).0, ""), rows]);
+        report.section("Memory of every pipeline rank", [figure(memory(problem, footprints).svg, ""), rows]);
     }
     let timeline = evaluation.and_then(|evaluation| costs.timeline(&evaluation.plan));
     if let Some(timeline) = timeline.filter(|timeline| timeline.plan.layout.pp > 1) {
@@ -38,6 +38,6 @@ pub fn plan_sections(
             timeline.plan.layout.pp,
             timeline.plan.micro_batches(problem.workload().global_batch),
         );
-        report.section("Pipeline", [figure(pipeline(&timeline).0, ""), paragraph(&caption).with("class", "notes")]);
+        report.section("Pipeline", [figure(pipeline(&timeline).svg, ""), paragraph(&caption).with("class", "notes")]);
     }
 }

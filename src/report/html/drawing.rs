@@ -96,6 +96,15 @@ fn key(x: f64, y: f64, name: &str, fill: &str) -> [HtmlElement; 2] {
     [block(x, y - 10.0, 12.0, 12.0, fill), label(x + 17.0, y, Anchor::Start, name)]
 }
 
+/// A drawing with its size; every drawing is [`WIDTH`] wide.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// The `svg`.
+    pub svg: HtmlElement,
+    /// Height in pixels.
+    pub height: f64,
+}
+
 /// Scale of an axis: values from `from` to `to` at pixels from `start` to `end`.
 #[derive(Clone, Copy, Debug)]
 pub struct AxisScale {

@@ -1,7 +1,7 @@
 //! Drawing of the memory of every pipeline rank: a column for each, stacked by tenant, below the ceiling.
 
 use super::colour;
-use super::drawing::{Anchor, AxisScale, WIDTH, block, drawing, label, legend, line};
+use super::drawing::{Anchor, AxisScale, Drawing, WIDTH, block, drawing, label, legend, line};
 use super::element::{HtmlElement, element, worded};
 use meshwright_engine::cost::{Footprint, Tenant};
 use meshwright_engine::problem::Problem;
@@ -14,8 +14,8 @@ const BOTTOM: f64 = 270.0;
 /// Height of the drawing.
 const HEIGHT: f64 = 326.0;
 
-/// Drawing of the memory of all ranks with its height; the columns fill the width.
-pub fn memory(problem: &Problem, footprints: &[Footprint]) -> (HtmlElement, f64) {
+/// Drawing of the memory of all ranks; the columns fill the width.
+pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Drawing {
     let (budget, hbm) = (problem.hbm_budget().as_gib(), problem.cluster().gpu.hbm.value.as_gib());
     let fullest = footprints.iter().map(|footprint| footprint.device().as_gib()).fold(0.0, f64::max);
     let axis = AxisScale::linear(fullest.max(hbm) * 1.02, (BOTTOM, TOP));
@@ -46,7 +46,7 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> (HtmlElement, f64)
     let present = |tenant: Tenant| footprints.iter().any(|footprint| bytes_of(footprint, tenant) > 0.0);
     let names: Vec<_> = Tenant::ALL.iter().filter(|tenant| present(**tenant)).collect();
     let names: Vec<_> = names.into_iter().map(|tenant| (tenant.to_string(), colour::of_tenant(*tenant))).collect();
-    (svg.child(legend(LEFT, HEIGHT - 10.0, &names)), HEIGHT)
+    Drawing { svg: svg.child(legend(LEFT, HEIGHT - 10.0, &names)), height: HEIGHT }
 }
 
 fn bytes_of(footprint: &Footprint, wanted: Tenant) -> f64 {

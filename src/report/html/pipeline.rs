@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::colour;
-use super::drawing::{Anchor, WIDTH, block, drawing, label, legend, line, round_step};
+use super::drawing::{Anchor, Drawing, WIDTH, block, drawing, label, legend, line, round_step};
 use super::element::{HtmlElement, element, pixels};
 use meshwright_engine::cost::timeline::Timeline;
 use meshwright_engine::schedule::replay::Event;
@@ -73,8 +73,8 @@ fn fold(whole: f64, forward: f64) -> Folding {
     Folding { bands: bands.collect(), left_out: Some(Span { from: half as f64 * long, until: last }) }
 }
 
-/// Drawing of a step with its height.
-pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
+/// Drawing of a step.
+pub fn pipeline(timeline: &Timeline) -> Drawing {
     let ranks = f64::from(timeline.plan.layout.pp);
     let after = (timeline.step.dp_comm + timeline.step.optimizer).get();
     let whole = timeline.makespan.get() + after;
@@ -108,7 +108,7 @@ pub fn pipeline(timeline: &Timeline) -> (HtmlElement, f64) {
             svg = svg.child(label(WIDTH - 12.0, y + row * ranks + 26.0, Anchor::End, words));
         }
     }
-    (svg.child(legend(LEFT, height - 8.0, &names(timeline))), height)
+    Drawing { svg: svg.child(legend(LEFT, height - 8.0, &names(timeline))), height }
 }
 
 /// Median time of a forward pass.

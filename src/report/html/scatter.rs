@@ -1,6 +1,6 @@
 //! Drawing of points: predicted against measured, or cost against time.
 
-use super::drawing::{Anchor, AxisScale, WIDTH, drawing, label, legend, legend_column, line};
+use super::drawing::{Anchor, AxisScale, Drawing, WIDTH, drawing, label, legend, legend_column, line};
 use super::element::{HtmlElement, element, pixels, worded};
 
 const LEFT: f64 = 76.0;
@@ -44,8 +44,8 @@ pub struct ScatterFrame {
     pub legend: Vec<(String, &'static str)>,
 }
 
-/// Scatter on logarithmic axes, with its height.
-pub fn scatter(frame: &ScatterFrame, dots: &[Dot]) -> (HtmlElement, f64) {
+/// Scatter on logarithmic axes.
+pub fn scatter(frame: &ScatterFrame, dots: &[Dot]) -> Drawing {
     let bottom = TOP + frame.height;
     let right = if frame.band.is_some() { LEFT + frame.height * 1.25 } else { WIDTH - 16.0 };
     let (xs, ys) = (|| dots.iter().map(|dot| dot.at.0), || dots.iter().map(|dot| dot.at.1));
@@ -98,7 +98,7 @@ pub fn scatter(frame: &ScatterFrame, dots: &[Dot]) -> (HtmlElement, f64) {
     } else {
         legend(LEFT, height - 8.0, &frame.legend)
     };
-    (svg.child(names), height)
+    Drawing { svg: svg.child(names), height }
 }
 
 fn circle(dot: &Dot, across: &AxisScale, up: &AxisScale) -> HtmlElement {

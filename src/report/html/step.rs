@@ -1,6 +1,6 @@
 //! Drawing of a step as a file: its pipeline, and the memory of every rank.
 
-use super::drawing::{Anchor, WIDTH, alone, label};
+use super::drawing::{Anchor, Drawing, WIDTH, alone, label};
 use super::element::{HtmlElement, element};
 use super::memory::memory;
 use super::pipeline::pipeline;
@@ -22,7 +22,8 @@ pub fn step_drawing(problem: &Problem, timeline: &Timeline) -> String {
         format!("a step takes {step}; waiting for other stages {bubble}; one pipeline shown"),
     ];
     let heading = words.into_iter().zip([18.0, 36.0, 54.0]).map(|(words, y)| label(12.0, y, Anchor::Start, words));
-    let ((passes, above), (columns, below)) = (pipeline(timeline), memory(problem, &timeline.footprints));
+    let Drawing { svg: passes, height: above } = pipeline(timeline);
+    let Drawing { svg: columns, height: below } = memory(problem, &timeline.footprints);
     let whole = HEAD + above + below;
     let drawing =
         element("g").children(heading).children([moved(passes, HEAD, above), moved(columns, HEAD + above, below)]);

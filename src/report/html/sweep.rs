@@ -200,7 +200,7 @@ fn against_days(
     let caption = format!(
         "Dashed: no option has both less {name} and fewer days. Larger points have more GPUs; hover over one for its figures."
     );
-    figure(scatter(&frame, &dots).0, &caption)
+    figure(scatter(&frame, &dots).svg, &caption)
 }
 
 /// Figures of an option with their intervals, and its plans.

@@ -1,7 +1,7 @@
 //! Predicted against measured step times, by source.
 
 use super::colour;
-use super::drawing::{Anchor, AxisScale, WIDTH, alone, drawing, label, line};
+use super::drawing::{Anchor, AxisScale, Drawing, WIDTH, alone, drawing, label, line};
 use super::element::{HtmlElement, element, worded};
 use super::page::figure;
 use super::scatter::{Dot, ScatterFrame, scatter};
@@ -16,7 +16,7 @@ const NAMED: usize = colour::SERIES.len();
 const OTHERS: &str = "#9aa0a8";
 
 /// Scatter of points with the runs' names on hover, coloured by source; its height.
-fn points(points: &[ScoredPoint]) -> (HtmlElement, f64) {
+fn points(points: &[ScoredPoint]) -> Drawing {
     let sources = sources(points);
     let fill = |source: &str| {
         sources
@@ -75,8 +75,8 @@ fn sources(points: &[ScoredPoint]) -> Vec<(String, usize)> {
 
 /// Scatter as the text of an SVG file.
 pub fn points_drawing(scored: &[ScoredPoint]) -> String {
-    let (drawing, height) = points(scored);
-    alone(drawing, height)
+    let Drawing { svg, height } = points(scored);
+    alone(svg, height)
 }
 
 /// Scatter with its caption, for a report.
@@ -88,7 +88,7 @@ pub fn points_figure(scored: &[ScoredPoint]) -> HtmlElement {
         scored.len(),
         percent(share)
     );
-    figure(points(scored).0, &caption)
+    figure(points(scored).svg, &caption)
 }
 
 /// Largest error that has a place of its own in the strips, and the rows of sources.

@@ -155,23 +155,21 @@ impl<'a> Stager<'a> {
         StageTime::from(work)
     }
 
-    /// Wait of every stage for maxima of FP8 tensors; it does not depend on the layers.
-    pub fn maxima(&self) -> (Work, StageTime) {
-        let work = Work { amax: self.costs.maxima(&self.plan).unwrap_or_default(), ..Work::default() };
-        (work, self.time(&work))
+    /// Time of every stage in which it waits for maxima of FP8 tensors; it does not depend on the layers.
+    pub fn maxima(&self) -> StageTime {
+        self.time(&Work { amax: self.costs.maxima(&self.plan).unwrap_or_default(), ..Work::default() })
     }
 
-    /// Input embedding: its work, and its time in the schedule.
-    pub fn embedding(&self) -> (Work, StageTime) {
-        let work = embedding(&self.shape.ends);
-        (work, self.time(&work))
+    /// Time of the input embedding.
+    pub fn embedding(&self) -> StageTime {
+        self.time(&embedding(&self.shape.ends))
     }
 
-    /// Output heads and losses, one for the model and one for each multi-token-prediction depth.
-    pub fn loss(&self) -> (Work, StageTime) {
+    /// Time of the output heads and losses, one for the model and one for each multi-token-prediction depth.
+    pub fn loss(&self) -> StageTime {
         let mut work = Work::default();
         work.add(&loss(&self.shape.ends), 1.0 + f64::from(self.costs.problem.model().mtp_depth));
-        (work, self.time(&work))
+        self.time(&work)
     }
 
     /// Parameters of one layer of a kind on a rank.

@@ -330,9 +330,16 @@ fn included(text: &Text) -> Option<Text> {
     Some(Text::on(&gpus.split(',').count().to_string(), text.line().unwrap_or(1)))
 }
 
+/// GPUs of a launch, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchedGpus {
+    pub all: Option<u32>,
+    pub per_node: Option<u32>,
+}
+
 impl Launch {
-    /// GPUs in all and per node, as far as they are known; says what is not.
-    pub fn world(&self, file: &str, findings: &mut Vec<Finding>) -> (Option<u32>, Option<u32>) {
+    /// GPUs of the launch, as far as they are known, with findings on what is not.
+    pub fn gpus(&self, file: &str, findings: &mut Vec<Finding>) -> LaunchedGpus {
         let mut number = |text: Option<&Text>, what: &str| {
             let text = text?;
             let plain = text.plain();
@@ -354,12 +361,12 @@ impl Launch {
         let per_node = number(self.per_node.as_ref(), "the GPUs per node are not known");
         let nodes = number(self.nodes.as_ref(), "the number of nodes is not known");
         let processes = number(self.processes.as_ref(), "the number of processes is not known");
-        let world = match (processes, nodes, per_node) {
+        let all = match (processes, nodes, per_node) {
             (Some(processes), ..) => Some(processes),
             (None, Some(nodes), Some(each)) => nodes.checked_mul(each),
             (None, ..) => None,
         };
-        (world, per_node)
+        LaunchedGpus { all, per_node }
     }
 
     /// The value of one of the program's own arguments, `--name value` or `--name=value`.

@@ -5,7 +5,7 @@ use super::finding::{Finding, Place, Severity};
 use super::formats::{kind_of, refuse_program};
 use super::imported::Imported;
 use super::kind::FileKind;
-use super::launch::{Launch, Launcher, launches};
+use super::launch::{Launch, LaunchedGpus, Launcher, launches};
 use super::masked::masked;
 use super::named::{configuration, is_yaml, own_settings, own_yaml};
 use super::{known, titan, trainer};
@@ -78,13 +78,13 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
             format!("`{}` does not train, by its name (`{other}`), and is priced as if it did", launch.program);
         findings.push(Finding::warning("not-training", message).at(&place));
     }
-    let (world, gpus_per_node) = match launch.launcher {
-        Launcher::Swift => ms_swift::world(launch, ran),
-        Launcher::Primus => primus::world(launch, ran),
+    let LaunchedGpus { all: world, per_node: gpus_per_node } = match launch.launcher {
+        Launcher::Swift => ms_swift::gpus(launch, ran),
+        Launcher::Primus => primus::gpus(launch, ran),
         Launcher::Own if launch.program.starts_with("llama") || launch.program.starts_with("lmf") => {
-            ms_swift::world(launch, ran)
+            ms_swift::gpus(launch, ran)
         } // variables of the same names
-        _ => launch.world(context.file, &mut findings),
+        _ => launch.gpus(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
     let launched = Launched {

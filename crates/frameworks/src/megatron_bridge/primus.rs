@@ -6,7 +6,7 @@
 use super::values::{OrPlace, defaulted};
 use crate::import::finding::Finding;
 use crate::import::known;
-use crate::import::launch::Launch;
+use crate::import::launch::{Launch, LaunchedGpus};
 use crate::readers::document::Document;
 use crate::readers::shell::Ran;
 
@@ -65,15 +65,16 @@ pub(super) fn of_module(document: &Document) -> Option<meshwright_engine::model:
     })
 }
 
-/// GPUs in all and of a node, as the environment of `primus-cli` says; it starts eight of one node where that sets none.
+/// GPUs of a launch, as the environment of `primus-cli` says; it starts eight of one node where that sets none.
 ///
 /// Source: [primus] `runner/primus-cli-direct.sh`, commit fd1eeabb.
-pub(crate) fn world(launch: &Launch, ran: &Ran) -> (Option<u32>, Option<u32>) {
+pub(crate) fn gpus(launch: &Launch, ran: &Ran) -> LaunchedGpus {
     let number = |name: &str, usual: u32| {
         let own = launch.own.iter().rfind(|(own, _)| own == name).map(|(_, value)| value);
         let Some(text) = own.or_else(|| ran.variables.get(name)) else { return Some(usual) };
         Some(text.plain()).filter(|_| text.missing().is_empty()).and_then(|text| text.trim().parse().ok())
     };
     let each = number("GPUS_PER_NODE", 8);
-    (each.zip(number("NNODES", 1)).and_then(|(each, nodes)| each.checked_mul(nodes)), each)
+    let all = each.zip(number("NNODES", 1)).and_then(|(each, nodes)| each.checked_mul(nodes));
+    LaunchedGpus { all, per_node: each }
 }

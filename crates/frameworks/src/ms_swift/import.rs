@@ -10,7 +10,7 @@ use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Adapters, Imported};
 use crate::import::known;
-use crate::import::launch::Launch;
+use crate::import::launch::{Launch, LaunchedGpus};
 use crate::megatron::flags::{Arity, flags};
 use crate::megatron::import as megatron;
 use crate::megatron::import::arguments::Arguments;
@@ -49,16 +49,17 @@ const SHIPPED: &[Shipped] = &[
     Shipped::new("zero3_offload", 3, OnHost::OptimizerAndWeights),
 ];
 
-/// GPUs in all and of a node, as variables of the environment say.
-fn counted(variable: impl Fn(&str) -> Option<String>) -> (Option<u32>, Option<u32>) {
+/// GPUs of a launch, as variables of the environment say.
+fn counted(variable: impl Fn(&str) -> Option<String>) -> LaunchedGpus {
     let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<u32>().ok());
     let visible = variable("CUDA_VISIBLE_DEVICES").map(|visible| visible.split(',').count() as u32);
     let each = number("NPROC_PER_NODE").or(visible.filter(|n| *n == 1));
-    (each.and_then(|each| each.checked_mul(number("NNODES").unwrap_or(1))), each)
+    let all = each.and_then(|each| each.checked_mul(number("NNODES").unwrap_or(1)));
+    LaunchedGpus { all, per_node: each }
 }
 
-/// GPUs in all and of a node, as the environment of a launch says.
-pub(crate) fn world(launch: &Launch, ran: &Ran) -> (Option<u32>, Option<u32>) {
+/// GPUs of a launch, as its environment says.
+pub(crate) fn gpus(launch: &Launch, ran: &Ran) -> LaunchedGpus {
     counted(|name| {
         let own = launch.own.iter().rfind(|(own, _)| own == name).map(|(_, value)| value);
         own.or_else(|| ran.variables.get(name)).filter(|text| text.missing().is_empty()).map(Text::plain)
@@ -92,7 +93,7 @@ pub(crate) fn imported_from(
         return Err(ImportError { file: place.file, line: place.line, why, expected });
     }
     let mut launched = launched.clone();
-    let (world, each) = counted(|name| document.word(&format!("ENV.{name}")));
+    let LaunchedGpus { all: world, per_node: each } = counted(|name| document.word(&format!("ENV.{name}")));
     (launched.world, launched.gpus_per_node) = (launched.world.or(world), launched.gpus_per_node.or(each));
     if !is_megatrons {
         return of_trainer(document, &launched, context);

@@ -203,7 +203,7 @@ fn classes(sample: &PredictedRun) -> Vec<(&'static str, String)> {
         ("precision", text(&sample.row.dtype)),
         ("schedule", sample.schedule().to_owned()),
         ("context parallel", sample.context_parallel().to_owned()),
-        ("scale", sample.scale().1.to_owned()),
+        ("scale", sample.scale().name.to_owned()),
     ];
     if sample.is_megatron_core() {
         classes.push(("family", format!("Megatron-Core {dense}")));
@@ -234,7 +234,7 @@ fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
     for sample in ran.iter().filter(|sample| sample.measured().is_some()) {
         for (by, class) in classes(sample) {
             let place = BY.iter().position(|known| *known == by).unwrap_or(BY.len());
-            let size = if by == "scale" { sample.scale().0 } else { 0 };
+            let size = if by == "scale" { sample.scale().place } else { 0 };
             members.entry((place, size, class)).or_insert_with(|| (by, Vec::new())).1.push(*sample);
         }
     }

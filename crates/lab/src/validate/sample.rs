@@ -126,6 +126,15 @@ pub fn fold(group: &str, folds: u32) -> u32 {
     ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
 }
 
+/// Class of runs by their number of GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaleClass {
+    /// Place among the classes, of the fewest GPUs first.
+    pub place: usize,
+    /// Name in tables.
+    pub name: &'static str,
+}
+
 impl PredictedRun<'_> {
     /// Measured step time in seconds.
     pub fn measured(&self) -> Option<f64> {
@@ -156,13 +165,13 @@ impl PredictedRun<'_> {
         ["FSDP", "torchtitan", "foundry", "Automodel"].iter().any(|name| framework.contains(name))
     }
 
-    /// Class by number of GPUs: its index, and its name.
-    pub fn scale(&self) -> (usize, &'static str) {
+    /// Class by number of GPUs.
+    pub fn scale(&self) -> ScaleClass {
         const MOST: [(f64, &str); 4] =
             [(8.0, "1-8 GPUs"), (64.0, "9-64 GPUs"), (512.0, "65-512 GPUs"), (2048.0, "513-2048 GPUs")];
         let gpus = self.row.gpus_total.unwrap_or_default();
         let place = MOST.iter().position(|(most, _)| gpus <= *most).unwrap_or(MOST.len());
-        (place, MOST.get(place).map_or("over 2048 GPUs", |(_, name)| name))
+        ScaleClass { place, name: MOST.get(place).map_or("over 2048 GPUs", |(_, name)| name) }
     }
 
     /// Class of pipeline: none, one chunk a rank, or several.

@@ -190,7 +190,7 @@ pub fn whole(problem: &Problem, plan: &Plan) -> Seconds {
             time.forward + time.backward
         })
         .collect();
-    let ends = [stager.embedding().1, stager.loss().1].into_iter().map(|time| time.forward + time.backward);
+    let ends = [stager.embedding(), stager.loss()].into_iter().map(|time| time.forward + time.backward);
     layers.map(|kind| each[kind]).chain(ends).sum()
 }
 

@@ -88,8 +88,16 @@ pub fn neighbours<'n>(program: &'n StageProgram, cuts: &'n [usize]) -> impl Iter
     })
 }
 
-/// Split with the smallest excess of memory under its smallest mixes, and its fullest rank.
-pub fn nearest_split(program: &StageProgram) -> (usize, Vec<usize>) {
+/// Split that is nearest to fitting.
+pub struct NearestSplit {
+    /// Rank with the largest excess of memory.
+    pub fullest: usize,
+    /// First layer of each stage, and the number of layers.
+    pub cuts: Vec<usize>,
+}
+
+/// Split with the smallest excess of memory under its smallest mixes.
+pub fn nearest_split(program: &StageProgram) -> NearestSplit {
     // Neighbours share most of their stages.
     let width = program.len() + 1;
     let mut known: Vec<Option<f64>> = vec![None; program.chunks * width * width];
@@ -116,5 +124,5 @@ pub fn nearest_split(program: &StageProgram) -> (usize, Vec<usize>) {
             Some(_) | None => break,
         }
     }
-    (least.1, here)
+    NearestSplit { fullest: least.1, cuts: here }
 }

@@ -65,9 +65,9 @@ impl DeviceLayers {
             traffic,
             fastest,
             kept,
-            every: shared(stager.maxima().1),
-            embedding: shared(stager.embedding().1),
-            loss: shared(stager.loss().1),
+            every: shared(stager.maxima()),
+            embedding: shared(stager.embedding()),
+            loss: shared(stager.loss()),
             frontiers: RefCell::new(BTreeMap::new()),
         }
     }

@@ -127,7 +127,7 @@ fn unrefined(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, Staged
 
 /// The rank with the largest excess of memory in the split with the smallest one.
 fn nearest(program: &StageProgram) -> Infeasible {
-    let (rank, cuts) = cuts::nearest_split(program);
+    let cuts::NearestSplit { fullest: rank, cuts } = cuts::nearest_split(program);
     let stager = program.stager;
     let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
     let room = stager.costs().tensor_room(stager.plan());

@@ -47,7 +47,7 @@ pub fn solve(
         search.descend(start);
     }
     if search.best.is_none() {
-        search.descend(nearest_split(program).1);
+        search.descend(nearest_split(program).cuts);
     }
     let line = Edges::least(program).line(program, program.sends);
     if options.rough {
