@@ -52,8 +52,7 @@ impl<'a> Request<'a> {
 
     /// Micro-batches that each replica works through in turn.
     pub(crate) fn accumulation(&self) -> u32 {
-        let plan = &self.evaluation.plan;
-        self.costs.problem.workload().global_batch / (plan.micro_batch * plan.layout.dp)
+        self.evaluation.plan.micro_batches(self.costs.problem.workload().global_batch) as u32
     }
 
     /// Steps over which the learning rate rises: fewer than a run has, as Megatron asserts.
