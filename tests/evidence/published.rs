@@ -67,11 +67,16 @@ fn has_small_nodes(row: &runs::Row) -> bool {
     runs::problem_of(row).is_ok_and(|(problem, _)| of(&problem))
 }
 
+/// Whether a row is of Megatron-LM before core without a pipeline: the reference hides its gradients behind backward.
+fn exchanges_after_backward(row: &runs::Row) -> bool {
+    row.framework.as_deref() == Some("Megatron-LM") && row.year <= Some(2021.0) && row.pp == Some(1.0)
+}
+
 /// Share of the reference's figures that ours agree with; the worst differences are printed.
 fn agreement(figure: &str, of_reference: fn(&Reference) -> Option<f64>, ours: fn(&Prediction) -> Option<f64>) -> f64 {
     let predictions = predictions();
     let rows = runs::read(open("runs.csv")).unwrap();
-    let apart = |row: &&runs::Row| crosses_unevenly(row) || has_small_nodes(row);
+    let apart = |row: &&runs::Row| crosses_unevenly(row) || has_small_nodes(row) || exchanges_after_backward(row);
     let apart: Vec<&String> = rows.iter().filter(apart).filter_map(|row| row.id.as_ref()).collect();
     let mut differences: Vec<(f64, String)> = Vec::new();
     for reference in reference() {

@@ -70,7 +70,6 @@ const CUDNN_FIRST: f64 = 2026.0;
 /// Stack of a row; also sets the plan values that the stack decides.
 pub(super) fn stack(
     row: &Row,
-    cells: &Cells,
     release: Release,
     gpu: &Gpu,
     plan: &mut Plan,
@@ -85,7 +84,6 @@ pub(super) fn stack(
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
         }
-        Release::Megatron2021 => stack.overlap.dp = cells.pp == 1,
         Release::Foundry => {
             if old {
                 stack.attention = AttentionKernel::Fa1;
@@ -127,6 +125,7 @@ pub(super) fn stack(
         | Release::FsdpEager
         | Release::FsdpCompiled
         | Release::Deepspeed2024
+        | Release::Megatron2021
         | Release::Megatron2022
         | Release::Internevo
         | Release::Meta => {}
