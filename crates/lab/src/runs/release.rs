@@ -56,6 +56,8 @@ pub(super) enum Release {
 
 /// Parts of the names of frameworks on Megatron, in lower case.
 const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modellink"];
+/// Parts of the names of frameworks on plain PyTorch, whatever else they name, such as BioNeMo's recipes.
+const PYTORCH: [&str; 2] = ["pytorch fsdp", "pytorch ddp"];
 /// Parts of the names of frameworks on JAX, in lower case.
 const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
 /// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case. Sources: [fast-llm],
@@ -107,7 +109,7 @@ impl Release {
             Self::Meta
         } else if has("Megatron-LM") && year <= 2024.0 {
             if year <= 2023.0 { Self::MegatronLm2023 } else { Self::MegatronLm2024 }
-        } else if framework.is_empty() || has_one(&MEGATRON) {
+        } else if framework.is_empty() || has_one(&MEGATRON) && !has_one(&PYTORCH) {
             match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
                 ..=2024.0 => Self::Core24,
                 2025.0 => Self::Core25,

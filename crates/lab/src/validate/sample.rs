@@ -156,7 +156,7 @@ impl PredictedRun<'_> {
         let framework = self.row.framework.as_deref().unwrap_or_default();
         let old = self.row.year.is_some_and(|year| year < 2023.0);
         let named = ["Megatron", "NeMo", "Primus"].iter().any(|name| framework.contains(name));
-        named && !old && !["DeepSpeed", "Automodel"].iter().any(|name| framework.contains(name))
+        named && !old && !["DeepSpeed", "Automodel", "PyTorch FSDP"].iter().any(|name| framework.contains(name))
     }
 
     /// Whether the framework is PyTorch's FSDP: llm-foundry, torchtitan, fms-fsdp, Automodel.
