@@ -104,7 +104,7 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
         (
             "intervals",
             format!("nine of ten of {} published runs like it ({})", sure.runs, sure.class_in_words())
-                + &sure.without_runs().map_or_else(String::new, |sentence| format!(". {sentence}")),
+                + &sure.doubts().map_or_else(String::new, |sentence| format!(". {sentence}")),
         ),
     ];
     for (name, value) in rows {

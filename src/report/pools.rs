@@ -252,7 +252,7 @@ pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
     if let Some(best) = answer.mixtures.first() {
         let slowest = &pooled.cluster().pools[best.slowest].name;
         words.push(format!("The first plan waits for pool {slowest}."));
-        words.extend(Confidence::new(&pooled.joined()[0], &best.evaluation(0)).without_runs());
+        words.extend(Confidence::new(&pooled.joined()[0], &best.evaluation(0)).doubts());
     }
     if let Some(beyond) = &answer.beyond {
         words.push(format!(

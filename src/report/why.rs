@@ -43,7 +43,7 @@ fn confidence_sentence(problem: &Problem, winner: &Evaluation) -> String {
         confidence.step.low,
         confidence.step.high,
         percent(confidence.oom_probability),
-    ) + &confidence.without_runs().map_or_else(String::new, |sentence| format!(" {sentence}"))
+    ) + &confidence.doubts().map_or_else(String::new, |sentence| format!(" {sentence}"))
 }
 
 /// Sentence on a simpler plan within run-to-run noise.

@@ -31,6 +31,14 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     Ok(ratio)
 }
 
+/// A cluster to buy: its network is chosen with it, at the device's usual rate.
+fn bought(mut cluster: Cluster) -> Cluster {
+    for level in &mut cluster.levels {
+        level.assumed = false;
+    }
+    cluster
+}
+
 /// Cluster of a choice.
 ///
 /// # Errors
@@ -43,7 +51,7 @@ pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError>
     let mut cluster = match (choice.get("cluster"), choice.get("gpu"), gpus) {
         (Some(name), _, Some(gpus)) => catalog::cluster(name, sets)?.resized(gpus),
         (Some(name), _, None) => catalog::cluster(name, sets)?,
-        (None, Some(gpu), Some(gpus)) => catalog::fat_tree_of(gpus, gpu, sets)?,
+        (None, Some(gpu), Some(gpus)) => bought(catalog::fat_tree_of(gpus, gpu, sets)?),
         (None, _, _) => return Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
     };
     if let Some(size) = number("scale_up")? {
@@ -57,6 +65,7 @@ pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError>
         let bandwidth = Sourced { value, source: catalog::SET_SOURCE.to_owned() };
         for level in &mut cluster.levels {
             level.bandwidth = bandwidth.clone();
+            level.assumed = false;
         }
         cluster.gpu.nic = bandwidth;
     }

@@ -39,10 +39,13 @@ fn a_number_of_gpus_is_a_cluster() {
         (catalog::cluster("h200-1k", &none()).unwrap(), catalog::cluster("1_024xH200", &none()).unwrap());
     assert_eq!(counted.name, "1024 x H200 SXM 141GB");
     named.levels[1].gpus = counted.levels[1].gpus;
+    named.levels.iter_mut().for_each(|level| level.assumed = true);
     assert_eq!(Cluster { name: counted.name.clone(), source: counted.source.clone(), ..named }, counted);
     let set = |item: &str| catalog::cluster("512xmi325x", &Overrides::parse([item]).unwrap());
     assert!((set("cluster.level.0.efficiency=0.7").unwrap().levels[0].efficiency - 0.7).abs() < 1e-12);
     assert!((set("cluster.nic=\"200 Gb/s\"").unwrap().levels[1].bandwidth.value.get() - 25e9).abs() < 1.0);
+    assert!(set("cluster.nic=\"200 Gb/s\"").unwrap().levels.iter().all(|level| !level.assumed));
+    assert!(set("gpu.nic=\"200 Gb/s\"").unwrap().levels.iter().all(|level| !level.assumed));
     assert!(set("cluster.level.7.efficiency=0.7").is_err());
 }
 

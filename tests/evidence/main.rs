@@ -13,6 +13,7 @@ mod logs;
 mod memory;
 mod missed;
 mod mixers;
+mod networks;
 mod picks;
 mod published;
 mod ran;

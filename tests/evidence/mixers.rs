@@ -65,10 +65,10 @@ fn models_with_mixers_without_runs_have_wider_intervals_that_say_why() {
             assert!(sure.oom_probability >= without_rule.oom_probability, "{name}, {stack}");
             let known = table().stacks.include(stack, problem.model().is_moe());
             assert_eq!(sure.step.high > without_rule.step.high, known, "{name}, {stack}");
-            let sentence = sure.without_runs().unwrap();
+            let sentence = sure.doubts().unwrap();
             assert!(sentence.starts_with(&format!("No published run has {mixers}: ")), "{name}: {sentence}");
             assert!(sure.class_in_words().contains(&format!("{mixers} without data")), "{name}");
-            assert_eq!(without_rule.without_runs(), None, "{name}");
+            assert_eq!(without_rule.doubts(), None, "{name}");
         }
     }
 }
@@ -82,7 +82,7 @@ fn models_with_mixers_of_published_runs_have_the_same_intervals() {
         for problem in STACKS.into_iter().filter_map(|stack| problem(model, stack)) {
             let sure = intervals(&problem, table());
             assert_eq!(sure, intervals(&problem, &all), "{model}");
-            assert_eq!((sure.without_runs(), sure.class_in_words()), (None, sure.class.to_string()), "{model}");
+            assert_eq!((sure.doubts(), sure.class_in_words()), (None, sure.class.to_string()), "{model}");
             mixers.extend(problem.model().mixer_kinds());
         }
     }

@@ -29,6 +29,9 @@ pub struct Level {
     pub gpus: u32,
     /// Bandwidth of one GPU into this level, one direction.
     pub bandwidth: Sourced<BytesPerSec>,
+    /// Whether the bandwidth is assumed: nobody states it, and it is that of the device's usual adapter.
+    #[serde(default, skip_serializing_if = "is_stated")]
+    pub assumed: bool,
     /// Oversubscription: down-links over up-links; 1 is full bisection.
     #[serde(default = "one")]
     pub oversubscription: f64,
@@ -45,6 +48,11 @@ pub struct Level {
     /// Additional one-way latency of links between sites, beyond that of network hops.
     #[serde(default, skip_serializing_if = "is_none")]
     pub latency: Seconds,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+const fn is_stated(assumed: &bool) -> bool {
+    !*assumed
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
@@ -73,6 +81,7 @@ impl Level {
             name: _,
             gpus,
             bandwidth,
+            assumed: _,
             oversubscription,
             efficiency,
             hop_latency,
@@ -247,7 +256,8 @@ impl Cluster {
         }
     }
 
-    /// Cluster resized to another number of GPUs; the last level grows as needed.
+    /// Cluster resized to another number of GPUs; the last level grows as needed. Beyond a scale-up domain without a level above it, the
+    /// network is one level of the device's adapter, which is assumed unless the user states it.
     #[must_use]
     pub fn resized(mut self, gpus: u32) -> Self {
         self.gpus = gpus;
@@ -257,6 +267,7 @@ impl Cluster {
                 name: "network".into(),
                 gpus,
                 bandwidth: self.gpu.nic.clone(),
+                assumed: !self.gpu.states_nic(),
                 oversubscription: 1.0,
                 efficiency: tuned_efficiency(),
                 hop_latency: tuned_hop(),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sources::{Basis, Sourced, own_source};
+use crate::sources::{Basis, OWN_SOURCE, SET_SOURCE, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
 pub use curves::{AttentionCurve, AttentionKernel, AttentionOccupancy, Collective, CollectiveCurve, Figure, GemmCurve};
@@ -150,6 +150,11 @@ mod shares {
 pub(crate) const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
+    /// Whether the user states the rate of the adapter, in a file or by a setting; the catalogue has the usual one of the device.
+    pub fn states_nic(&self) -> bool {
+        [OWN_SOURCE, SET_SOURCE].contains(&self.nic.source.as_str())
+    }
+
     /// Bandwidth of copies in one direction at a time while all GPUs of a node copy: measured, or the link's bandwidth times what
     /// eight GPUs on PCIe 5 reach of theirs.
     pub(crate) fn copies_one_way(&self) -> Copies {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Source of a value that a user's file states without one.
 pub const OWN_SOURCE: &str = "this file";
 
+/// Source of a value that the user set.
+pub const SET_SOURCE: &str = "set-on-the-command-line";
+
 /// The source of a file that names none.
 pub(crate) fn own_source() -> String {
     OWN_SOURCE.to_owned()

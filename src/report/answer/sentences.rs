@@ -98,9 +98,9 @@ pub fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> Str
         Basis::Measured | Basis::Calibrated => "",
         Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.",
     };
-    let mixers = sure.without_runs().map_or_else(String::new, |sentence| format!(" {sentence}"));
+    let doubts = sure.doubts().map_or_else(String::new, |sentence| format!(" {sentence}"));
     format!(
-        "Intervals hold nine of ten of the {} published runs like it ({}).{mixers}{device}",
+        "Intervals hold nine of ten of the {} published runs like it ({}).{doubts}{device}",
         thousands(u64::from(sure.runs)),
         sure.class_in_words()
     )

@@ -54,6 +54,7 @@ impl Link {
             name: "link".into(),
             gpus,
             bandwidth,
+            assumed: false,
             oversubscription: self.oversubscription,
             efficiency: self.efficiency,
             hop_latency: 1.0,

@@ -50,7 +50,7 @@ fn predicted(request: &Request) -> Vec<String> {
         percent(sure.oom_probability),
     )];
     lines.push(format!("nine runs of ten lie in the intervals, which rest on {} published runs", sure.runs));
-    lines.extend(sure.without_runs());
+    lines.extend(sure.doubts());
     if figures.headroom_gib < 0.0 {
         lines.push(format!(
             "WARNING: predicted not to fit: {} GiB over what the profile lets a plan fill",

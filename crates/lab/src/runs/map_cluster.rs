@@ -17,6 +17,9 @@ const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 /// GPUs of the largest scale-up domain that never leaves its node: nodes with fewer GPUs have smaller ones.
 const LARGEST_NODE: u32 = 8;
 
+/// Word of a network column whose rate the source does not state.
+const ASSUMED: &str = "assumed";
+
 /// Device of a row: a name of the table, or of the catalogue.
 pub(super) fn gpu(row: &Row, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
@@ -31,10 +34,9 @@ pub(super) fn gpu(row: &Row, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
 /// Cluster of a row: the device's scale-up domains joined by one network.
 pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalog) -> Result<Cluster, Refusal> {
     let network = text(row.interconnect_inter.as_ref());
-    let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
-        Some(value) => Sourced { value, source: "published-runs".into() },
-        None => gpu.nic.clone(),
-    };
+    let read = rate(network, f64::from(cells.gpus_per_node));
+    let assumed = gpu.scale_up.axes.is_empty() && (read.is_none() || network.contains(ASSUMED));
+    let bandwidth = read.map_or_else(|| gpu.nic.clone(), |value| Sourced { value, source: "published-runs".into() });
     // A device that has no domain of its own, as four GH200 on one board.
     let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
     let within_node = gpu.scale_up.gpus <= LARGEST_NODE && cells.gpus_per_node < gpu.scale_up.gpus;
@@ -51,6 +53,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
             name: "network".into(),
             gpus: cells.gpus.max(domain),
             bandwidth,
+            assumed,
             oversubscription: 1.0,
             efficiency: transport.efficiency,
             hop_latency: transport.hop_latency,

@@ -24,6 +24,16 @@ pub fn mixers_of(row: &Row) -> BTreeSet<MixerKind> {
     model.map_or_else(|_| BTreeSet::new(), |model| model.mixer_kinds())
 }
 
+/// Rate of a row's network over that of its device's usual adapter; `None` if the row states no network, or its device's is part of
+/// the device (TPU), or the run lies inside one scale-up domain.
+pub fn network_rate_of(row: &Row) -> Option<f64> {
+    let (problem, _) = problem_of(row).ok()?;
+    let cluster = problem.cluster();
+    let level = cluster.levels.first().filter(|level| !level.assumed)?;
+    let own = cluster.gpu.scale_up.axes.is_empty() && cluster.gpus > cluster.scale_up.gpus;
+    own.then(|| level.bandwidth.value / cluster.gpu.nic.value)
+}
+
 /// Problem and plan of a row, with the default fit.
 ///
 /// # Errors

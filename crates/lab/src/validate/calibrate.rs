@@ -11,7 +11,7 @@ use super::pairs::time_pair;
 use super::sample::{PredictedRun, outcome, samples, set};
 use super::sources::{self, SourceFits};
 use super::weights::{OF_SOURCE, outwards};
-use super::{choice, cross, memory};
+use super::{choice, cross, memory, networks};
 use crate::runs::{Prediction, Row, mixers_of, predict_all_with};
 use meshwright_engine::model::MixerKind;
 use meshwright_planner::catalog::Overrides;
@@ -77,6 +77,7 @@ pub fn calibrate(
         mixers: mixers(admitted.iter().chain(&others)),
         stacks: Stacks { dense: stacks(false), moe: stacks(true) },
         apart: apart(&admitted),
+        networks: networks::rates(admitted.iter().chain(&others)),
         classes: classes.collect::<Option<Vec<OfClass>>>()?,
         families,
     })

@@ -9,6 +9,7 @@ pub mod cross;
 pub mod filter;
 mod memory;
 pub mod metrics;
+mod networks;
 pub mod omitted;
 pub mod order;
 mod pairs;

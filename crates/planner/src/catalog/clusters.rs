@@ -2,12 +2,12 @@
 
 use super::entries::gpu_at;
 use super::error::{CatalogError, EntryKind};
-use super::overrides::{Overrides, SET_SOURCE, Setting};
+use super::overrides::{Overrides, Setting};
 use super::read;
 use meshwright_engine::cluster::pools::PooledCluster;
 use meshwright_engine::cluster::{Cluster, ClusterFile};
 use meshwright_engine::range;
-use meshwright_engine::sources::Sourced;
+use meshwright_engine::sources::{SET_SOURCE, Sourced};
 use meshwright_engine::units::BytesPerSec;
 
 /// Content of a cluster file: one cluster or several pools.
@@ -66,6 +66,7 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
             let sourced = Sourced { value, source: SET_SOURCE.to_owned() };
             for level in &mut cluster.levels {
                 level.bandwidth = sourced.clone();
+                level.assumed = false;
             }
             cluster.gpu.nic = sourced;
         }

@@ -80,9 +80,10 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
         write!(
             content,
             "\n[[level]]\nname = \"{name}\"\ngpus = {joined}\nefficiency = {efficiency}\nhop_latency = {hop_latency}\n\
-             bandwidth = {{ value = \"{} B/s\", source = {} }}\n",
+             bandwidth = {{ value = \"{} B/s\", source = {} }}\nassumed = {}\n",
             device.nic.value.get(),
             text(&device.nic.source),
+            !device.states_nic(),
         )
         .expect("a text takes any line");
     }

@@ -34,9 +34,10 @@ pub use entries::{
 pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use json::parse_json;
 pub use machines::{cluster, fat_tree_of, is_counted, machine};
+pub use meshwright_engine::sources::SET_SOURCE;
 pub use meshwright_engine::suggest::nearest;
 pub use one_line::{is_one_line, visible};
-pub use overrides::{Overrides, SET_SOURCE, Setting};
+pub use overrides::{Overrides, Setting};
 pub use read::{read as read_text, read_long};
 pub use streams::open;
 pub use typed::parse_toml;

@@ -9,10 +9,8 @@ use super::constants::{Fit, default_fit};
 use super::error::{CatalogError, EntryKind};
 use super::one_line::is_one_line;
 use super::table_path::place;
+use meshwright_engine::sources::SET_SOURCE;
 use meshwright_engine::suggest::nearest;
-
-/// Source of a value that the user set.
-pub const SET_SOURCE: &str = "set-on-the-command-line";
 
 /// Parsed `--set` item.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@
 //! `meshwright intervals`.
 
 mod interval;
+mod network;
 pub mod table;
 
 use std::sync::OnceLock;
@@ -17,10 +18,10 @@ use meshwright_engine::gpu::Figure;
 use meshwright_engine::model::MixerKind;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
-use meshwright_engine::units::{Bytes, Seconds};
+use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 
 pub use interval::Interval;
-pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table, Weighted};
+pub use table::{Apart, LEVELS, NetworkRate, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table, Weighted};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -71,6 +72,8 @@ pub struct Confidence {
     pub class: RunClass,
     /// Mixers of the model that no published run has.
     pub unknown_mixers: Vec<MixerKind>,
+    /// Rate that is assumed of the network, of one GPU into it, where the step time depends on it.
+    pub assumed_network: Option<BytesPerSec>,
     /// Number of published runs behind the interval of the step time.
     pub runs: u32,
 }
@@ -78,14 +81,27 @@ pub struct Confidence {
 impl Confidence {
     /// Intervals of an evaluated plan, from the built-in table.
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
-        Self::from(problem, &evaluation.footprint, evaluation.step.total(), table())
+        let factors = network::factors(problem, evaluation, &table().networks);
+        Self::of(problem, &evaluation.footprint, evaluation.step.total(), table(), &factors)
     }
 
-    /// Intervals of a step time and a footprint, from a given table.
+    /// Intervals of a step time and a footprint on a network that is known, from a given table.
     pub fn from(problem: &Problem, footprint: &Footprint, step: Seconds, table: &Table) -> Self {
+        Self::of(problem, footprint, step, table, &[])
+    }
+
+    fn of(
+        problem: &Problem,
+        footprint: &Footprint,
+        step: Seconds,
+        table: &Table,
+        factors: &[network::LikelyFactor],
+    ) -> Self {
         let class = class(problem, footprint, table);
         let unknown_mixers = unknown_mixers(problem, table);
-        let time = table.time(class);
+        let assumed = problem.cluster().levels.iter().find(|level| level.assumed && !factors.is_empty());
+        let of_class = table.time(class);
+        let time = network::product(of_class, factors).widened(of_class);
         let memory = table.memory(problem.stack().family, unknown_mixers.is_empty());
         let peak = footprint.device();
         Self {
@@ -94,20 +110,30 @@ impl Confidence {
             oom_probability: memory.share_above(problem.cluster().gpu.hbm.value / peak),
             class,
             unknown_mixers,
+            assumed_network: assumed.map(|level| level.bandwidth.value),
             runs: time.runs,
         }
     }
 
     /// Class of runs in words.
     pub fn class_in_words(&self) -> String {
-        self.class.in_words(&self.unknown_mixers)
+        let assumed = if self.assumed_network.is_some() { ", network assumed" } else { "" };
+        self.class.in_words(&self.unknown_mixers) + assumed
     }
 
-    /// Sentence on the mixers that no published run has; none where each has one.
-    pub fn without_runs(&self) -> Option<String> {
+    /// Sentences on what makes the intervals wider than those of published runs: mixers that none has, and an assumed network.
+    pub fn doubts(&self) -> Option<String> {
         let mixers = table::joined(&self.unknown_mixers, "or");
-        (!mixers.is_empty())
-            .then(|| format!("No published run has {mixers}: intervals are those of a stack without runs."))
+        let without_runs = (!mixers.is_empty())
+            .then(|| format!("No published run has {mixers}: intervals are those of a stack without runs."));
+        let assumed = self.assumed_network.map(|rate| {
+            format!(
+                "The network is assumed, at {rate} a GPU: the interval of the step time holds the slower ones of published runs too. \
+                 State it with `--set cluster.nic=…`."
+            )
+        });
+        let all: Vec<String> = without_runs.into_iter().chain(assumed).collect();
+        (!all.is_empty()).then(|| all.join(" "))
     }
 }
 

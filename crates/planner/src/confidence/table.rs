@@ -2,6 +2,7 @@
 
 use super::interval::Interval;
 use meshwright_engine::model::MixerKind;
+use meshwright_engine::range;
 use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
 
@@ -173,16 +174,19 @@ impl Quantiles {
     /// Share of runs whose factor exceeds `factor`; never under the smallest that the sample resolves, nor over its complement.
     pub(crate) fn share_above(&self, factor: f64) -> f64 {
         let least = self.least_share();
-        let points: Vec<(f64, f64)> = LEVELS.iter().copied().zip(self.values.iter().copied()).collect();
-        let at_or_under = match points.iter().position(|(_, value)| *value > factor) {
+        (1.0 - self.share_at_or_under(factor)).clamp(least, 1.0 - least)
+    }
+
+    /// Share of runs whose factor is at most `factor`, linear between the stored levels: none below the first, all from the last on.
+    pub(super) fn share_at_or_under(&self, factor: f64) -> f64 {
+        match self.values.iter().position(|value| *value > factor) {
             None => 1.0,
             Some(0) => 0.0,
             Some(at) => {
-                let ((a, x), (b, y)) = (points[at - 1], points[at]);
-                if y > x { a + (b - a) * (factor - x) / (y - x) } else { a }
+                let (below, above) = (self.values[at - 1], self.values[at]);
+                LEVELS[at - 1] + (LEVELS[at] - LEVELS[at - 1]) * (factor - below) / (above - below)
             }
-        };
-        (1.0 - at_or_under).clamp(least, 1.0 - least)
+        }
     }
 }
 
@@ -235,6 +239,16 @@ impl Stacks {
     }
 }
 
+/// Rate of networks of published runs.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRate {
+    /// Rate over that of the device's usual adapter.
+    pub ratio: f64,
+    /// Share of the sources whose network has it.
+    pub share: f64,
+}
+
 /// Table of prediction errors by class, with its provenance.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -255,6 +269,8 @@ pub struct Table {
     pub stacks: Stacks,
     /// Difference that tells plans apart.
     pub apart: Apart,
+    /// Rates of the networks of runs that state theirs.
+    pub networks: Vec<NetworkRate>,
     /// Quantiles of step times of every class.
     pub classes: Vec<OfClass>,
     /// Quantiles of peak memory of every family with measured peaks, and of the others.
@@ -290,6 +306,13 @@ impl Table {
         }
         if self.families.iter().all(|of| of.family.is_some()) {
             return Err("no memory of families without a measured peak".into());
+        }
+        if !self
+            .networks
+            .iter()
+            .all(|of| range::FACTOR.check("ratio", of.ratio).is_ok() && of.share > 0.0 && of.share <= 1.0)
+        {
+            return Err("rates of networks are ratios above 0, with shares of at most 1".into());
         }
         self.families.iter().try_for_each(|of| of.memory.check())
     }
