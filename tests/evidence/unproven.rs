@@ -52,7 +52,8 @@ fn published_runs_reach_the_bounds() {
     assert_eq!(pipelines.map(|(_, _, plan)| plan.schedule.virtual_stages()).max(), Some(MOST_CHUNKS));
     assert_eq!(runs.iter().map(|(_, _, plan)| plan.layout.ep).max(), Some(LARGEST_EXPERT_GROUP));
     let in_racks = runs.iter().filter(|(_, problem, _)| problem.cluster().scale_up.gpus == 72);
-    assert_eq!(in_racks.map(|(_, _, plan)| plan.layout.ep).max(), Some(LARGEST_EXPERT_GROUP_IN_RACK));
+    let ranks = |plan: &Plan| plan.layout.ep * plan.layout.etp;
+    assert_eq!(in_racks.map(|(_, _, plan)| ranks(plan)).max(), Some(LARGEST_EXPERT_GROUP_IN_RACK));
     let largest = |host: Host| {
         let sharded = runs.iter().filter(|(_, problem, plan)| {
             problem.stack().family == Family::Megatron

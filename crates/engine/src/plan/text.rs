@@ -284,8 +284,9 @@ pub const CP_KINDS: [(&str, CpKind); 4] = [
 /// Names of the ZeRO stages.
 pub const ZERO: [(&str, ZeroStage); 4] =
     [("0", ZeroStage::Zero), ("1", ZeroStage::One), ("2", ZeroStage::Two), ("3", ZeroStage::Three)];
-/// Names of the dispatchers.
-pub const DISPATCHERS: [(&str, Dispatcher); 2] = [("alltoall", Dispatcher::AllToAll), ("deepep", Dispatcher::DeepEp)];
+/// Names of the dispatchers; a plan's text has the first of those for one. HybridEP is DeepEP's kernel in racks that NVLink joins.
+pub const DISPATCHERS: [(&str, Dispatcher); 3] =
+    [("alltoall", Dispatcher::AllToAll), ("deepep", Dispatcher::DeepEp), ("hybridep", Dispatcher::DeepEp)];
 /// Names of the rank orders.
 pub const ORDERS: [(&str, RankOrder); 2] =
     [("tp-cp-ep-dp-pp", RankOrder::PipelineOutermost), ("tp-cp-ep-pp-dp", RankOrder::DataOutermost)];

@@ -45,6 +45,14 @@ impl Rule {
         Ok(Self { key: key.to_owned(), values })
     }
 
+    /// Largest number among the values; zero of words.
+    pub(crate) fn largest_number(&self) -> u32 {
+        match &self.values {
+            Values::Range(range) => *range.end(),
+            Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).max().unwrap_or(0),
+        }
+    }
+
     /// Whether a value is one of the rule's.
     pub(crate) fn matches(&self, value: Value) -> bool {
         match (&self.values, value) {
@@ -82,6 +90,9 @@ fn numbers(key: &str, text: &str) -> Result<Values, String> {
 fn words(key: &str, text: &str) -> Result<Values, String> {
     let word = |word: &str| {
         known_word(key, word)?;
+        if let Some((_, dispatcher)) = text::DISPATCHERS.iter().find(|(name, _)| key == "dispatcher" && *name == word) {
+            return Ok(dispatcher.to_string());
+        }
         if key != "split" {
             return Ok(word.to_owned());
         }
@@ -99,7 +110,9 @@ pub(crate) enum Value<'v> {
 }
 
 /// Keys whose values are numbers.
-pub(crate) const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
+pub(crate) const NUMBERS: [&str; 10] = ["tp", "cp", "pp", "dp", "ep", "etp", EXPERT_RANKS, "mbs", "vpp", "shard"];
+/// Key of the ranks that hold one layer's experts between them: ep × etp.
+pub(crate) const EXPERT_RANKS: &str = "expert-ranks";
 /// Keys whose values are words.
 pub(crate) const WORDS: [&str; 11] = [
     "sp",

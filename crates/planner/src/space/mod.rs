@@ -240,8 +240,7 @@ impl<'a> Space<'a> {
         let (alone, spread) = (self.dispatchers(1), self.dispatchers(2));
         let mut grids = Vec::new();
         for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
-            let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
-            if allowed && u64::from(ep) * u64::from(etp) <= gpus {
+            if self.restrictions.allows_experts(ep, etp) && u64::from(ep) * u64::from(etp) <= gpus {
                 let dispatchers = if ep == 1 { &alone } else { &spread };
                 grids.extend(dispatchers.iter().map(|&dispatcher| ExpertGrid { ep, etp, dispatcher }));
             }
@@ -355,9 +354,9 @@ impl<'a> Space<'a> {
     /// are not checked.
     pub fn allows(&self, plan: &Plan) -> bool {
         let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
-        let numbers =
-            [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
-        numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
+        let numbers = [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("mbs", plan.micro_batch)];
+        self.restrictions.allows_experts(ep, etp)
+            && numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
             && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
             && self.micro_batches().contains(&plan.micro_batch)
             && (cp == 1 || self.cp_kinds(cp).contains(&plan.cp_kind))

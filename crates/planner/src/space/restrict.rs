@@ -1,8 +1,8 @@
 //! Restrictions that the user sets with `--fix` and `--forbid`: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
-use super::unproven::Unproven;
+use super::unproven::{LARGEST_EXPERT_GROUP_IN_RACK, Unproven};
 use crate::limits::Limits;
-use crate::limits::rule::{Rule, Value, Values, WORDS};
+use crate::limits::rule::{EXPERT_RANKS, Rule, Value, Values, WORDS};
 use meshwright_engine::plan::Recompute;
 use meshwright_engine::plan::text::parse_recompute;
 use meshwright_engine::problem::Problem;
@@ -97,7 +97,11 @@ impl Restrictions {
     }
 
     fn leave_out(&mut self, problem: &Problem, is_unwanted: fn(&Unproven) -> bool) {
-        let unwanted = Unproven::on(problem).filter(|mechanism| is_unwanted(mechanism) && !self.fixes(mechanism.key));
+        let is_asked = |mechanism: &Unproven| match mechanism.key {
+            EXPERT_RANKS => self.fixes(EXPERT_RANKS) || self.fixed_expert_ranks() > LARGEST_EXPERT_GROUP_IN_RACK,
+            key => self.fixes(key),
+        };
+        let unwanted = Unproven::on(problem).filter(|mechanism| is_unwanted(mechanism) && !is_asked(mechanism));
         let rules = unwanted.filter_map(|mechanism| mechanism.forbidden_on(problem)).map(|item| Rule::parse(&item));
         let rules: Vec<Rule> = rules.filter_map(Result::ok).collect();
         self.forbidden.extend(rules);
@@ -150,6 +154,22 @@ impl Restrictions {
 
     pub(super) fn allows_number(&self, key: &str, value: u32) -> bool {
         (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, Value::Number(value))
+    }
+
+    /// Whether experts may be spread over `ep` ranks and each of them split over `etp`.
+    pub(super) fn allows_experts(&self, ep: u32, etp: u32) -> bool {
+        self.allows_number("ep", ep)
+            && self.allows_number("etp", etp)
+            && self.allows_number(EXPERT_RANKS, ep.saturating_mul(etp))
+    }
+
+    /// Ranks of the largest expert group that the fixed degrees name; a degree that is not fixed counts as one.
+    fn fixed_expert_ranks(&self) -> u32 {
+        let largest = |key: &str| {
+            let of_key = self.fixed.iter().filter(|rule| rule.key == key);
+            of_key.map(Rule::largest_number).max().unwrap_or(1)
+        };
+        largest("ep").saturating_mul(largest("etp"))
     }
 
     pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
@@ -210,5 +230,18 @@ mod tests {
             assert!(fixed.contains(key) && fixed == forbidden, "{slip}: {fixed}; {forbidden}");
         }
         assert_eq!(restrictions.fix("ep=2"), Err("`ep` is fixed twice".into()));
+    }
+
+    #[test]
+    fn ranks_of_an_expert_group_are_a_product() {
+        let mut restrictions = Restrictions::default();
+        restrictions.forbid("expert-ranks=65..256").unwrap();
+        assert!(restrictions.allows_experts(64, 1) && restrictions.allows_experts(32, 2));
+        assert!(!restrictions.allows_experts(64, 2) && !restrictions.allows_experts(128, 1));
+        assert!(restrictions.allows_experts(256, 2));
+        assert_eq!(restrictions.fixed_expert_ranks(), 1);
+        restrictions.fix("ep=16..64").unwrap();
+        restrictions.fix("etp=1,2").unwrap();
+        assert_eq!(restrictions.fixed_expert_ranks(), 128);
     }
 }

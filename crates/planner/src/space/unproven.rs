@@ -4,6 +4,7 @@
 //! corner. `tests/evidence/unproven.rs` fails as soon as a published run uses one of them, and where no run reaches a bound that
 //! is named here.
 
+use crate::limits::rule::EXPERT_RANKS;
 use meshwright_engine::cluster::Host;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{CpKind, Plan, Recompute, ZeroStage};
@@ -29,8 +30,8 @@ pub struct Unproven {
 /// Largest expert group of a published run: Llama 4 Maverick on 512 H100 (dgxc-0269).
 pub const LARGEST_EXPERT_GROUP: u32 = 128;
 
-/// Largest expert group of a published run in a rack of GPUs that NVLink joins: DeepSeek-V3 on 256 GB200 (mbridge-0007) and others. Groups
-/// of more ranks leave the rack, which has 72.
+/// Ranks of the largest expert group, EP × ETP, of a published run in a rack of GPUs that NVLink joins: DeepSeek-V3 on 256 GB200
+/// (mbridge-0007) and others. Groups of more ranks leave the rack, which has 72.
 pub const LARGEST_EXPERT_GROUP_IN_RACK: u32 = 64;
 
 /// Fewest tokens of a sequence on a rank of context parallelism in a published run: Llama 3.1 8B with sequences of 8,192 over
@@ -55,7 +56,7 @@ const SERVER: u32 = 8;
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 18] = [
+pub(crate) static UNPROVEN: [Unproven; 19] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -135,13 +136,13 @@ pub(crate) static UNPROVEN: [Unproven; 18] = [
     },
     Unproven {
         what: "expert groups that leave an NVL72 rack",
-        instead: "published runs have at most 64 ranks in a group there",
-        key: "ep",
+        instead: "published runs have at most 64 ranks in a group (EP × ETP) there",
+        key: EXPERT_RANKS,
         forbids: |problem| {
             let is_unproven = problem.model().is_moe() && joins_racks(problem);
             is_unproven.then(|| above(LARGEST_EXPERT_GROUP_IN_RACK))
         },
-        uses: |_, plan| plan.layout.ep > LARGEST_EXPERT_GROUP_IN_RACK,
+        uses: |_, plan| plan.layout.ep.saturating_mul(plan.layout.etp) > LARGEST_EXPERT_GROUP_IN_RACK,
     },
     Unproven {
         what: "ZeRO 2 of Megatron-FSDP",
@@ -180,6 +181,13 @@ pub(crate) static UNPROVEN: [Unproven; 18] = [
             values(megatron(problem) && block_scaled, "3")
         },
         uses: |_, plan| plan.zero == ZeroStage::Three,
+    },
+    Unproven {
+        what: "ZeRO 2 or 3 in Megatron-DeepSpeed",
+        instead: "published runs of it shard the optimizer alone",
+        key: "zero",
+        forbids: |problem| values(problem.stack().family == Family::MegatronDeepspeed, "2,3"),
+        uses: |_, plan| plan.zero >= ZeroStage::Two,
     },
     Unproven {
         what: "a zero-bubble, folded or looped pipeline in torchtitan",
