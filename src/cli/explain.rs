@@ -117,7 +117,7 @@ fn report(explanation: &Explanation, compared: &[Sheet]) -> String {
     let Explanation { costs, plan, rejections, evaluation, footprints, placed } = explanation;
     let problem = costs.problem;
     let mut report = HtmlReport::new(html::title(problem), vec![problem.heading()]);
-    let words = paragraph(&answer::describe(plan)).with("class", "lead");
+    let words = paragraph(&answer::describe(problem, plan)).with("class", "lead");
     let large = evaluation.as_ref().map(|evaluation| figures(&html::large_figures(problem, evaluation)));
     let line = code(&format!("--plan \"{plan}\""));
     report.answer("The plan", [words].into_iter().chain(large).chain([line]));

@@ -68,8 +68,8 @@ pub struct QuestionOptions {
     pub gpus: Option<u32>,
     /// Sequences per step
     ///
-    /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among
-    /// replicas.
+    /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among replicas;
+    /// of sequences from 131,072 tokens on, at most 16 Mi tokens.
     #[cfg_attr(feature = "cli", arg(long, value_name = "B", value_parser = numbers::whole))]
     pub global_batch: Option<u32>,
     /// Tokens per sequence [default: the model's training length].
@@ -86,7 +86,8 @@ pub struct QuestionOptions {
     pub optimizer: Option<String>,
     /// Software stack: a name (`meshwright stacks`) or a TOML file
     ///
-    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, megatron-2022 before Ampere, jax-2025 on TPUs.
+    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, megatron-2022 before Ampere, jax-2025 on TPUs, neuron-2025 on
+    /// Trainium, gaudi-2024 on Gaudi.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub stack: Option<String>,
     /// Share of the memory that a plan may fill

@@ -99,6 +99,9 @@ struct ClusterPart {
     usual: Precision,
 }
 
+/// Setting of a stack whose layers are replayed from CUDA graphs.
+const REPLAYED: &str = "stack.cuda_graphs=true";
+
 /// Sentences on how a problem came about.
 #[derive(Default)]
 struct Notes {
@@ -176,6 +179,13 @@ impl QuestionOptions {
         for path in &self.calibration {
             notes.calibrated.push(calibration::lay_over(path, &mut cluster, &mut stack)?);
         }
+        // Frameworks that train on the stack of another write no graphs.
+        let writes_graphs =
+            framework.is_none_or(|framework| ["megatron", "megatron-bridge"].contains(&framework.name()));
+        if writes_graphs && !self.lora && catalog::defaults::replays(&model, &cluster, &stack, sets) {
+            stack.cuda_graphs = true;
+            assumed.push(format!("--set {REPLAYED} (as its recipes of mixtures on such GPUs)"));
+        }
         let precision = self.precision.unwrap_or(usual);
         if precision == Precision::Bf16 && !cluster.gpu.multiplies_bf16() {
             return Err(QuestionError::refused(format!(
@@ -191,7 +201,7 @@ impl QuestionOptions {
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {
-            let batch = workload::usual_batch(gpus);
+            let batch = workload::usual_batch(gpus, seq_len);
             assumed.push(format!("--global-batch {batch}"));
             batch
         });

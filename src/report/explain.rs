@@ -77,7 +77,7 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let mut sheet = Sheet::new(problem.heading(), &["figure", "value"]);
     let rows = [
         ("plan", evaluation.plan.to_string()),
-        ("in words", describe(&evaluation.plan)),
+        ("in words", describe(problem, &evaluation.plan)),
         ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),
         ("step time", format!("{} ({} to {})", figures.step, sure.step.low, sure.step.high)),
         (

@@ -60,7 +60,7 @@ pub fn at_a_glance(answer: &LintAnswer) -> String {
     let shown: Vec<&Finding> = findings.iter().filter(is_shown).collect();
     parts.push(table::labelled("Verdict  ", &[verdict_of(&shown)]));
     if let Some((problem, evaluation)) = priced {
-        parts.push(table::labelled("Predicted", &[describe(&evaluation.plan), figures(problem, evaluation)]));
+        parts.push(table::labelled("Predicted", &[describe(problem, &evaluation.plan), figures(problem, evaluation)]));
         parts.push(table::labelled("--plan   ", &[format!("\"{}\"", evaluation.plan)]));
     }
     let lines: Vec<String> = shown.into_iter().map(|finding| line(finding, answer.file)).collect();

@@ -258,7 +258,8 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         return Err(SweepError::value(key("optimizer"), format!("there is no recipe `{recipe}`{near}")));
     }
     let workload = Workload {
-        global_batch: global_batch.unwrap_or_else(|| workload::usual_batch(most_gpus)),
+        global_batch: global_batch
+            .unwrap_or_else(|| workload::usual_batch(most_gpus, seq_len.unwrap_or(model.seq_len))),
         seq_len: seq_len.unwrap_or(model.seq_len),
         format: precision,
         half: Half::default(),

@@ -16,7 +16,7 @@ use meshwright_planner::catalog;
 /// The GPU lacks a format, or the parts do not fit together.
 pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, SweepError> {
     let cluster = cluster(choice, &sweep.sets)?;
-    let stack = match (choice.get("stack"), &task.stack) {
+    let mut stack = match (choice.get("stack"), &task.stack) {
         (Some(name), _) => catalog::stack(name, &sweep.sets)?,
         (None, Some(stack)) => stack.clone(),
         (None, None) => {
@@ -24,6 +24,8 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
             catalog::stack(catalog::defaults::stack_for(&task.model, usual), &sweep.sets)?
         }
     };
+    let trains_all = !task.workload.adaptation.is_lora();
+    stack.cuda_graphs |= trains_all && catalog::defaults::replays(&task.model, &cluster, &stack, &sweep.sets);
     let format = match choice.get("precision") {
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,

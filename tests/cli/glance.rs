@@ -107,7 +107,8 @@ fn files_with_sharded_gradients_are_priced_as_their_plan() {
     assert_eq!(step(&linted), "1.62 s", "{linted}");
     assert!(!linted.contains("gradient accumulation fusion"), "{linted}");
     let shown = linted.matches(" [").count();
-    assert!(linted.contains(&format!("no warnings, {shown} notes")), "{shown} findings are shown: {linted}");
+    let notes = if shown == 1 { "1 note".to_owned() } else { format!("{shown} notes") };
+    assert!(linted.contains(&format!("no warnings, {notes} ")), "{shown} findings are shown: {linted}");
 }
 
 /// Tensor cores before Ampere multiply fp16 alone, and no fused kernel of attention runs there.
@@ -142,6 +143,67 @@ fn expert_groups_stay_inside_a_rack() {
     let plan = text.split("--plan \"").nth(1).unwrap();
     let group: u32 = plan.split(" ep=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(group <= 64, "{plan}");
+    let degree = |text: &str, key: &str| -> u32 {
+        let plan = text.split("--plan \"").nth(1).unwrap();
+        plan.split(&format!(" {key}=")).nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    let split = "plan kimi-k2 gb200-nvl72-1152 --precision nvfp4";
+    let proven = words(split);
+    assert!(degree(&proven, "ep") * degree(&proven, "etp") <= 64, "{proven}");
+    let asked = words(&format!("{split} --fix ep=64 --fix etp=2"));
+    assert_eq!((degree(&asked, "ep"), degree(&asked, "etp")), (64, 2));
+}
+
+/// The exchange with experts has the name that the written files give it, and is read back by either.
+#[test]
+fn the_dispatcher_is_named_as_it_is_launched() {
+    let (rack, node) = ("mixtral-8x7b gb300-nvl72-1152 --gpus 16", "mixtral-8x7b dgx-h100-64 --gpus 16");
+    let of = |asked: &str| {
+        words(&format!("plan {asked} --seq-len 4096 --global-batch 64 --fix ep=8 --fix dispatcher=hybridep"))
+    };
+    assert!(of(rack).contains("EP 8, dispatcher hybridep") && !of(rack).contains("dispatcher deepep,"), "{}", of(rack));
+    assert!(of(node).contains("EP 8, dispatcher deepep"), "{}", of(node));
+    let files =
+        words(&format!("emit megatron {rack} --seq-len 4096 --global-batch 64 --plan ep=8,dispatcher=hybridep"));
+    assert!(files.contains("--moe-flex-dispatcher-backend hybridep"), "{files}");
+}
+
+/// Mixtures beside Grace hosts have CUDA graphs as the recipes of their stack do; others, and who asks otherwise, have none.
+#[test]
+fn mixtures_beside_grace_hosts_replay_graphs() {
+    let asked = "mixtral-8x7b gb300-nvl72-1152 --gpus 16 --seq-len 4096 --global-batch 64";
+    let plan = format!("plan {asked}");
+    assert!(words(&plan).contains("NeMo 25.x · CUDA graphs"), "{}", words(&plan));
+    assert!(talk(&plan).contains("--set stack.cuda_graphs=true (as its recipes"), "{}", talk(&plan));
+    for other in [
+        format!("{plan} --set stack.cuda_graphs=false"),
+        format!("{plan} --lora"),
+        format!("{plan} --for ms-swift"),
+        "plan mixtral-8x7b dgx-h100-64 --gpus 16 --seq-len 4096".to_owned(),
+        "plan llama3-8b gb300-nvl72-1152 --gpus 16".to_owned(),
+    ] {
+        assert!(!words(&other).contains("CUDA graphs ·") && !talk(&other).contains("cuda_graphs=true ("), "{other}");
+    }
+    let files = words(&format!("emit megatron {asked} --plan ep=8,dispatcher=deepep"));
+    assert!(files.contains("--cuda-graph-modules attn moe_router moe_preprocess"), "{files}");
+    assert!(!words(&format!("emit megatron {asked} --plan ep=8,recompute=full")).contains("--cuda-graph-"));
+    let refused = run(&format!("emit megatron {asked} --plan ep=8,recompute=first-1"));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("excludes CUDA graphs of modules"));
+}
+
+/// Where steps wait for the host, the answer itself says what graphs give.
+#[test]
+fn the_answer_says_what_graphs_would_give() {
+    let text = words("plan qwen3-30b-a3b dgx-h100-64 --seq-len 4096 --fix tp=8 --fix ep=8 --fix mbs=1");
+    assert!(text.contains("of the step waits for the host: with CUDA graphs (--set stack.cuda_graphs=true)"), "{text}");
+}
+
+/// A share of a peak that the GEMMs' format exceeds says of what.
+#[test]
+fn a_share_of_another_peak_says_of_what() {
+    let asked = "plan llama3-8b hgx-b200-512 --gpus 8";
+    assert!(words(&format!("{asked} --precision mxfp8")).contains("MFU by the bf16 peak"));
+    assert!(!words(asked).contains("by the bf16 peak"));
 }
 
 /// A price is per hour once.
@@ -179,4 +241,15 @@ fn a_long_step_is_in_seconds_everywhere() {
     assert!((600..3600).contains(&step.parse::<u32>().unwrap()), "{plan}");
     assert!(words(&format!("explain {asked}")).contains(&format!("Step time {step} s ")));
     assert!(words("plan llama3-70b h100-512 --tokens 15T").contains("a checkpoint every 32 min"));
+}
+
+/// Fixed values that no plan may have are the reason, and not what their simplest completion needs; a search that was stopped has not
+/// shown that nothing fits.
+#[test]
+fn no_plan_has_its_own_reason() {
+    let dense = talk("plan llama3-8b dgx-h100-64 --fix ep=8");
+    assert!(dense.contains("--fix ep=8: ep is for mixtures of experts, and the model is dense\n"), "{dense}");
+    let stopped = talk("plan llama3-405b h100-24576 --time-limit 0.000001");
+    assert!(stopped.contains("no plan found in time: ") && stopped.contains("a longer --time-limit"), "{stopped}");
+    assert!(!stopped.contains("fewer --fix"), "{stopped}");
 }

@@ -54,11 +54,13 @@ fn key(name: &str) -> String {
 /// A model on 512 GPUs of a cluster with the workload of a published run, whose batch is scaled to as many sequences a GPU.
 fn problem(model: &str, cluster: &str, stack: &str, published: &Problem) -> Option<Problem> {
     let sets = Overrides::parse([format!("cluster.gpus={GPUS}")]).ok()?;
-    let (model, stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
+    let (model, mut stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
+    let cluster = catalog::cluster(cluster, &sets).ok()?;
+    stack.cuda_graphs |= catalog::defaults::replays(&model, &cluster, &stack, &sets);
     let asked = published.workload();
     let batch = u64::from(asked.global_batch) * u64::from(GPUS) / u64::from(published.cluster().gpus);
     let workload = Workload { global_batch: u32::try_from(batch).ok()?, ..asked.clone() };
-    Problem::new(model, catalog::cluster(cluster, &sets).ok()?, workload, stack, HbmProfile::Normal).ok()
+    Problem::new(model, cluster, workload, stack, HbmProfile::Normal).ok()
 }
 
 /// The published run of a model on the GPU of a cluster whose number of GPUs is nearest, with the problem at its batch and its

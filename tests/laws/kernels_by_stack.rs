@@ -195,6 +195,33 @@ fn layers_with_experts_wait_for_the_host() {
     }
 }
 
+/// Graphs of modules replay no layer that is recomputed as a whole: such a plan waits for the host as without graphs, and one that
+/// recomputes modules does not.
+#[test]
+fn recomputed_layers_are_launched_kernel_by_kernel() {
+    let host = |graphs: &str, recompute: &str| {
+        let spec = spec("qwen3-30b-a3b", "h100-512", "nemo-25", 512, 4096).set(format!("stack.cuda_graphs={graphs}"));
+        let problem = spec.problem();
+        let plan = parse_plan(&format!("tp=8 ep=8 dp=64 zero=1 mbs=1 recompute={recompute}"), &problem).unwrap();
+        Costs::new(&problem).evaluate_simulated(&plan).step.host
+    };
+    // What gaps between kernels take is shorter under graphs, and the host waits for that as well.
+    assert!(host("true", "full") >= host("false", "full"));
+    assert!(host("true", "layernorm") < host("false", "layernorm") * 0.5);
+}
+
+/// Pools of graphs take memory where the stack has graphs, and only there.
+#[test]
+fn pools_of_graphs_take_memory() {
+    let reserved = |set: &str| {
+        let problem = spec("qwen3-30b-a3b", "h100-512", "nemo-25", 512, 4096).set(set).problem();
+        let plan = parse_plan("tp=8 ep=8 dp=64 zero=1 mbs=1", &problem).unwrap();
+        Costs::new(&problem).fullest(&plan).device().get()
+    };
+    let more = reserved("stack.cuda_graphs=true") - reserved("stack.cuda_graphs=false");
+    assert!((more - 10e9).abs() < 1.0, "{more}");
+}
+
 /// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements, are gathered.
 #[test]
 fn repeated_keys_are_exchanged_for_each_head_of_queries() {

@@ -110,7 +110,7 @@ impl Problem {
     /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(
-            "{} · {} × {} · {} × {} tokens · {}{} · {}",
+            "{} · {} × {} · {} × {} tokens · {}{} · {}{}",
             self.model.name,
             thousands(u64::from(self.cluster.gpus)),
             self.cluster.gpu.name,
@@ -123,6 +123,7 @@ impl Problem {
                 Adaptation::LoraAttention => " · LoRA of attention",
             },
             self.stack.name,
+            if self.stack.cuda_graphs { " · CUDA graphs" } else { "" },
         )
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Host;
 use crate::gpu::{AttentionKernel, Format};
 use crate::schedule::Schedule;
 use crate::sources::own_source;
@@ -166,6 +167,9 @@ pub struct Stack {
     /// Whether CUDA graphs replay the layers' kernels.
     #[serde(default)]
     pub cuda_graphs: bool,
+    /// Hosts beside which the release's recipes replay the layers of mixtures of experts from CUDA graphs, if any: the default of
+    /// `cuda_graphs` for a mixture on such a machine.
+    pub graphs_mixtures_beside: Option<Host>,
     /// Whether the CUDA graphs include the experts, as graphs of a whole iteration do and graphs of modules do not. Source:
     /// [megatron-cuda-graphs].
     #[serde(default)]

@@ -229,8 +229,26 @@ const BATCH: (u32, u32) = (128, 2048);
 /// Default global batch, since a model's description seldom includes one.
 ///
 /// One sequence per GPU, in multiples that reach 128; above 2048 GPUs, the odd part of their number times the power of two
-/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
-pub fn usual_batch(gpus: u32) -> u32 {
+/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs). Of sequences
+/// of 131,072 tokens and more, half as many until the step has no more than 2048 × 8192 tokens, as Llama 3 405B had at that length.
+///
+/// Source: [llama3-infrastructure].
+pub fn usual_batch(gpus: u32, seq_len: u32) -> u32 {
+    let mut batch = batch_of_gpus(gpus);
+    let tokens = |batch: u32| u64::from(batch) * u64::from(seq_len);
+    while seq_len >= LONG && batch.is_multiple_of(2) && tokens(batch) > u64::from(BATCH.1 * LLAMA_SEQUENCE) {
+        batch /= 2;
+    }
+    batch
+}
+
+/// Tokens of a sequence of Llama 3 405B.
+const LLAMA_SEQUENCE: u32 = 8192;
+/// Tokens of a sequence in the last stage of its training.
+const LONG: u32 = 131_072;
+
+/// [`usual_batch`] of sequences of any length.
+fn batch_of_gpus(gpus: u32) -> u32 {
     const NEAR: f64 = 0.9;
     const MOST_ODD: u32 = 16_384;
     let (least, most) = BATCH;
@@ -257,7 +275,14 @@ mod tests {
 
     #[test]
     fn a_usual_batch_divides_among_replicas() {
-        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(usual_batch);
+        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(batch_of_gpus);
         assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 3072, 3125]);
+    }
+
+    #[test]
+    fn long_sequences_make_no_larger_steps() {
+        let sized = |gpus, seq_len| usual_batch(gpus, seq_len);
+        assert_eq!((sized(24_576, 8192), sized(64, 131_072), sized(64, 1_048_576)), (3072, 128, 16));
+        assert_eq!((sized(1152, 32_768), sized(7, 1_048_576)), (1152, 133), "odd factors of the GPUs stay");
     }
 }

@@ -43,6 +43,7 @@ pub use ms_swift::MS_SWIFT;
 pub use nanotron::NANOTRON;
 pub use olmo_core::OLMO_CORE;
 pub use primus::PRIMUS;
+pub use rules::fused_exchange_backend;
 pub use sizes::{SharedMixer, Sizes};
 pub use table::{
     FRAMEWORKS, files_refusal, framework_of, keep_launchable, keep_settings, launchable, name_list, named, names,

@@ -103,7 +103,7 @@ impl Screen<'_> {
             Minimised::Energy => "Least energy",
             Minimised::StepTime | Minimised::TimeToTrain | Minimised::Cost => "First",
         };
-        let words = table::labelled(label, &[describe(&first.plan), figures(problem, first)]);
+        let words = table::labelled(label, &[describe(problem, &first.plan), figures(problem, first)]);
         let plan = table::labelled("--plan", &[format!("\"{}\"", first.plan)]);
         let rows = lines(problem, (&found.ranking).into());
         let sure = table::wrapped(&intervals(problem, first, &Confidence::new(problem, first)));
@@ -118,7 +118,7 @@ impl Screen<'_> {
         let rows = output::sheets(&[Sheet { title: String::new(), ..sheet }], args.format)?;
         let recommended = paragraphs(problem, advice).join("; ");
         let head = format!("## {}\n\n**Recommended**: {recommended}", problem.heading());
-        let (plan, shared, sentences) = (launched(advice), shared(advice), self.sentences(advice));
+        let (plan, shared, sentences) = (launched(advice), shared(problem, advice), self.sentences(advice));
         Ok(format!("{head}\n\n`{plan}`\n\n{rows}\nAll plans: {shared}.\n\n{sentences}\n"))
     }
 
@@ -145,7 +145,7 @@ fn launched(advice: &Advice) -> String {
 
 /// One line for each plan, and below them what all plans share.
 fn lines(problem: &Problem, plans: AnswerRows) -> String {
-    let shared = shared(plans);
+    let shared = shared(problem, plans);
     let all = if shared.is_empty() { String::new() } else { table::labelled(" all:", &[shared]) };
     format!("{}\n{all}", table::lines_or_records(&fitting(problem, plans)))
 }

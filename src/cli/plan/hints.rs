@@ -1,21 +1,18 @@
-//! Hints on what would train more tokens a second: a neighbouring number of GPUs or a batch where sizes divide badly, CUDA graphs where
-//! steps wait for the host.
+//! Hints on what would train more tokens a second: a neighbouring number of GPUs or a batch where sizes divide badly.
 
 use crate::cli::effort::EffortLimits;
 use crate::question::{Found, PlanQuestion};
-use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Family;
 use meshwright_engine::units::{thousands, whole_percent};
 use meshwright_engine::workload::usual_batch;
 use meshwright_planner::advice::{Prudence, prudent};
 use meshwright_planner::search::{SearchOptions, SearchProof};
-use meshwright_planner::space::check;
 
 /// Gain of throughput from which on a hint is worth a line.
 const WORTH_SAYING: f64 = 0.03;
 
-/// Hints on the sizes that the user named, at most one for each, and on CUDA graphs.
+/// Hints on the sizes that the user named, at most one for each.
 pub fn hints(
     question: &PlanQuestion,
     effort: &EffortLimits,
@@ -57,26 +54,7 @@ pub fn hints(
             whole_percent(gain)
         ));
     }
-    hints.extend(graphs(problem, best));
     hints
-}
-
-/// Hint on CUDA graphs, where a plan of Megatron waits for the host, fits with their pools, and gains by them.
-fn graphs(problem: &Problem, best: &Evaluation) -> Option<String> {
-    let waits = best.step.host / best.step.total();
-    if waits < WORTH_SAYING || problem.stack().family != Family::Megatron || problem.stack().cuda_graphs {
-        return None;
-    }
-    let graphed = problem.changed(|_, _, stack| stack.cuda_graphs = true).ok()?;
-    let costs = Costs::new(&graphed);
-    let step = costs.evaluate_simulated(&best.plan).step.total();
-    let gains = best.step.total() / step - 1.0 > WORTH_SAYING && check(&costs, &best.plan).is_empty();
-    gains.then(|| {
-        format!(
-            "{} of the step waits for the host: with CUDA graphs this plan takes {step}: --set stack.cuda_graphs=true",
-            whole_percent(waits)
-        )
-    })
 }
 
 /// Tokens per second of all GPUs.
@@ -95,7 +73,7 @@ fn whole_domains(problem: &Problem, batch: Option<u32>) -> Option<Problem> {
     let fewer = domain << domains.ilog2();
     let changed = problem.changed(|cluster, workload, _| {
         *cluster = cluster.clone().resized(fewer);
-        workload.global_batch = batch.unwrap_or_else(|| usual_batch(fewer));
+        workload.global_batch = batch.unwrap_or_else(|| usual_batch(fewer, workload.seq_len));
     });
     changed.ok()
 }
@@ -119,13 +97,8 @@ mod tests {
     use meshwright_engine::gpu::Format;
     use meshwright_engine::problem::HbmProfile;
     use meshwright_engine::workload::{Adaptation, Half, Optimizer, Workload, recipe};
-    use meshwright_planner::space::parse_plan;
 
     fn problem(gpus: u32, global_batch: u32) -> Problem {
-        problem_of("llama3-8b", gpus, global_batch)
-    }
-
-    fn problem_of(model: &str, gpus: u32, global_batch: u32) -> Problem {
         let sets = Overrides::default();
         let workload = Workload {
             global_batch,
@@ -139,7 +112,7 @@ mod tests {
             drops_tokens: false,
         };
         let cluster = catalog::cluster("h100-512", &sets).unwrap().resized(gpus);
-        let (model, stack) = (catalog::model(model, &sets).unwrap(), catalog::stack("nemo-25", &sets).unwrap());
+        let (model, stack) = (catalog::model("llama3-8b", &sets).unwrap(), catalog::stack("nemo-25", &sets).unwrap());
         Problem::new(model, cluster, workload, stack, HbmProfile::Normal).unwrap()
     }
 
@@ -152,20 +125,5 @@ mod tests {
             (batch(512, 500), batch(512, 512), batch(512, 100), batch(6, 7)),
             (Some(512), None, Some(128), Some(8))
         );
-    }
-
-    #[test]
-    fn graphs_are_a_hint_where_steps_wait_for_the_host() {
-        let hint = |model: &str, tp: u32, experts: &str| {
-            let problem = problem_of(model, 64, 64);
-            let plan = parse_plan(&format!("tp={tp} {experts} zero=1 mbs=1"), &problem).unwrap();
-            graphs(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
-        };
-        let sentence = hint("qwen3-30b-a3b", 8, "ep=8").expect("1,024 tokens a rank");
-        assert!(
-            sentence.contains("waits for the host") && sentence.contains("--set stack.cuda_graphs=true"),
-            "{sentence}"
-        );
-        assert_eq!(hint("llama3-8b", 2, ""), None);
     }
 }

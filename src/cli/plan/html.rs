@@ -17,8 +17,8 @@ pub fn text(answer: &PlanAnswer) -> String {
     let mut report = HtmlReport::new(title(problem), vec![problem.heading()]);
     if let Some(advice) = &found.advice {
         recommended(&mut report, problem, advice);
-        let shared_settings = (!shared(advice).is_empty())
-            .then(|| paragraph(&format!("All: {}.", shared(advice))).with("class", "notes"));
+        let shared_settings = (!shared(problem, advice).is_empty())
+            .then(|| paragraph(&format!("All: {}.", shared(problem, advice))).with("class", "notes"));
         report.section("Plans", [table(&rows(problem, advice, TERMS_SHOWN))].into_iter().chain(shared_settings));
         let mut statements = sentences(problem, advice, *risk);
         statements.extend(refined::sentence(&advice.ranking, refined));
@@ -65,7 +65,10 @@ fn recommended(report: &mut HtmlReport, problem: &Problem, advice: &Advice) {
         large.push(LargeFigure { name: "Fastest with", value: whole_percent(*chance), note });
     }
     let line = code(&format!("--plan \"{}\"", plan.plan));
-    report.answer("Recommended", [paragraph(&describe(&plan.plan)).with("class", "lead"), figures(&large), line]);
+    report.answer(
+        "Recommended",
+        [paragraph(&describe(problem, &plan.plan)).with("class", "lead"), figures(&large), line],
+    );
 }
 
 /// Step, MFU, memory and throughput with their intervals.

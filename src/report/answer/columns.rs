@@ -2,8 +2,11 @@
 
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::plan::{CpKind, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Dispatcher;
+use meshwright_frameworks::fused_exchange_backend;
 
 /// One setting of a plan.
 pub(super) struct Setting {
@@ -12,10 +15,20 @@ pub(super) struct Setting {
     /// Its value in a table; none for plans that it does not apply to.
     pub(super) value: fn(&Plan) -> Option<String>,
     /// Its value in words; none for a launcher's default.
-    pub(super) words: fn(&Plan) -> Option<String>,
+    words: fn(&Plan) -> Option<String>,
 }
 
 impl Setting {
+    /// Its value in words, as it is launched on a problem's machine; none for a launcher's default.
+    pub(super) fn in_words(&self, problem: &Problem, plan: &Plan) -> Option<String> {
+        let words = (self.words)(plan)?;
+        let is_fused = self.name == DISPATCHER && plan.dispatcher == Dispatcher::DeepEp;
+        Some(match fused_exchange_backend(problem).filter(|_| is_fused) {
+            Some(backend) => format!("{DISPATCHER} {backend}"),
+            None => words,
+        })
+    }
+
     /// Whether plans that it applies to have several values.
     pub(super) fn differs(&self, plans: &[&Evaluation]) -> bool {
         let mut values = plans.iter().filter_map(|evaluation| (self.value)(&evaluation.plan));
@@ -23,6 +36,9 @@ impl Setting {
         values.any(|value| Some(value) != first)
     }
 }
+
+/// Name of the setting by which tokens reach their experts.
+const DISPATCHER: &str = "dispatcher";
 
 /// Settings with a column of their own.
 pub(super) const DEGREES: [Setting; 9] = [
@@ -95,9 +111,9 @@ pub(super) const OTHERS: [Setting; 10] = [
         words: |plan| (plan.layout.cp > 1).then(|| format!("CP by {}", exchange(plan))),
     },
     Setting {
-        name: "dispatcher",
+        name: DISPATCHER,
         value: |plan| (plan.layout.ep > 1).then(|| plan.dispatcher.to_string()),
-        words: |plan| (plan.layout.ep > 1).then(|| format!("dispatcher {}", plan.dispatcher)),
+        words: |plan| (plan.layout.ep > 1).then(|| format!("{DISPATCHER} {}", plan.dispatcher)),
     },
     Setting {
         name: "order",
@@ -126,12 +142,12 @@ pub(super) fn all() -> impl Iterator<Item = Setting> {
 }
 
 /// All settings of a plan in words, degrees first: `TP 8 · PP 16, 8 chunks a rank · DP 96, ZeRO 1 · micro-batch 1`.
-pub fn describe(plan: &Plan) -> String {
+pub fn describe(problem: &Problem, plan: &Plan) -> String {
     let groups: [&[&str]; 8] = [
         &["TP", "SP"],
         &["CP", "CP by"],
         &["PP", "VPP", "schedule", "split"],
-        &["EP", "ETP", "dispatcher"],
+        &["EP", "ETP", DISPATCHER],
         &["DP", "ZeRO", "shard", "reshard", "order"],
         &["mbs"],
         &["recompute"],
@@ -139,7 +155,7 @@ pub fn describe(plan: &Plan) -> String {
     ];
     let words = |names: &[&str]| {
         let settings = all().filter(|setting| names.contains(&setting.name));
-        settings.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(", ")
+        settings.filter_map(|setting| setting.in_words(problem, plan)).collect::<Vec<_>>().join(", ")
     };
     groups.into_iter().map(words).filter(|group| !group.is_empty()).collect::<Vec<_>>().join(" · ")
 }
@@ -152,14 +168,14 @@ pub(super) fn degrees(plan: &Plan) -> String {
 
 /// Degrees of a plan in words; of one with the degrees of `other`, the settings that differ: `micro-batch 4 · full recomputation`. All
 /// settings where it only lacks what the other has.
-pub(super) fn unlike(plan: &Plan, other: &Plan) -> String {
+pub(super) fn unlike(problem: &Problem, plan: &Plan, other: &Plan) -> String {
     let own = degrees(plan);
     if own != degrees(other) {
         return own;
     }
     let differing = all().filter(|setting| (setting.value)(plan) != (setting.value)(other));
-    let words: Vec<String> = differing.filter_map(|setting| (setting.words)(plan)).collect();
-    if words.is_empty() { describe(plan) } else { words.join(" · ") }
+    let words: Vec<String> = differing.filter_map(|setting| setting.in_words(problem, plan)).collect();
+    if words.is_empty() { describe(problem, plan) } else { words.join(" · ") }
 }
 
 /// Words of a degree, unless it is 1.

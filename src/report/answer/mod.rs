@@ -1,12 +1,14 @@
 //! Answer of `plan` at a glance: what was asked, the plan to launch, one line for each rival, and a few sentences.
 
 mod columns;
+mod graphs;
 mod sentences;
 
 use super::Sheet;
 use super::plans::largest_terms;
 use columns::Setting;
 use meshwright_engine::cost::{Evaluation, Figures};
+use meshwright_engine::gpu::Format;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, significant, whole_percent};
 use meshwright_planner::advice::{Advice, StepGivenRuns};
@@ -32,7 +34,7 @@ pub fn recommended(problem: &Problem, advice: &Advice) -> Option<[String; 2]> {
         let [median, from, to] = [given.median, given.interval.low, given.interval.high].map(|time| step.show(time));
         format!("{median} {} a step given the measured runs ({from} to {to}); by the model alone ", step.unit)
     });
-    Some([describe(&evaluation.plan), format!("{given}{}{best}", figures(problem, evaluation))])
+    Some([describe(problem, &evaluation.plan), format!("{given}{}{best}", figures(problem, evaluation))])
 }
 
 /// Step time with its interval, MFU, and memory with the risk of running out, of a plan.
@@ -40,12 +42,13 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> String {
     let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
     let step = Scale::of(figures.step);
     format!(
-        "{} {} a step ({} to {}) · {} MFU · {} of {} GiB, {} risk of OOM",
+        "{} {} a step ({} to {}) · {} MFU{} · {} of {} GiB, {} risk of OOM",
         step.show(figures.step),
         step.unit,
         step.show(sure.step.low),
         step.show(sure.step.high),
         whole_percent(figures.mfu),
+        if problem.workload().format == Format::Bf16 { "" } else { " by the bf16 peak" },
         significant(figures.peak.as_gib()),
         significant(problem.cluster().gpu.hbm.value.as_gib()),
         whole_percent(sure.oom_probability),
@@ -99,7 +102,7 @@ pub fn table<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>, most_terms:
         let mut row = vec![format!("{mark}{}", at + 1)];
         row.extend(degrees.iter().map(|setting| (setting.value)(&evaluation.plan).unwrap_or_default()));
         if !others.is_empty() {
-            let words = others.iter().filter_map(|setting| (setting.words)(&evaluation.plan));
+            let words = others.iter().filter_map(|setting| setting.in_words(problem, &evaluation.plan));
             row.push(words.map(columns::brief).collect::<Vec<_>>().join(", "));
         }
         row.extend(given_runs.get(at).map(|given| step.show(given.median)));
@@ -117,12 +120,11 @@ pub fn table<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>, most_terms:
 }
 
 /// Settings that all plans share and that are not a launcher's default, in words; empty if there are none.
-pub fn shared<'a>(rows: impl Into<AnswerRows<'a>>) -> String {
+pub fn shared<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>) -> String {
     let plans: Vec<&Evaluation> = rows.into().evaluations.iter().collect();
     let shared = columns::all().filter(|setting| !setting.differs(&plans));
-    let words: Vec<String> =
-        shared.filter_map(|setting| plans.iter().find_map(|evaluation| (setting.words)(&evaluation.plan))).collect();
-    words.join(", ")
+    let in_words = |setting: Setting| plans.iter().find_map(|evaluation| setting.in_words(problem, &evaluation.plan));
+    shared.filter_map(in_words).collect::<Vec<_>>().join(", ")
 }
 
 /// Largest terms of a step with their shares: `compute 87 %, tp comm 4 %`.

@@ -1,6 +1,6 @@
 //! Sentences below the answer: what stands against the model's first choice, and how sure the order is.
 
-use super::columns;
+use super::{columns, graphs};
 use crate::report::basis;
 use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
@@ -20,9 +20,10 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     let found = [
         given_up(problem, advice, &sure, risk),
         unseen_risk(problem, &sure, risk),
-        advice.fastest.as_ref().map(|declined| faster(declined, plan)),
+        advice.fastest.as_ref().map(|declined| faster(problem, declined, plan)),
         advice.published.as_ref().and_then(|published| compared(problem, advice, plan, published, risk)),
         held_twice(problem, plan),
+        graphs::sentence(problem, plan),
         order(advice, plan),
         Some(intervals(problem, plan, &sure)),
     ];
@@ -68,12 +69,12 @@ fn unseen_risk(problem: &Problem, sure: &Confidence, risk: f64) -> Option<String
 }
 
 /// Sentence on the plan that is fastest by the model, and on why it is not recommended.
-fn faster(declined: &Declined, recommended: &Evaluation) -> String {
+fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> String {
     let Declined { evaluation, .. } = declined;
     let share = 1.0 - evaluation.step.total() / recommended.step.total();
     format!(
         "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
-        columns::unlike(&evaluation.plan, &recommended.plan),
+        columns::unlike(problem, &evaluation.plan, &recommended.plan),
         evaluation.step.total(),
         share * 100.0,
         reasons(declined)
@@ -96,7 +97,7 @@ fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
 pub fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
     let device = match basis::of_step(problem, plan) {
         Basis::Measured | Basis::Calibrated => "",
-        Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.",
+        Basis::Datasheet => " Curves of the device are from its datasheet: none of its kernels was measured.",
     };
     let doubts = sure.doubts().map_or_else(String::new, |sentence| format!(" {sentence}"));
     format!(

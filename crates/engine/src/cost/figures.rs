@@ -30,11 +30,11 @@ impl Figures {
     /// tokens/s/GPU = B·s/(T·N)      FLOP/s = F(s)·tokens/s/GPU      MFU = FLOP/s / peak(bf16)
     /// ```
     ///
-    /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token ([`Problem::flops_per_token`]).
+    /// B sequences of s tokens, N GPUs that the plan uses, F the causal model FLOPs of one token ([`Problem::flops_per_token`]).
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
         let cluster = problem.cluster();
         let step = evaluation.step.total();
-        let tokens = problem.workload().tokens_per_step() / f64::from(cluster.gpus);
+        let tokens = problem.workload().tokens_per_step() / f64::from(evaluation.plan.layout.world_size());
         let flops = problem.flops_per_token(AttentionConvention::Causal);
         let rate = flops * tokens / step;
         let peak = evaluation.footprint.device();

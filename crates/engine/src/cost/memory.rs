@@ -81,7 +81,8 @@ impl Costs<'_> {
         let buffers = memory.communicator.map_or(Bytes::gib(NCCL_GIB), |of_group| of_group * used);
         let sends_tokens = layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         let tokens = if sends_tokens { memory.all_to_all } else { Bytes::ZERO };
-        let cuda = memory.context + buffers + tokens;
+        let pools = if self.device.stack.cuda_graphs { memory.graph_pools } else { Bytes::ZERO };
+        let cuda = memory.context + buffers + tokens + pools;
         let context = self.device.gpu.runtime_memory.as_ref().map_or(cuda, |runtime| runtime.value);
         Reserve { fragmentation: memory.fragmentation, context }
     }

@@ -73,7 +73,8 @@ impl Costs<'_> {
         let operators = relative_operators(layer, moe);
         let (forward, backward) = (launches.forward + MOE_LAUNCHES.forward, launches.backward + MOE_LAUNCHES.backward);
         let again = Self::recomputed_launches(plan.recompute, forward);
-        let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted);
+        let launched = self.launched_again(plan.recompute);
+        let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted) * launched;
         let (forward, again) = (forward * operators.forward, again * operators.forward);
         let backward = backward * operators.backward + again;
         work.host.forward += (least(forward) - work.forward()).or_zero();
@@ -128,22 +129,36 @@ impl Costs<'_> {
         (plan, LayerCost { recompute, ..*base })
     }
 
+    /// Whether CUDA graphs replay a layer: those of modules hold none that is recomputed as a whole.
+    ///
+    /// Source: [megatron-cuda-graphs].
+    fn replays(&self, recompute: Recompute) -> bool {
+        let stack = self.device.stack;
+        stack.cuda_graphs && (stack.graphed_experts || recompute != Recompute::Full)
+    }
+
+    /// Host time of a layer's launches relative to that of the stack: more where the stack has CUDA graphs and they do not replay the layer.
+    fn launched_again(&self, recompute: Recompute) -> f64 {
+        if self.replays(recompute) { 1.0 } else { 1.0 / self.device.replayed() }
+    }
+
     /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
     pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> PassTimes {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();
-        let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
+        let counts_read = is_moe && !self.replays(plan.recompute) && !self.problem.workload().drops_tokens;
+        let host = cost.host.scaled(self.launched_again(plan.recompute));
         let sync =
             stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
-        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
+        let again = if plan.recompute == Recompute::Full { host.forward } else { Seconds::ZERO };
         let (experts, launched) =
             if self.experts_wait() && is_moe { (cost.experts, cost.expert_host) } else { Default::default() };
         let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
             (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
         };
         PassTimes {
-            forward: waits(cost.host.forward, work.forward(), experts.forward, launched.forward) + sync * SYNC_FORWARD,
-            backward: waits(cost.host.backward + again, work.backward(), experts.backward, launched.backward)
+            forward: waits(host.forward, work.forward(), experts.forward, launched.forward) + sync * SYNC_FORWARD,
+            backward: waits(host.backward + again, work.backward(), experts.backward, launched.backward)
                 + sync * (1.0 - SYNC_FORWARD),
         }
     }

@@ -38,6 +38,12 @@ impl PassTimes {
     pub fn sum(self) -> Seconds {
         self.forward + self.backward
     }
+
+    /// Times that are `factor` times as long.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self { forward: self.forward * factor, backward: self.backward * factor }
+    }
 }
 
 /// Shape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.

@@ -66,7 +66,11 @@ impl Device<'_> {
 
     /// Host time of `launches` kernel launches, a lower bound of a layer's time (specification §2.9).
     pub fn host_floor(&self, launches: f64) -> Seconds {
-        let replayed = if self.stack.cuda_graphs { graphs::HOST } else { 1.0 };
-        self.stack.launches.host_time(self.host) * (launches * replayed)
+        self.stack.launches.host_time(self.host) * (launches * self.replayed())
+    }
+
+    /// Share of the host's work that CUDA graphs leave.
+    pub fn replayed(&self) -> f64 {
+        if self.stack.cuda_graphs { graphs::HOST } else { 1.0 }
     }
 }

@@ -69,6 +69,8 @@ pub struct MemoryUse {
     pub transient_fragmentation: f64,
     /// Memory of the CUDA context and the workspaces of libraries.
     pub context: Bytes,
+    /// Pools of CUDA graphs, where they replay the layers. Source: [megatron-bridge] `docs/performance-guide.md`.
+    pub graph_pools: Bytes,
     /// Buffers of one NCCL communicator, one for each kind of process group in use. If not stated, 0.8 GiB for all.
     pub communicator: Option<Bytes>,
     /// Buffers that NCCL's first all-to-all between experts allocates.
@@ -105,6 +107,7 @@ impl Default for MemoryUse {
             activation_fragmentation: 0.02,
             transient_fragmentation: 0.3,
             context: Bytes::gib(1.2),
+            graph_pools: Bytes::ZERO,
             communicator: None,
             all_to_all: Bytes::ZERO,
         }

@@ -71,6 +71,7 @@ impl MemoryUse {
             activation_fragmentation,
             transient_fragmentation,
             context,
+            graph_pools,
             communicator,
             all_to_all,
         } = self;
@@ -83,6 +84,7 @@ impl MemoryUse {
             ("activation_fragmentation", *activation_fragmentation, range::SHARE),
             ("transient_fragmentation", *transient_fragmentation, range::SHARE),
             ("context", context.get(), range::OPTIONAL_MEMORY),
+            ("graph_pools", graph_pools.get(), range::OPTIONAL_MEMORY),
             ("communicator", communicator.map_or(0.0, Bytes::get), range::OPTIONAL_MEMORY),
             ("all_to_all", all_to_all.get(), range::OPTIONAL_MEMORY),
         ])

@@ -1,6 +1,7 @@
 //! Limits of Megatron-LM. Source: [megatron-lm] `megatron/training/arguments.py` (`validate_args`),
 //! `megatron/core/transformer/transformer_config.py` (`__post_init__`), `megatron/core/parallel_state.py`, release 0.19.2.
 
+use super::graphs;
 use super::hybrid::{self, Hybrid};
 use super::offload;
 use super::release;
@@ -38,11 +39,12 @@ pub const LIMITS: Limits = Limits {
         sparse::recompute,
         hybrid::groups,
         hybrid::recompute,
+        graphs::first_layers,
         release::shape,
     ],
-    plan: &[schedule, prediction_stage, offload::activations, release::plan],
+    plan: &[schedule, prediction_stage, offload::activations, graphs::activations, release::plan],
     optimizer_on_host: &[offload::optimizer, release::on_host],
-    sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
+    sharding: &[sharding, graphs::fsdp, shard_group, optimizer_state, expert_biases, rank_order, release::sharding],
 };
 
 fn values(problem: &Problem) -> Vec<&'static str> {

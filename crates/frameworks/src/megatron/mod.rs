@@ -2,6 +2,7 @@
 
 pub(crate) mod emit;
 pub mod flags;
+mod graphs;
 pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;

@@ -87,6 +87,9 @@ fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Python>> {
         "use-megatron-fsdp" => {
             ["ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"].map(|path| set(Snippet::fixed(path))).concat()
         }
+        "te-rng-tracker" => {
+            ["model.use_te_rng_tracker", "rng.te_rng_tracker"].map(|path| set(Snippet::fixed(path))).concat()
+        }
         "ckpt-format" => set(Snippet::fixed("checkpoint.ckpt_format")),
         "optimizer" => set(Snippet::fixed("optimizer.optimizer")),
         "exp-avg-dtype" | "exp-avg-sq-dtype" => {

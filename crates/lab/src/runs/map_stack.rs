@@ -8,6 +8,7 @@ use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Stack, TpGather};
+use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::CachedCatalog;
 
@@ -178,6 +179,7 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
         "none" => (false, false),
         graphs => (true, ["full_iteration", "local:full_step"].contains(&graphs)),
     };
+    stack.memory.graph_pools = Bytes::ZERO; // no run states a peak with graphs, and the intervals of the others are without pools
     if text(row.fused_kernels.as_ref()).contains("fused_grouped_mlp") {
         stack.expert_bias = 0.0;
         stack.expert_casts = None;

@@ -1,8 +1,11 @@
 //! Entries of the catalogue that apply where the user names none.
 
+use super::error::EntryKind;
+use super::overrides::Overrides;
+use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::Model;
-use meshwright_engine::stack::Family;
+use meshwright_engine::stack::{Family, Stack};
 
 /// Name of the default market: prices, power and failures of one date.
 pub const MARKET: &str = "market-2026";
@@ -13,6 +16,12 @@ const MEGATRON_ON_AMD: &str = "megatron-rocm-2025";
 /// Megatron-LM as it runs on NVIDIA's devices before Ampere: with unfused attention. FlashAttention 2 ([flashattention2], "we currently
 /// support Ampere, Ada, or Hopper GPUs" in its repository) and cuDNN's fused attention need Ampere.
 const MEGATRON_BEFORE_AMPERE: &str = "megatron-2022";
+
+/// NeuronX Distributed, as it runs on AWS's devices.
+const ON_AWS: &str = "neuron-2025";
+
+/// Megatron-DeepSpeed in the fork for Intel's devices.
+const ON_INTEL: &str = "gaudi-2024";
 
 /// NeMo of 2025.
 const NEMO: &str = "nemo-25";
@@ -25,10 +34,15 @@ pub fn stack_for(model: &Model, usual: &'static str) -> &'static str {
     if model.indexer().is_some() && usual == NEMO { SPARSE } else { usual }
 }
 
-/// Name of the default software stack for a device: MaxText on Google's, Megatron-LM on ROCm on AMD's, Megatron-LM with unfused attention
-/// on NVIDIA's before Ampere, else NeMo.
+/// Name of the default software stack for a device: MaxText on Google's, NeuronX Distributed on AWS's, Megatron-DeepSpeed on Intel's,
+/// Megatron-LM on ROCm on AMD's, Megatron-LM with unfused attention on NVIDIA's before Ampere, else NeMo.
 pub fn stack(gpu: &Gpu) -> &'static str {
-    if gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { stack_of(NEMO, Family::Megatron, gpu) }
+    match gpu.vendor.to_ascii_lowercase().as_str() {
+        "google" => "jax-2025",
+        "aws" => ON_AWS,
+        "intel" => ON_INTEL,
+        _ => stack_of(NEMO, Family::Megatron, gpu),
+    }
 }
 
 /// Name of the stack of a framework on a device, where `usual` is the framework's own on NVIDIA's.
@@ -37,5 +51,35 @@ pub fn stack_of(usual: &'static str, family: Family, gpu: &Gpu) -> &'static str 
         Family::Megatron if gpu.vendor.eq_ignore_ascii_case("amd") => MEGATRON_ON_AMD,
         Family::Megatron if !gpu.multiplies_bf16() => MEGATRON_BEFORE_AMPERE,
         _ => usual,
+    }
+}
+
+/// Whether CUDA graphs replay a model's layers where the user says nothing: those of a mixture, beside the hosts where the recipes of the
+/// stack's release have them. Graphs hold no attention over chosen keys.
+pub fn replays(model: &Model, cluster: &Cluster, stack: &Stack, sets: &Overrides) -> bool {
+    let is_set = sets.of_kind(EntryKind::Stack).any(|setting| setting.path == ["cuda_graphs"]);
+    let is_recipe = stack.graphs_mixtures_beside == Some(cluster.host) && cluster.gpu.vendor == "NVIDIA";
+    !is_set && is_recipe && model.is_moe() && model.indexer().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn each_vendor_has_a_stack_that_runs_on_its_devices() {
+        for (device, name) in [
+            ("trainium2", ON_AWS),
+            ("gaudi3", ON_INTEL),
+            ("mi300x", MEGATRON_ON_AMD),
+            ("tpu-v5p", "jax-2025"),
+            ("v100-sxm2-32", MEGATRON_BEFORE_AMPERE),
+            ("h100-sxm", NEMO),
+        ] {
+            let gpu = catalog::gpu(device).unwrap();
+            assert_eq!(stack(&gpu), name, "{device}");
+            catalog::stack(name, &Overrides::default()).unwrap();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::emit::flags::FlagGroup;
 use crate::emit::request::Request;
+use crate::megatron::graphs;
 use crate::megatron::hybrid::is_hybrid;
 use crate::rules::bytes_are;
 use crate::scaling;
@@ -250,8 +251,13 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> FlagGroup {
     let (plan, problem) = (&request.evaluation.plan, request.costs.problem);
     let stack = problem.stack();
     let mut group = FlagGroup::default();
-    group.set("transformer-impl", "transformer_engine");
+    // Fused attention, context parallelism and FP8 are Transformer Engine's.
+    let unfused = stack.attention == AttentionKernel::Unfused;
+    let plain = plan.layout.cp == 1 && problem.workload().format == Format::Bf16;
+    let is_local = !stack.transformer_engine && unfused && plain;
+    group.set("transformer-impl", if is_local { "local" } else { "transformer_engine" });
     let backend = match stack.attention {
+        AttentionKernel::Unfused if is_local => "local",
         AttentionKernel::Unfused => "unfused",
         AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Fa3 => "flash",
         AttentionKernel::Cudnn => "fused",
@@ -277,35 +283,6 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> FlagGroup {
             "the prediction hides expert exchange behind compute, which this plan cannot: expect it exposed".into(),
         );
     }
-    cuda_graphs(request, &mut group, notes);
+    graphs::set(request, &mut group, notes);
     group
-}
-
-/// Source: [megatron-lm] `transformer_config.py`: whole layers of dense models; of mixtures without capacity, attention and
-/// router; none under full recomputation, offloaded activations or FSDP.
-fn cuda_graphs(request: &Request, group: &mut FlagGroup, notes: &mut Vec<String>) {
-    let (plan, problem) = (&request.evaluation.plan, request.costs.problem);
-    if !problem.stack().cuda_graphs {
-        return;
-    }
-    let recomputes_experts = match plan.recompute {
-        Recompute::None => false,
-        Recompute::Selective(modules) => modules.moe,
-        Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Full => {
-            notes.push("the prediction assumed CUDA graphs, which full recomputation excludes".into());
-            return;
-        }
-    };
-    if plan.offload.activations > 0.0 || plan.zero >= ZeroStage::Two {
-        notes.push("the prediction assumed CUDA graphs, which offloading and FSDP exclude".into());
-        return;
-    }
-    group.set("cuda-graph-impl", "transformer_engine");
-    if is_hybrid(problem.model()) {
-        group.list("cuda-graph-modules", ["attn", "mamba"]);
-    } else if problem.model().is_moe() && !recomputes_experts {
-        group.list("cuda-graph-modules", ["attn", "moe_router"]);
-    } else {
-        group.list("cuda-graph-modules", ["attn"]);
-    }
 }

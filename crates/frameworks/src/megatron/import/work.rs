@@ -160,7 +160,11 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     }
     let implementation = list.word("--cuda-graph-impl").unwrap_or_else(|| "none".into());
     let graphs = implementation != "none" || list.has("--enable-cuda-graph") || list.has("--external-cuda-graph");
-    settings.put("cuda_graphs", graphs, stack.cuda_graphs);
+    if !graphs && plan.layout.ep > 1 && stack.graphs_mixtures_beside.is_some() {
+        settings.put_word("cuda_graphs", "false");
+    } else {
+        settings.put("cuda_graphs", graphs, stack.cuda_graphs);
+    }
     settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
     if plan.zero < ZeroStage::Two {
         settings.put("fused_wgrad", !list.has("--no-gradient-accumulation-fusion"), stack.fused_wgrad);

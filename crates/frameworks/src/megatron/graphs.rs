@@ -1,0 +1,85 @@
+//! Megatron-LM's CUDA graphs of modules: what they exclude, and their flags.
+//!
+//! Source: [megatron-lm] `transformer_config.py`: whole layers of dense models; of mixtures without capacity, attention, the router and,
+//! where no count of tokens is read back, preprocessing; none under full recomputation, offloaded activations or FSDP.
+
+use super::hybrid::is_hybrid;
+use crate::emit::flags::FlagGroup;
+use crate::emit::request::Request;
+use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Dispatcher;
+use meshwright_planner::limits::Obstacle;
+
+/// Whether the layers are replayed from graphs of modules: a graph of the whole iteration holds all that a step does.
+fn replays_modules(problem: &Problem) -> bool {
+    problem.stack().cuda_graphs && !problem.stack().graphed_experts
+}
+
+/// Obstacle of recomputed first layers: a chunk has graphs, or recomputes layers.
+pub(super) fn first_layers(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if !(replays_modules(problem) && matches!(plan.recompute, Recompute::FirstLayers(_))) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("recompute={}", plan.recompute),
+        "recomputation of layers excludes CUDA graphs of modules (stack.cuda_graphs=false)",
+        Plan { recompute: Recompute::Full, ..plan.clone() },
+    )
+}
+
+/// Obstacle of activations on the host.
+pub(super) fn activations(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if !(replays_modules(problem) && plan.offload.activations > 0.0) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("offload-activations={}", plan.offload.activations),
+        "its copies are not captured in CUDA graphs of modules (stack.cuda_graphs=false)",
+        Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() },
+    )
+}
+
+/// Obstacle of Megatron-FSDP.
+pub(super) fn fsdp(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if !(replays_modules(problem) && plan.zero >= ZeroStage::Two) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("zero={}", u8::from(plan.zero)),
+        "Megatron-FSDP excludes CUDA graphs of modules (stack.cuda_graphs=false)",
+        Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..plan.clone() },
+    )
+}
+
+/// Sets the flags of CUDA graphs, where the stack has them and the plan's layers are not recomputed as a whole.
+pub(super) fn set(request: &Request, group: &mut FlagGroup, notes: &mut Vec<String>) {
+    let (plan, problem) = (&request.evaluation.plan, request.costs.problem);
+    if !problem.stack().cuda_graphs {
+        return;
+    }
+    let recomputes_experts = match plan.recompute {
+        Recompute::None => false,
+        Recompute::Selective(modules) => modules.moe,
+        Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Full => {
+            notes.push("no CUDA graphs are written, which full recomputation excludes".into());
+            return;
+        }
+    };
+    if plan.offload.activations > 0.0 || plan.zero >= ZeroStage::Two {
+        notes.push("the prediction assumed CUDA graphs, which offloading and FSDP exclude".into());
+        return;
+    }
+    group.set("cuda-graph-impl", "transformer_engine");
+    group.on("te-rng-tracker"); // "required for CUDA graphs support", by its help
+    let mut modules = vec!["attn"];
+    if is_hybrid(problem.model()) {
+        modules.push("mamba");
+    } else if problem.model().is_moe() && !recomputes_experts {
+        modules.push("moe_router");
+        if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp {
+            modules.push("moe_preprocess");
+        }
+    }
+    group.list("cuda-graph-modules", modules);
+}
