@@ -14,6 +14,7 @@ use super::subject::Subject;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::CoreRelease;
 use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit, job_of};
 use meshwright_frameworks::{self as frameworks, Framework};
@@ -260,7 +261,17 @@ impl EmitQuestion {
         }
     }
 
-    /// The named plan, or the recommended one of those that the framework runs; the reasons where none runs.
+    /// The question with plans of the named release of Megatron core, where it is older than that of the stack.
+    fn of_release(&self, framework: &'static Framework, problem: &Problem) -> Question {
+        let mut question = self.problem.clone();
+        let named = self.release.as_deref().filter(|_| *framework == frameworks::MEGATRON);
+        let named = named.and_then(|name| framework.release(name).ok()?.parse::<CoreRelease>().ok());
+        let is_older = |release: &CoreRelease| problem.stack().megatron_core.is_none_or(|own| *release < own);
+        question.options.set.extend(named.filter(is_older).map(|release| format!("stack.megatron_core={release}")));
+        question
+    }
+
+    /// The named plan, or the recommended one of those that the framework and its release run; the reasons where none runs.
     fn plan_on(
         &self,
         framework: &'static Framework,
@@ -275,7 +286,7 @@ impl EmitQuestion {
             let reasons = obstacles.iter().map(|obstacle| format!("{framework} cannot run this: {obstacle}"));
             return Ok(Noted { value: Err(reasons.collect()), notes: Vec::new() });
         }
-        let answer = ranking(framework, &self.problem, PLANS_SHOWN)?.value;
+        let answer = ranking(framework, &self.of_release(framework, problem), PLANS_SHOWN)?.value;
         Ok(match answer.found.best() {
             Some(best) => Noted {
                 notes: vec![format!("the recommended plan: --plan \"{}\"", best.plan)],

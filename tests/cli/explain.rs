@@ -81,7 +81,7 @@ fn a_plan_is_compared_with_another_term_by_term() {
 fn a_plan_that_no_file_can_say_is_compared_with_the_reason() {
     let old = ["llama2-13b", "dgx-h100-64", "--stack", "nemo-24"];
     let text = out(&run(&[&["explain"], &old[..], &["--why-not", "zero=3", "--format", "markdown"]].concat()));
-    let why = "Megatron-LM cannot run zero=3: Megatron-FSDP came with Megatron core 0.12; NeMo 24.x has 0.9";
+    let why = "Megatron-LM cannot run zero=3: Megatron-FSDP came with Megatron core 0.14; NeMo 24.x has 0.9";
     assert!(text.contains(&format!("Why not zero=3: {why}; it would take ")), "{text}");
     let output = run(&[&["plan"], &old[..], &["--fix", "zero=3"]].concat());
     assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("--fix zero=3: {why}")));

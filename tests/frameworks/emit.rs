@@ -335,3 +335,49 @@ fn short_timing_runs_warm_up_for_less() {
     assert_eq!(warm_up("megatron", "50"), "--lr-warmup-iters 5");
     assert!(warm_up("bridge", "1").starts_with("cfg.scheduler.lr_warmup_iters = 0"));
 }
+
+/// Neither Transformer Engine nor FlashAttention runs before Ampere: no file asks for them there.
+#[test]
+fn files_for_volta_ask_for_no_kernel_of_ampere() {
+    let cluster = concat!(env!("CARGO_MANIFEST_DIR"), "/checks/clusters/jean-zay-v100.toml");
+    for (framework, asked, never) in [
+        ("megatron", "--transformer-impl local", "transformer_engine"),
+        ("axolotl", "attn_implementation: sdpa", "flash_attention_2"),
+        ("llama-factory", "flash_attn: sdpa", "fa2"),
+    ] {
+        let folder = folder(&format!("volta-{framework}"));
+        let path = folder.to_str().unwrap();
+        let made = run(&["emit", framework, "llama2-7b", cluster, "--gpus", "32", "--out", path]);
+        assert!(made.status.success(), "{framework}: {}", err(&made));
+        let files =
+            std::fs::read_dir(&folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let text: String = files.collect();
+        assert!(text.contains(asked) && !text.contains(never), "{framework}: {text}");
+    }
+    let script = folder_of("volta-megatron").join("megatron.sh");
+    let linted = out(&run(&["lint", script.to_str().unwrap(), cluster]));
+    assert!(!linted.contains("fused attention") && !linted.contains("transformer_engine"), "{linted}");
+}
+
+/// The folder that a test has made.
+fn folder_of(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("emit-{name}"))
+}
+
+/// Where ranks meet and how NCCL works decides no plan: files that are written here are linted without a word on it.
+#[test]
+fn variables_of_the_launcher_are_no_note() {
+    let folder = folder("launcher-variables");
+    let path = folder.to_str().unwrap();
+    assert!(run(&["emit", "megatron", "llama3-8b", "dgx-h100-64", "--out", path]).status.success());
+    let linted = out(&run(&["lint", folder.join("megatron.sh").to_str().unwrap(), "dgx-h100-64"]));
+    assert!(linted.contains("no errors, no warnings") && !linted.contains("taken as not set"), "{linted}");
+}
+
+/// Llama 3 8B is recommended Megatron-FSDP, which Megatron core 0.13 lacks: files for it have a plan that it runs.
+#[test]
+fn an_older_release_has_a_plan_that_it_runs() {
+    let made = run(&["emit", "megatron", "llama3-8b", "dgx-h100-64", "--release", "core_r0.13"]);
+    assert!(made.status.success(), "{}", err(&made));
+    assert!(err(&made).contains("zero=1") && !out(&made).contains("megatron-fsdp"), "{}", err(&made));
+}

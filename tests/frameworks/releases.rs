@@ -27,7 +27,7 @@ const CASES: &[(&str, &str, &str, Option<&str>)] = &[
     ("llama3-8b", "megatron-lm-2024", "pp=2 split=first-15 zero=1", Some("split=first-15: other layers")),
     ("llama3-8b", "nemo-24", "pp=2 split=first-15 zero=1", None),
     ("llama3-8b", "nemo-24", "pp=2 split=Et*14|t*18L zero=1", Some("split=")),
-    ("llama3-8b", "nemo-24", "zero=3", Some("zero=3: Megatron-FSDP came with Megatron core 0.12; NeMo 24.x has 0.9")),
+    ("llama3-8b", "nemo-24", "zero=3", Some("zero=3: Megatron-FSDP came with Megatron core 0.14; NeMo 24.x has 0.9")),
     ("llama3-8b", "nemo-25", "zero=3", None),
     ("llama3-8b", "nemo-24", "zero=1 offload-optimizer=1", Some("offload-optimizer=1: `--optimizer-cpu-offload`")),
     ("mixtral-8x7b", "nemo-24", "tp=2 ep=8 etp=1 zero=1", Some("etp=1: another tensor parallelism of experts")),

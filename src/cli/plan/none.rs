@@ -10,6 +10,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks as frameworks;
 use meshwright_planner::limits::Limits;
+use meshwright_planner::search::SearchProof;
 use meshwright_planner::space::{check, parse_plan};
 
 /// Reports the rules that reject all plans, and the nearest plan.
@@ -19,7 +20,13 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     if format == OutputFormat::Json {
         output::print(&answer.document(question)?.text()?)?;
     }
-    output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
+    let stopped = matches!(ranking.certificate.proof, SearchProof::Stopped { .. });
+    let none = if stopped { "no plan found in time" } else { "no feasible plan" };
+    output::talk(&format!("{none}: {}\n{}", problem.heading(), counts(ranking)));
+    if stopped {
+        output::talk("hint: a longer --time-limit, or a larger --memory-limit");
+        return Ok(Outcome::NoPlan);
+    }
     if ranking.rejections.is_empty() {
         output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
     } else {
@@ -47,7 +54,12 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>, 
     if fix.is_empty() {
         return Vec::new();
     }
-    let rejections = check(&Costs::new(problem), &plan).into_iter().map(|why| why.to_string());
+    // What the simplest completion needs is no reason where the fixed values themselves are illegal.
+    let mut rejections = check(&Costs::new(problem), &plan);
+    if rejections.iter().any(|why| !why.is_of_memory()) {
+        rejections.retain(|why| !why.is_of_memory());
+    }
+    let rejections = rejections.into_iter().map(|why| why.to_string());
     let of_release = of_release.then(|| frameworks::release_refusal(problem, &plan)).flatten();
     let of_files = || frameworks::files_refusal(limits?, problem, &plan);
     rejections.chain(of_release.or_else(of_files)).collect()

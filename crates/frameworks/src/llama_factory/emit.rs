@@ -14,6 +14,7 @@ use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
+use crate::rules::runs_flash_attention;
 use meshwright_engine::plan::{Recompute, ZeroStage};
 use meshwright_planner::limits::Obstacle;
 
@@ -54,7 +55,9 @@ fn config(request: &Request) -> EmittedFile {
         text.line(snippet!("lora_rank: {}\nlora_target: {}", Snippet::fixed(UNSET), Snippet::fixed(UNSET)));
     }
     text.line(snippet!("cutoff_len: {}", workload.seq_len));
-    text.fixed("packing: true\nflash_attn: fa2");
+    let attention = if runs_flash_attention(&problem.cluster().gpu) { "fa2" } else { "sdpa" };
+    text.fixed("packing: true");
+    text.line(snippet!("flash_attn: {}", Snippet::fixed(attention)));
     text.line(snippet!(
         "per_device_train_batch_size: {}\ngradient_accumulation_steps: {}",
         plan.micro_batch,

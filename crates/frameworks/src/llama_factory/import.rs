@@ -34,7 +34,14 @@ const DECISIVE: &str = "per_device_train_batch_size gradient_accumulation_steps 
 /// # Errors
 /// A file that does not parse, or names a JSON of DeepSpeed's that is not there.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default(), None, context)
+    let document = document::parse(text, Form::Yaml, context)?;
+    let shards = ["deepspeed", "fsdp"].iter().any(|key| document.place(key).is_some());
+    let mut imported = imported_from(&document, &Launched::default(), None, context)?;
+    if !shards {
+        let message = "nothing is sharded in this file; FSDP may be in the file of `accelerate launch --config_file`";
+        imported.findings.push(Finding::note("assumed", message).expected("lint the script that launches it"));
+    }
+    Ok(imported)
 }
 
 /// Plan, workload and settings of a configuration over the engine that its launcher sets up, if any: FSDP of Accelerate's file.

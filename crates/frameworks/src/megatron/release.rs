@@ -72,7 +72,7 @@ const SHARDING: &[Feature] = &[
     Feature { first: 7, name: "`--use-tp-pp-dp-mapping`", without: Some("order=tp-cp-ep-dp-pp"), used: data_outermost },
     Feature { first: 10, name: "another tensor parallelism of experts", without: None, used: expert_tensor },
     Feature { first: 10, name: "`--num-distributed-optimizer-instances`", without: None, used: optimizer_instances },
-    Feature { first: 12, name: "Megatron-FSDP", without: Some("zero!=2,3"), used: fsdp },
+    Feature { first: 14, name: "Megatron-FSDP", without: Some("zero!=2,3"), used: fsdp },
 ];
 
 /// First release whose files list the layers of each stage, by its number.

@@ -222,11 +222,9 @@ impl<'a> Shell<'a> {
     }
 
     fn note_assumptions(&mut self) {
-        if self.assumed.is_empty() {
-            return;
-        }
-        let names: Vec<String> = self.assumed.keys().map(|name| format!("${name}")).collect();
-        let first = self.assumed.values().copied().min().unwrap_or(1);
+        let decide: Vec<(&String, &u32)> = self.assumed.iter().filter(|(name, _)| !is_of_launcher(name)).collect();
+        let Some(first) = decide.iter().map(|(_, line)| **line).min() else { return };
+        let names: Vec<String> = decide.iter().map(|(name, _)| format!("${name}")).collect();
         let finding = Finding::note("assumed-unset", format!("taken as not set: {}", names.join(", ")))
             .at(&self.place(first))
             .expected("give --var NAME=VALUE, or the script's own arguments after --, where that is wrong");
@@ -368,4 +366,12 @@ impl<'a> Shell<'a> {
             Flow::Break | Flow::Continue | Flow::Return => Status::Unknown,
         }
     }
+}
+
+/// Whether a variable is of the launcher or of a library below the framework: where ranks meet and how NCCL and the allocator work, and no
+/// plan.
+fn is_of_launcher(name: &str) -> bool {
+    const FAMILIES: [&str; 7] = ["NCCL_", "TORCH_NCCL_", "PYTORCH_", "CUDA_", "NVTE_", "SLURM_NODEID", "SLURM_PROCID"];
+    const RENDEZVOUS: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "OMP_NUM_THREADS"];
+    RENDEZVOUS.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
