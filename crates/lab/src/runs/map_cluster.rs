@@ -20,7 +20,7 @@ const LARGEST_NODE: u32 = 8;
 /// Word of a network column whose rate the source does not state.
 const ASSUMED: &str = "assumed";
 
-/// Device of a row: a name of the table, or of the catalogue.
+/// Device of a row: a name of the table, of the catalogue or of a driver.
 pub(super) fn gpu(row: &Row, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let capped = name == POWER_CAPPED.0 && Release::of(row) == Release::MegatronWithoutOverlap;

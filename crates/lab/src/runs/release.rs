@@ -63,6 +63,9 @@ const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", 
 /// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case. Sources: [fast-llm],
 /// [llm-c].
 const FUSED: [&str; 2] = ["fast-llm", "llm.c"];
+/// Part of the names of AWS's frameworks, in lower case: PyTorch/XLA compiles their step as a whole, and they have no Transformer Engine.
+/// Source: [aws-trainium].
+const NEURON: &str = "neuronx";
 /// Prefix of framework names that state a commit of Megatron-LM.
 const AT_COMMIT: &str = "Megatron-LM @";
 
@@ -83,6 +86,8 @@ impl Release {
                 (false, true) => Self::Deepspeed2022,
                 (false, false) => Self::Deepspeed2024,
             }
+        } else if has_one(&[NEURON]) {
+            Self::FsdpCompiled
         } else if has_one(&MEGATRON) && year <= 2022.0 {
             if year <= 2021.0 { Self::Megatron2021 } else { Self::Megatron2022 }
         } else if has("foundry") {

@@ -27,12 +27,12 @@ const SERVER: u32 = 8;
 /// Number of GPUs and catalogue name of their kind in a name such as `512xh100-sxm` or `8xH100`; nothing for other names.
 pub fn counted(name: &str) -> Option<(u32, &'static str)> {
     let (count, gpu) = name.split_once('x')?;
-    Some((count.replace('_', "").parse().ok()?, gpu_names::ignoring_case(gpu)?))
+    Some((count.replace('_', "").parse().ok()?, gpu_names::spelt(gpu)?))
 }
 
 /// The name of that form which the user may have meant: of a GPU without a number, or of a number with a misspelt GPU.
 pub fn nearest_counted(name: &str) -> Option<String> {
-    if let Some(gpu) = gpu_names::ignoring_case(name) {
+    if let Some(gpu) = gpu_names::spelt(name) {
         return Some(format!("{SERVER}x{gpu}"));
     }
     let (count, gpu) = name.split_once('x')?;

@@ -22,16 +22,24 @@ fn all() -> &'static [(&'static str, GpuNames)] {
     ALL.get_or_init(|| GPUS.iter().map(|(name, text)| (*name, names(text))).collect())
 }
 
-/// The device that a table calls `column`, by its own name or one of the catalogue.
+/// The device that a table calls `column`: by its name in the catalogue, in tables or of its driver.
 pub fn in_runs(column: &str) -> Option<&'static str> {
-    let named = |(name, names): &&(&'static str, GpuNames)| *name == column || names.runs.iter().any(|n| n == column);
-    all().iter().find(named).map(|(name, _)| *name)
+    spelt(column).or_else(|| in_driver(column))
 }
 
-/// The device that a user calls `text`, by its name in the catalogue or in tables, in any case of letters.
-pub(super) fn ignoring_case(text: &str) -> Option<&'static str> {
-    let same = |name: &str| name.eq_ignore_ascii_case(text);
-    all().iter().find(|(name, names)| same(name) || names.runs.iter().any(|n| same(n))).map(|(name, _)| *name)
+/// The device of a name in the catalogue or in tables, whatever the case of letters, the separators and the vendor before it (`rtx4090`).
+pub(super) fn spelt(text: &str) -> Option<&'static str> {
+    let asked = letters(text);
+    let same = |name: &str| letters(name) == asked;
+    let known = |(name, names): &&(&'static str, GpuNames)| same(name) || names.runs.iter().any(|n| same(n));
+    all().iter().find(known).map(|(name, _)| *name)
+}
+
+/// Letters and digits of a name in lower case, without a vendor at its head.
+fn letters(name: &str) -> String {
+    let bare: String = name.to_lowercase().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let vendor = ["nvidia", "amdinstinct", "amd", "intel"].into_iter().find_map(|vendor| bare.strip_prefix(vendor));
+    vendor.map_or(bare.clone(), str::to_owned)
 }
 
 /// The name in tables of a device of the catalogue.
@@ -69,6 +77,30 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), count, "a name stands in two files: {names:?}");
         }
+    }
+
+    #[test]
+    fn names_that_differ_in_spelling_alone_belong_to_one_device() {
+        let spelt = all().iter().flat_map(|(name, names)| {
+            let own = std::iter::once(letters(name)).chain(names.runs.iter().map(|n| letters(n)));
+            own.collect::<std::collections::BTreeSet<_>>()
+        });
+        let mut spelt: Vec<String> = spelt.collect();
+        let count = spelt.len();
+        spelt.sort();
+        spelt.dedup();
+        assert_eq!(spelt.len(), count, "{spelt:?}");
+        for (text, name) in [
+            ("h100", "h100-sxm"),
+            ("NVIDIA A100-SXM4-80GB", "a100-80-sxm"),
+            ("RTX-4090", "rtx-4090"),
+            ("AMD Instinct MI300X", "mi300x"),
+            ("TPU v5p", "tpu-v5p"),
+            ("Gaudi 3", "gaudi3"),
+        ] {
+            assert_eq!(in_runs(text), Some(name), "{text}");
+        }
+        assert_eq!(in_runs("A100"), None, "40 or 80 GB");
     }
 
     #[test]
