@@ -122,6 +122,8 @@ pub(super) fn stack(
         }
         Release::Jax
         | Release::MegatronWithoutOverlap
+        | Release::GaudiMegatronDeepspeed
+        | Release::Neuron
         | Release::Automodel
         | Release::FsdpEager
         | Release::FsdpCompiled

@@ -10,6 +10,10 @@ pub(super) enum Release {
     MegatronDeepspeed,
     /// Megatron-DeepSpeed from 2023 on.
     MegatronDeepspeed2023,
+    /// Megatron-DeepSpeed in Intel's fork for Gaudi.
+    GaudiMegatronDeepspeed,
+    /// AWS's frameworks for Trainium.
+    Neuron,
     /// DeepSpeed ZeRO 3 up to 2022.
     Deepspeed2022,
     /// PyTorch FSDP of no framework in particular, eager.
@@ -82,12 +86,13 @@ impl Release {
             match (has("Megatron") || has("NeoX"), year < 2023.0) {
                 (true, true) if has("ZeRO-3") => Self::Deepspeed2022,
                 (true, true) => Self::MegatronDeepspeed,
+                (true, false) if text(row.gpu.as_ref()).starts_with("Gaudi") => Self::GaudiMegatronDeepspeed,
                 (true, false) => Self::MegatronDeepspeed2023,
                 (false, true) => Self::Deepspeed2022,
                 (false, false) => Self::Deepspeed2024,
             }
         } else if has_one(&[NEURON]) {
-            Self::FsdpCompiled
+            Self::Neuron
         } else if has_one(&MEGATRON) && year <= 2022.0 {
             if year <= 2021.0 { Self::Megatron2021 } else { Self::Megatron2022 }
         } else if has("foundry") {
@@ -139,6 +144,8 @@ impl Release {
             | Self::Core26 => true,
             Self::MegatronDeepspeed
             | Self::MegatronDeepspeed2023
+            | Self::GaudiMegatronDeepspeed
+            | Self::Neuron
             | Self::Deepspeed2022
             | Self::FsdpEager
             | Self::FsdpCompiled
@@ -161,6 +168,8 @@ impl Release {
         match self {
             Self::MegatronDeepspeed => "megatron-deepspeed-2022",
             Self::MegatronDeepspeed2023 => "megatron-deepspeed-2023",
+            Self::GaudiMegatronDeepspeed => "gaudi-2024",
+            Self::Neuron => "neuron-2025",
             Self::Deepspeed2022 => "deepspeed-zero3-2022",
             Self::FsdpEager => "fsdp-eager-2023",
             Self::FsdpCompiled => "fsdp-compiled-2024",
