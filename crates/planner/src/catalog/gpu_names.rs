@@ -37,7 +37,7 @@ pub(super) fn spelt(text: &str) -> Option<&'static str> {
 
 /// Letters and digits of a name in lower case, without a vendor at its head.
 fn letters(name: &str) -> String {
-    let bare: String = name.to_lowercase().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let bare: String = name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
     let vendor = ["nvidia", "amdinstinct", "amd", "intel"].into_iter().find_map(|vendor| bare.strip_prefix(vendor));
     vendor.map_or(bare.clone(), str::to_owned)
 }
