@@ -256,8 +256,8 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> FlagGroup {
     let plain = plan.layout.cp == 1 && problem.workload().format == Format::Bf16;
     let is_local = !stack.transformer_engine && unfused && plain;
     group.set("transformer-impl", if is_local { "local" } else { "transformer_engine" });
+    // Its backend `local` is for `--spec local`, a module of the user's ([megatron-lm] arguments.py); local layers read none.
     let backend = match stack.attention {
-        AttentionKernel::Unfused if is_local => "local",
         AttentionKernel::Unfused => "unfused",
         AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Fa3 => "flash",
         AttentionKernel::Cudnn => "fused",
