@@ -46,6 +46,17 @@ fn a_number_of_gpus_is_a_cluster_whose_network_is_assumed() {
     assert!(emitted.status.success(), "{}", String::from_utf8_lossy(&emitted.stderr));
 }
 
+/// DeepEP needs NVLink: cards in PCI Express slots exchange tokens by all-to-all.
+#[test]
+fn tokens_of_cards_without_nvlink_go_all_to_all() {
+    let text = words("plan gpt-oss-20b 8xl40s --global-batch 16 --seq-len 2048");
+    assert!(text.contains("Recommended") && text.contains("EP 8") && !text.contains("deepep"), "{text}");
+    let refused =
+        run("emit megatron gpt-oss-20b 8xl40s --global-batch 16 --seq-len 2048 --plan ep=8,dispatcher=deepep");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("joined by NVLink"), "{why}");
+}
+
 /// One GPU has one layout: there is nothing to compare.
 #[test]
 fn a_published_layout_is_named_by_its_degrees() {

@@ -1,6 +1,6 @@
 //! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
 
-use meshwright_engine::gpu::{Format, Gpu};
+use meshwright_engine::gpu::{Format, Gpu, Topology};
 use meshwright_engine::model::{Attention, Layer, Mixer, Model};
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -95,13 +95,14 @@ pub(crate) enum FusedExchange {
 }
 
 impl FusedExchange {
-    /// Backend of a cluster's GPUs; none before Ampere and from other vendors, whose GPUs its kernels do not run on.
+    /// Backend of a cluster's GPUs; none before Ampere, from other vendors and without NVLink, where its kernels do not run.
     ///
-    /// Source: [megatron-bridge] `training/flex_dispatcher_backend.py` (compute capability 8 and 9, B200 and B300 for DeepEP; GB200 and
+    /// Source: [deepep], requirements; [megatron-bridge] `training/flex_dispatcher_backend.py` (compute capability 8 and 9, B200 and B300 for DeepEP; GB200 and
     /// GB300 with NVL72 for HybridEP); [torchtitan] `models/common/config_utils.py`, release 0.3.0.
     pub fn of(problem: &Problem) -> Option<Self> {
         let cluster = problem.cluster();
-        if !(cluster.gpu.vendor == "NVIDIA" && cluster.gpu.multiplies_bf16()) {
+        let without_nvlink = cluster.scale_up.topology == Topology::Pcie;
+        if cluster.gpu.vendor != "NVIDIA" || !cluster.gpu.multiplies_bf16() || without_nvlink {
             return None;
         }
         Some(if cluster.scale_up.gpus > 8 && cluster.gpu.year >= 2024 { Self::HybridEp } else { Self::DeepEp })
@@ -140,8 +141,11 @@ pub(crate) fn fused_exchange(problem: &Problem, plan: &Plan) -> Option<Obstacle>
     let wanted = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
     (wanted && FusedExchange::of(problem).is_none()).then(|| Obstacle {
         what: "dispatcher=deepep".into(),
-        why: format!("DeepEP and HybridEP run on NVIDIA's GPUs from Ampere on, not on {}", problem.cluster().gpu.name)
-            .into(),
+        why: format!(
+            "DeepEP and HybridEP run on NVIDIA's GPUs from Ampere on, joined by NVLink, not on {}",
+            problem.cluster().gpu.name
+        )
+        .into(),
         instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }),
     })
 }
