@@ -55,7 +55,7 @@ pub const SHOWN: Range = Range::new(1.0, 10_000.0);
 /// Share of a whole.
 pub const SHARE: Range = Range::new(0.0, 1.0);
 /// Share of a peak that is reached.
-pub const EFFICIENCY: Range = Range::new(0.001, 1.0);
+pub(crate) const EFFICIENCY: Range = Range::new(0.001, 1.0);
 /// Rate of a whole step relative to that of a large matmul alone.
 pub(crate) const SUSTAINED: Range = Range::new(0.001, 1.25);
 /// Exponent of an efficiency curve.

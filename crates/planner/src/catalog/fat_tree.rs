@@ -17,12 +17,10 @@ use meshwright_engine::suggest::nearest;
 const LEAF: u32 = 256;
 /// Leaves below one spine, with 64-port switches. Source: [dgx-superpod-h100].
 const LEAVES: u32 = 8;
-/// Share of the wire rate that collectives reach on InfiniBand and tuned RoCE. Source: specification §3.4.
-const EFFICIENCY: f64 = 0.85;
-/// Latency of ring hops relative to the reference. Source: specification §3.3.
-const HOP_LATENCY: f64 = 0.5;
 /// GPUs of an x86 server.
 const SERVER: u32 = 8;
+/// Source of such a cluster: a network that nobody has described.
+const SOURCE: &str = "meshwright-estimates";
 
 /// Number of GPUs and catalogue name of their kind in a name such as `512xh100-sxm` or `8xH100`; nothing for other names.
 pub fn counted(name: &str) -> Option<(u32, &'static str)> {
@@ -53,9 +51,12 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
         .iter()
         .find_map(|(_, text)| parse_toml::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
     let domain = device.scale_up.gpus;
-    let (leaf, efficiency, hop_latency) = match known.as_ref().and_then(|file| file.level.first()) {
-        Some(level) => (level.gpus, level.efficiency, level.hop_latency),
-        None => (LEAF.max(domain), EFFICIENCY, HOP_LATENCY),
+    // Without a level of the catalogue, efficiency and hop latency are those that a file may leave out.
+    let (leaf, transport) = match known.as_ref().and_then(|file| file.level.first()) {
+        Some(level) => {
+            (level.gpus, format!("efficiency = {}\nhop_latency = {}\n", level.efficiency, level.hop_latency))
+        }
+        None => (LEAF.max(domain), String::new()),
     };
     let (gpus_per_node, host) = match &known {
         Some(file) => (file.gpus_per_node, file.host),
@@ -79,7 +80,7 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
     for (name, joined, _) in levels.into_iter().filter(|(_, _, below)| gpus > *below) {
         write!(
             content,
-            "\n[[level]]\nname = \"{name}\"\ngpus = {joined}\nefficiency = {efficiency}\nhop_latency = {hop_latency}\n\
+            "\n[[level]]\nname = \"{name}\"\ngpus = {joined}\n{transport}\
              bandwidth = {{ value = \"{} B/s\", source = {} }}\nassumed = {}\n",
             device.nic.value.get(),
             text(&device.nic.source),
@@ -89,6 +90,3 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
     }
     Ok(EntryText { origin: format!("{} `{gpus}x{gpu}`", EntryKind::Cluster), folder: None, content: content.into() })
 }
-
-/// Source of such a cluster: a network that nobody has described.
-const SOURCE: &str = "meshwright-estimates";

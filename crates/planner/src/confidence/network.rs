@@ -1,7 +1,7 @@
 //! Step times under a network that nobody stated.
 //!
-//! A prediction assumes the device's usual adapter. Clusters of published runs whose source states the network have that rate, a half or a
-//! quarter of it, each with a share ρ. The plan is priced again at each rate, and the ratio of measured to predicted time is that
+//! A prediction assumes the device's usual adapter. Clusters of published runs whose source states the network have that rate, twice, a
+//! half or a quarter of it, each with a share ρ. The plan is priced again at each rate, and the ratio of measured to predicted time is that
 //! of the class, F, times the factor f of the rate that the cluster turns out to have:
 //!
 //! ```text
