@@ -1,0 +1,99 @@
+"""Steps and memory of one rank of torchtitan runs on 8 to 512 GPUs, on one NVIDIA GPU.
+
+    python3 checks/ranks --out FOLDER [--seconds N] [--dry]
+
+The rank runs torchtitan's own trainer (0.2.2: `pip install torchtitan==0.2.2`, beside PyTorch 2.11 or newer) with the meshes, shards and
+wrappers of the whole run; collectives are answered at once by `loopback.py`. So kernels, launches and memory are a run's, and links are
+not. FOLDER/ranks.jsonl gets one JSON object a case: its options, raw times of four steps and of their passes in µs, peaks in bytes.
+`--dry` runs the smallest models of each kind on a CPU.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def llama(flavor, gpus, recompute, batch, compiled=True, sequence=8192, **more):
+    return {
+        "model": "llama3",
+        "flavor": flavor,
+        "gpus": gpus,
+        "batch": batch,
+        "sequence": sequence,
+        "recompute": recompute,
+        "compiled": compiled,
+        **more,
+    }
+
+
+CASES = [
+    llama("8B", 64, "none", 1),
+    llama("8B", 8, "selective", 2),
+    llama("8B", 64, "full", 2, tp=2),
+    llama("8B", 64, "none", 1, compiled=False),
+    llama("8B", 64, "full", 4, sequence=4096, compiled=False, tp=2),
+    llama("70B", 256, "full", 2, tp=8),
+    llama("70B", 256, "selective", 1, tp=8),
+    llama("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8),
+    llama("16B", 64, "full", 4, model="deepseek_v3", sequence=4096, ep=8),
+    llama("8B", 64, "none", 8, pp=4),
+    llama("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8, compiled=False),
+    llama("8B", 512, "full", 1, sequence=65536, cp=8),
+    llama("70B", 512, "full", 1, tp=1, sequence=4096),
+    llama("8B", 64, "none", 2, tp=8),
+]
+DRY = [
+    llama("debugmodel", 16, "full", 2, tp=2),
+    llama("debugmodel", 16, "none", 8, compiled=False, pp=2),
+    llama("debugmodel", 8, "full", 2, compiled=False, model="deepseek_v3", ep=4),
+    llama("debugmodel_moe", 16, "selective", 2, compiled=False, model="qwen3"),
+]
+CASE_S, LIMIT_S = 15, 100  # seconds that a case takes at the least, and after which it is stopped
+
+
+def run(case, limit):
+    """The record of a case: what rank.py found, or why it failed."""
+    command = [sys.executable, "-W", "ignore", os.path.join(HERE, "rank.py"), json.dumps(case)]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {**case, "failed": f"stopped after {limit:.0f} s"}
+    last = out.stdout.strip().split("\n")[-1]
+    if out.returncode == 0 and last.startswith("{"):
+        return json.loads(last)
+    errors = [line for line in out.stderr.strip().split("\n") if "Error" in line] or out.stderr.strip().split("\n")
+    return {**case, "failed": errors[-1][:400]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", required=True, help="folder of the results")
+    parser.add_argument("--seconds", type=float, default=300, help="time budget of the whole run")
+    parser.add_argument("--dry", action="store_true", help="the smallest models, on a CPU")
+    o = parser.parse_args()
+    began = time.perf_counter()
+    os.makedirs(o.out, exist_ok=True)
+    failed = False
+    with open(os.path.join(o.out, "ranks.jsonl"), "w") as file:
+        for case in DRY if o.dry else CASES:
+            if o.dry:
+                case = {**case, "sequence": 64, "compiled": False}
+            left = o.seconds - (time.perf_counter() - began)
+            if left < CASE_S:
+                record = {**case, "failed": "too little time left"}
+            else:
+                record = run(case, min(LIMIT_S, left))
+            failed |= "failed" in record
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            print(f"{time.perf_counter() - began:.0f} s: {json.dumps(record)}", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
