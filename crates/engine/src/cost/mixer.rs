@@ -293,11 +293,12 @@ impl Costs<'_> {
         let (sums, sum_kernels) =
             if net.shares_keys() { (gated_delta::SHARED, gated_delta::SHARED_KERNELS) } else { (PerToken::NONE, 0.0) };
         let time = |bytes: f64, kernels: f64| self.device.stream_fused(Bytes::new(share * bytes), kernels);
-        let forward = gated_delta::FORWARD.streamed(&gated_delta::FORWARD_BY_CHUNK, &sizes);
+        let slowdown = self.slowdown_by_chunk();
+        let forward = gated_delta::FORWARD.streamed(&gated_delta::FORWARD_BY_CHUNK, slowdown, &sizes);
         let forward = time(forward, gated_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
-        let backward = gated_delta::BACKWARD.streamed(&gated_delta::BACKWARD_BY_CHUNK, &sizes) + sums.bytes(&sizes);
+        let backward = gated_delta::BACKWARD.streamed(&gated_delta::BACKWARD_BY_CHUNK, slowdown, &sizes) + sums.bytes(&sizes);
         cost.dgrad += time(backward, gated_delta::KERNELS.backward + sum_kernels);
     }
 
@@ -316,13 +317,19 @@ impl Costs<'_> {
             spread: 0.0,
             chunk: f64::from(net.heads) * kimi_delta::TOKENS,
         };
+        let slowdown = self.slowdown_by_chunk();
         let time = |[pass, by_chunk]: [&PerToken; 2], kernels: f64| {
-            self.device.stream_fused(Bytes::new(share * pass.streamed(by_chunk, &sizes)), kernels)
+            self.device.stream_fused(Bytes::new(share * pass.streamed(by_chunk, slowdown, &sizes)), kernels)
         };
         let forward = time([&kimi_delta::FORWARD, &kimi_delta::FORWARD_BY_CHUNK], kimi_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
         cost.dgrad += time([&kimi_delta::BACKWARD, &kimi_delta::BACKWARD_BY_CHUNK], kimi_delta::KERNELS.backward);
+    }
+
+    /// Time of kernels by chunk against streaming kernels on the problem's device: [`chunked::slowdown`].
+    fn slowdown_by_chunk(&self) -> f64 {
+        chunked::slowdown(self.device.streaming_bandwidth(), self.device.gpu.processors.value)
     }
 
     /// Adds a memory-bound scan of `inner` channels to a layer's cost.
@@ -357,8 +364,9 @@ impl Costs<'_> {
         };
         let copied = if plan.micro_batch > 1 { chunked::COPIES } else { PerToken::NONE };
         let norm_left_out = f64::from(u8::from(!mamba.norm));
+        let slowdown = self.slowdown_by_chunk();
         let time = |[pass, by_chunk]: [&PerToken; 2], kernels: f64, norm: f64| {
-            let bytes = pass.streamed(by_chunk, &sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
+            let bytes = pass.streamed(by_chunk, slowdown, &sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
             self.device.stream_fused(Bytes::new(share * bytes), kernels - norm_left_out)
         };
         let forward =

@@ -125,6 +125,7 @@ pub mod chunked {
     use crate::cost::traffic::gated_delta;
     use crate::kernel::PerPass;
     use crate::model::DeltaNet;
+    use crate::units::BytesPerSec;
 
     /// Bytes moved per token, by what they are in proportion to.
     pub struct PerToken {
@@ -179,15 +180,32 @@ pub mod chunked {
                 + self.spread * of.spread
         }
 
-        /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a chunk's matrices.
-        pub const fn streamed(&self, by_chunk: &Self, of: &BlockSizes) -> f64 {
-            self.bytes(of) + (1.0 / EFFICIENCY - 1.0) * by_chunk.bytes(of)
+        /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a chunk's matrices and
+        /// take `slowdown` times as long as streaming kernels.
+        pub const fn streamed(&self, by_chunk: &Self, slowdown: f64, of: &BlockSizes) -> f64 {
+            self.bytes(of) + (slowdown - 1.0) * by_chunk.bytes(of)
         }
     }
 
-    /// Bandwidth of kernels that multiply the small matrices of a chunk, against streaming kernels. Source: [meshwright-silicon], the mean of
-    /// four scans on an H100, of which none is 12 % off (specification §2.3).
-    pub const EFFICIENCY: f64 = 0.75;
+    /// Time of kernels that multiply the small matrices of a chunk, against streaming kernels of as many bytes: waiting for the memory, and
+    /// work of the device's processors, which does not hide.
+    ///
+    /// ```text
+    /// max(4/3 , 0.52 + BW'/(25.8 GB/s · processors))          specification §2.3
+    /// ```
+    ///
+    /// `bandwidth` is that of streaming kernels.
+    pub fn slowdown(bandwidth: BytesPerSec, processors: u32) -> f64 {
+        (MEMORY + bandwidth / (PROCESSOR * f64::from(processors))).max(LEAST)
+    }
+
+    /// Part of the time of streaming kernels that those by chunk wait for the memory. Source: [meshwright-silicon], seven scans on an H100 and
+    /// an H200, which differ in their memory alone (specification §2.3).
+    const MEMORY: f64 = 0.52;
+    /// Bytes that one processor works on in a second. Source: as [`MEMORY`].
+    const PROCESSOR: BytesPerSec = BytesPerSec::new(25.8e9);
+    /// Least slowdown: that of the H100, under which no device was measured. Source: as [`MEMORY`].
+    const LEAST: f64 = 4.0 / 3.0;
 
     /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
     pub const TOKENS: f64 = 128.0;
