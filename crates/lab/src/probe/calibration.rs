@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
+use super::analytic::EMPTY_LAUNCH;
 use super::clocks::{self, RUN_OVER_LAYER};
 use super::kernel::{Gemm, Kernel};
 use super::sample::{
@@ -225,8 +226,8 @@ impl Calibration {
             }
         }
         if let Some(time) = launch {
-            stack.launches.x86 = time;
-            stack.launches.grace = time;
+            stack.launches.x86 = time / EMPTY_LAUNCH;
+            stack.launches.grace = time / EMPTY_LAUNCH;
         }
         cluster.gpu.check().and_then(|()| cluster.check()).map_err(ApplyError::Invalid)
     }
