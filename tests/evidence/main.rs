@@ -17,6 +17,7 @@ mod networks;
 mod picks;
 mod published;
 mod ran;
+mod ranks;
 mod scans;
 mod silicon;
 mod steps;

@@ -57,17 +57,27 @@ impl Costs<'_> {
     ///
     /// ```text
     /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, down's whole partial sums, attention, the input
+    /// n·(2·(d(a+g) + f)/t + 2·a·d/t + 4a/t + 2h/ts)         compiled: queries, values, the gate, attention, the input
+    ///                                                       and with t > 1 the reduced output of attention 2h/ts
     /// ```
     ///
-    /// Source: [memory-oracle].
+    /// Sources: [memory-oracle]; compiled, [meshwright-silicon].
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
         let (layer, memory) = (&self.problem.model().kinds[kind], &self.device.stack.memory);
         let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
         if let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) {
             let (qkv, intermediate) = (attention.qkv_width() as f64, f64::from(mlp.intermediate));
-            if memory.keeps_listed_operators {
+            let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim);
+            let reduced = if plan.layout.tp > 1 { 2.0 * hidden / plan.sequence_shards() } else { 0.0 };
+            let kept = if memory.keeps_needed_operators {
+                Some(2.0 * (qkv - keys + intermediate) / tp + reduced)
+            } else if memory.keeps_listed_operators {
+                Some(2.0 * ((qkv + intermediate) / tp + hidden))
+            } else {
+                None
+            };
+            if let Some(matmuls) = kept {
                 let heads = f64::from(attention.heads) / tp;
-                let matmuls = 2.0 * ((qkv + intermediate) / tp + hidden);
                 let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
                 return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan);
             }

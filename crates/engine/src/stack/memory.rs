@@ -26,6 +26,9 @@ pub struct MemoryUse {
     /// Whether checkpointing by operator keeps what PyTorch's policy lists: the output of every second matmul, attention's
     /// output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
     pub keeps_listed_operators: bool,
+    /// Whether checkpointing by operator keeps of that list what the backward reads, as a compiled layer does. Source:
+    /// [meshwright-silicon].
+    pub keeps_needed_operators: bool,
     /// Whether the gathered inputs of column-parallel matmuls are kept whole; other frameworks gather them once more in backward.
     pub keeps_gathered_inputs: bool,
     /// Whether the whole output of the QKV projection is kept in addition to the rotated queries and keys, since the values are a
@@ -89,6 +92,7 @@ impl Default for MemoryUse {
             attention_output_bytes: 2.0,
             keeps_matmul_outputs: false,
             keeps_listed_operators: false,
+            keeps_needed_operators: false,
             keeps_gathered_inputs: false,
             keeps_whole_qkv: false,
             keeps_activated_gate: false,

@@ -53,6 +53,7 @@ impl MemoryUse {
             attention_output_bytes,
             keeps_matmul_outputs: _,
             keeps_listed_operators: _,
+            keeps_needed_operators: _,
             keeps_gathered_inputs: _,
             keeps_whole_qkv: _,
             keeps_activated_gate: _,

@@ -10,7 +10,7 @@ use crate::framework::{Framework, SettingsReader, any_recipe};
 pub static TORCHTITAN: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "torchtitan-2025",
+    stack: "torchtitan-2026",
     stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,

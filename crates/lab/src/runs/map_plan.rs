@@ -35,22 +35,14 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
     let layout = Layout { etp: expert_tp(cells, release, model, &layout)?, ..layout };
     let micro_batch = micro_batch(cells, global_batch / dp);
     let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
-    let keeps_weights = matches!(
-        release,
-        Release::Automodel
-            | Release::FsdpCompiled
-            | Release::Torchtitan
-            | Release::Torchtitan2025
-            | Release::TorchtitanEager
-    );
+    let keeps_weights = release.is_torchtitan() || matches!(release, Release::Automodel | Release::FsdpCompiled);
     let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
     Ok(Plan {
         layout,
         sequence_parallel: map_stack::sequence_parallel(row, cells),
         cp_kind: match release {
-            Release::Meta | Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
-                CpKind::AllGather
-            }
+            Release::Meta => CpKind::AllGather,
+            _ if release.is_torchtitan() => CpKind::AllGather,
             Release::MegatronLm2023 | Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => {
                 CpKind::Ring
             }
@@ -204,7 +196,7 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     } else if has("op") {
         Recompute::PerOp
     } else if stated.is_empty() && text(row.framework.as_ref()).contains("torchtitan") {
-        debug_assert!(matches!(release, Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager));
+        debug_assert!(release.is_torchtitan());
         Recompute::PerOp
     } else {
         Recompute::None

@@ -92,7 +92,7 @@ pub(super) fn stack(
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
         Release::Nanotron => stack.quirks.sync_every_micro_batch = true,
-        Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
+        Release::Torchtitan | Release::Torchtitan2025 | Release::Torchtitan2026 | Release::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             // torchtitan's configuration of 405B gathers in 8 bits, those of its other models do not ([torchtitan] train_configs).
             stack.fp8_all_gather = detail.contains("fp8 all-gather") || is_405b(row);

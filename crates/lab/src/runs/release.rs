@@ -32,8 +32,10 @@ pub(super) enum Release {
     Nanotron,
     /// torchtitan of 2024, and fms-fsdp, both compiled.
     Torchtitan,
-    /// torchtitan from 2025 on, which compiles the loss too.
+    /// torchtitan of 2025, which compiles the loss too.
     Torchtitan2025,
+    /// torchtitan from release 0.2 on, whose attention is cuDNN's on NVIDIA's GPUs.
+    Torchtitan2026,
     /// torchtitan without `torch.compile`.
     TorchtitanEager,
     /// Paxml and `MaxText`, on JAX.
@@ -104,6 +106,8 @@ impl Release {
         } else if has("torchtitan") || has("fms-fsdp") {
             if notes.contains("eager") || (has("torchtitan") && year <= 2024.0 && !is_compiled(row)) {
                 Self::TorchtitanEager
+            } else if has("torchtitan") && year >= 2026.0 {
+                Self::Torchtitan2026
             } else if year >= 2025.0 {
                 Self::Torchtitan2025
             } else {
@@ -132,6 +136,11 @@ impl Release {
         }
     }
 
+    /// Whether it is torchtitan, or fms-fsdp, which is priced as torchtitan of 2024.
+    pub fn is_torchtitan(self) -> bool {
+        matches!(self, Self::Torchtitan | Self::Torchtitan2025 | Self::Torchtitan2026 | Self::TorchtitanEager)
+    }
+
     /// Whether the family is Megatron-Core.
     pub fn is_core(self) -> bool {
         match self {
@@ -157,6 +166,7 @@ impl Release {
             | Self::Nanotron
             | Self::Torchtitan
             | Self::Torchtitan2025
+            | Self::Torchtitan2026
             | Self::TorchtitanEager
             | Self::Jax
             | Self::Automodel => false,
@@ -181,6 +191,7 @@ impl Release {
             Self::Nanotron => "nanotron-2025",
             Self::Torchtitan => "torchtitan-2024",
             Self::Torchtitan2025 => "torchtitan-2025",
+            Self::Torchtitan2026 => "torchtitan-2026",
             Self::TorchtitanEager => "torchtitan-eager",
             Self::Jax => "jax-2025",
             Self::MegatronWithoutOverlap => "simumax-2025",
