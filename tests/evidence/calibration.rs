@@ -136,7 +136,7 @@ fn every_figure_is_found_again() {
     near(curves.hbm_efficiency.unwrap(), 0.9);
     near(curves.host_link.unwrap().get(), 50e9);
     near(curves.contention.unwrap(), 0.2);
-    near(curves.launch.unwrap().get(), 4e-6);
+    near(curves.launch.unwrap().get(), 0.63 * 4e-6); // an empty launch, of a framework's 4 us
     calibration.apply(&cluster.gpu.name, &mut truth, &mut driven).unwrap();
     assert_eq!(truth.gpu.basis_of(Figure::Gemm(Format::Bf16)), Basis::Measured);
 }

@@ -298,7 +298,8 @@ impl Costs<'_> {
         let forward = time(forward, gated_delta::KERNELS.forward);
         cost.attention += forward;
         cost.forward += forward;
-        let backward = gated_delta::BACKWARD.streamed(&gated_delta::BACKWARD_BY_CHUNK, slowdown, &sizes) + sums.bytes(&sizes);
+        let backward =
+            gated_delta::BACKWARD.streamed(&gated_delta::BACKWARD_BY_CHUNK, slowdown, &sizes) + sums.bytes(&sizes);
         cost.dgrad += time(backward, gated_delta::KERNELS.backward + sum_kernels);
     }
 
@@ -366,7 +367,8 @@ impl Costs<'_> {
         let norm_left_out = f64::from(u8::from(!mamba.norm));
         let slowdown = self.slowdown_by_chunk();
         let time = |[pass, by_chunk]: [&PerToken; 2], kernels: f64, norm: f64| {
-            let bytes = pass.streamed(by_chunk, slowdown, &sizes) + copied.bytes(&sizes) - norm_left_out * norm * sizes.channels;
+            let bytes = pass.streamed(by_chunk, slowdown, &sizes) + copied.bytes(&sizes)
+                - norm_left_out * norm * sizes.channels;
             self.device.stream_fused(Bytes::new(share * bytes), kernels - norm_left_out)
         };
         let forward =
