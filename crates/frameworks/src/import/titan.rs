@@ -8,7 +8,7 @@ use super::named::configuration;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::Ran;
 use crate::readers::shell::text::Text;
-use crate::torchtitan::import as torchtitan;
+use crate::torchtitan::import::{self as torchtitan, Written};
 
 /// Plan, workload and settings of a launch of torchtitan: its file, or the registry's function that it names, with the settings behind it.
 ///
@@ -50,7 +50,8 @@ pub(super) fn of_launch(
             None => document.put(&path, &value, line),
         }
     }
-    Ok(torchtitan::imported_from(&document, launched))
+    let written = if module.is_some() && file.is_none() { Written::Python } else { Written::Toml };
+    Ok(torchtitan::imported_from(&document, written, launched))
 }
 
 /// The document that `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.

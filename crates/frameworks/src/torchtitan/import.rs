@@ -4,6 +4,7 @@
 
 mod flavors;
 mod registry;
+mod release;
 mod split;
 
 use crate::import::adapters::AdapterTraining;
@@ -20,6 +21,7 @@ use meshwright_engine::stack::{Dispatcher, Family};
 use meshwright_engine::workload::Recipe;
 
 pub(crate) use registry::{fill_from_registry, of_python};
+pub(crate) use release::Written;
 
 /// Sections that are read here key by key.
 const READ: &[(&str, &str)] = &[
@@ -67,21 +69,18 @@ pub(crate) const KIND: &str = "torchtitan";
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    let document = if context.is_python() {
-        registry::of_python(text, context.configuration(), context)?
+    let (document, written) = if context.is_python() {
+        (registry::of_python(text, context.configuration(), context)?, Written::Python)
     } else {
-        document::parse(text, Form::Toml, context)?
+        (document::parse(text, Form::Toml, context)?, Written::Toml)
     };
-    Ok(imported_from(&document, &Launched::default()))
+    Ok(imported_from(&document, written, &Launched::default()))
 }
 
 /// Plan, workload and settings of a configuration.
-pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
-    let compiled = document.switch("compile.enable").or_else(|| document.switch("training.compile")).unwrap_or(false);
-    let components = document.words("compile.components");
-    let compiled = compiled && (components.is_empty() || components.iter().any(|part| part == "model"));
-    let mut imported =
-        Imported::new(KIND, Family::Torchtitan, if compiled { "torchtitan-2024" } else { "torchtitan-eager" });
+pub(crate) fn imported_from(document: &Document, written: Written, launched: &Launched) -> Imported {
+    let mut imported = Imported::new(KIND, Family::Torchtitan, release::stack(document));
+    release::settings(document, written, &mut imported);
     imported.world = launched.world;
     imported.gpus_per_node = launched.gpus_per_node;
     imported.model = model(document);
