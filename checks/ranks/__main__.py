@@ -18,40 +18,41 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def llama(flavor, gpus, recompute, batch, compiled=True, sequence=8192, **more):
+def case_of(flavor, gpus, recompute, batch, model="llama3", compiled=True, sequence=8192, **degrees):
+    """Options of a case; a parallel degree that is not given is 1, and ranks left over share the data by FSDP."""
     return {
-        "model": "llama3",
+        "model": model,
         "flavor": flavor,
         "gpus": gpus,
         "batch": batch,
         "sequence": sequence,
         "recompute": recompute,
         "compiled": compiled,
-        **more,
+        **degrees,
     }
 
 
 CASES = [
-    llama("8B", 64, "none", 1),
-    llama("8B", 8, "selective", 2),
-    llama("8B", 64, "full", 2, tp=2),
-    llama("8B", 64, "none", 1, compiled=False),
-    llama("8B", 64, "full", 4, sequence=4096, compiled=False, tp=2),
-    llama("70B", 256, "full", 2, tp=8),
-    llama("70B", 256, "selective", 1, tp=8),
-    llama("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8),
-    llama("16B", 64, "full", 4, model="deepseek_v3", sequence=4096, ep=8),
-    llama("8B", 64, "none", 8, pp=4),
-    llama("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8, compiled=False),
-    llama("8B", 512, "full", 1, sequence=65536, cp=8),
-    llama("70B", 512, "full", 1, tp=1, sequence=4096),
-    llama("8B", 64, "none", 2, tp=8),
+    case_of("8B", 64, "none", 1),
+    case_of("8B", 8, "selective", 2),
+    case_of("8B", 64, "full", 2, tp=2),
+    case_of("8B", 64, "none", 1, compiled=False),
+    case_of("8B", 64, "full", 4, sequence=4096, compiled=False, tp=2),
+    case_of("70B", 256, "full", 2, tp=8),
+    case_of("70B", 256, "selective", 1, tp=8),
+    case_of("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8),
+    case_of("16B", 64, "full", 4, model="deepseek_v3", sequence=4096, ep=8),
+    case_of("8B", 64, "none", 8, pp=4),
+    case_of("30B-A3B", 64, "full", 2, model="qwen3", sequence=4096, ep=8, compiled=False),
+    case_of("8B", 512, "full", 1, sequence=65536, cp=8),
+    case_of("70B", 512, "full", 1, tp=1, sequence=4096),
+    case_of("8B", 64, "none", 2, tp=8),
 ]
 DRY = [
-    llama("debugmodel", 16, "full", 2, tp=2),
-    llama("debugmodel", 16, "none", 8, compiled=False, pp=2),
-    llama("debugmodel", 8, "full", 2, compiled=False, model="deepseek_v3", ep=4),
-    llama("debugmodel_moe", 16, "selective", 2, compiled=False, model="qwen3"),
+    case_of("debugmodel", 16, "full", 2, tp=2),
+    case_of("debugmodel", 16, "none", 8, compiled=False, pp=2),
+    case_of("debugmodel", 8, "full", 2, compiled=False, model="deepseek_v3", ep=4),
+    case_of("debugmodel_moe", 16, "selective", 2, compiled=False, model="qwen3"),
 ]
 CASE_S, LIMIT_S = 15, 100  # seconds that a case takes at the least, and after which it is stopped
 

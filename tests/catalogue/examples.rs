@@ -96,6 +96,17 @@ fn a_relative_must_be_of_the_catalogue() {
     assert!(error.contains("`like` is the name of a GPU"), "{error}");
 }
 
+/// torchtitan of 2026 is itself a relative, of torchtitan of 2025.
+#[test]
+fn a_relative_may_have_a_relative() {
+    let file = format!("{}/relative-of-a-relative.toml", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&file, "like = \"torchtitan-2026\"\nname = \"mine\"\nlogit_bytes = 5.0\n").unwrap();
+    let sets = Overrides::default();
+    let (mine, theirs) = (catalog::stack(&file, &sets).unwrap(), catalog::stack("torchtitan-2026", &sets).unwrap());
+    assert_eq!((mine.logit_bytes, theirs.logit_bytes), (Some(5.0), Some(4.0)));
+    assert_eq!((mine.launches, mine.traffic), (theirs.launches, theirs.traffic));
+}
+
 /// Values without a source are for users' files: none of the catalogue has one.
 #[test]
 fn every_value_of_the_catalogue_names_its_source() {

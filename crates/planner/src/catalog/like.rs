@@ -35,8 +35,10 @@ pub(super) fn joined(
     if !relative.is_built_in() {
         return Err(invalid(format!("`like = \"{like}\"` names a file, and a relative is a {kind} of the catalogue")));
     }
+    let constants: Vec<_> = fitted(&relative, kind, &like, sets).collect();
+    let relative = joined(relative, kind, built_in, sets)?; // it may name a relative of its own
     let mut table = relative.table().map(|table| (*table).clone()).map_err(|error| invalid(error.to_string()))?;
-    for constant in fitted(&relative, kind, &like, sets) {
+    for constant in constants {
         constant.place(&mut table)?;
     }
     if kind == EntryKind::Gpu {

@@ -7,7 +7,7 @@ use crate::readers::document::Document;
 const COMPILED: &str = "torchtitan-2026";
 
 /// Bytes per logit of a loss that is not compiled. Source: specification §6.5.
-const EAGER_LOGIT: f64 = 12.0;
+const EAGER_LOGIT: &str = "12";
 
 /// Language of a configuration, which tells the release.
 #[derive(Clone, Copy, PartialEq)]
@@ -40,11 +40,11 @@ pub(super) fn settings(document: &Document, written: Written, imported: &mut Imp
         return;
     }
     if written == Written::Toml {
-        settings.put("memory.loss_chunks", 1, 8);
+        settings.put_word("memory.loss_chunks", "1");
     }
     if !compiles(document, "loss") {
-        settings.put("fused_cross_entropy", false, true);
-        settings.put("logit_bytes", EAGER_LOGIT, 4.0);
-        settings.put("memory.split_logit_bytes", EAGER_LOGIT, 10.0);
+        settings.put_word("fused_cross_entropy", "false");
+        settings.put_word("logit_bytes", EAGER_LOGIT);
+        settings.put_word("memory.split_logit_bytes", EAGER_LOGIT);
     }
 }
