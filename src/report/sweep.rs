@@ -133,8 +133,8 @@ pub fn bought(fleet: &Fleet) -> String {
         significant(fleet.days),
         significant(fleet.peak_mw),
         fleet.racks,
-        fleet.options.1,
-        fleet.options.0,
+        fleet.options.undominated,
+        fleet.options.usable,
         fleet.columns,
     )
 }
@@ -149,7 +149,7 @@ pub fn fleet(fleet: &Fleet, goal: FleetGoal) -> Sheet {
     let mut sheet = Sheet::new(title, &columns);
     for line in &fleet.lines {
         let runs: Vec<String> =
-            line.runs.iter().filter(|(_, runs)| *runs > 0).map(|(name, runs)| format!("{runs} x {name}")).collect();
+            line.runs.iter().filter(|of| of.runs > 0).map(|of| format!("{} x {}", of.runs, of.workload)).collect();
         sheet.push([
             line.clusters.to_string(),
             line.label.clone(),

@@ -64,7 +64,7 @@ fn fewest_dollars_are_those_of_a_plain_reckoning() {
         assert!((fleet.cost_usd / (7.0 * cheapest) - 1.0).abs() < 1e-6, "{days} d: {} {cheapest}", fleet.cost_usd);
         assert!(fleet.days <= days && fleet.proof == FleetProof::Optimal, "{fleet:?}");
         assert_eq!(
-            fleet.lines.iter().flat_map(|line| line.runs.iter().map(|(_, n)| n * line.clusters)).sum::<u32>(),
+            fleet.lines.iter().flat_map(|line| line.runs.iter().map(|of| of.runs * line.clusters)).sum::<u32>(),
             7
         );
     }

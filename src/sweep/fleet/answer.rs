@@ -12,9 +12,41 @@ pub enum FleetProof {
     Within(f64),
 }
 
+/// Number of runs of a workload; in JSON `[workload, runs]`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "(String, u32)")]
+pub struct WorkloadRuns {
+    /// Name of the workload.
+    pub workload: String,
+    /// Number of its runs.
+    pub runs: u32,
+}
+
+impl From<WorkloadRuns> for (String, u32) {
+    fn from(WorkloadRuns { workload, runs }: WorkloadRuns) -> Self {
+        (workload, runs)
+    }
+}
+
+/// Number of options of a sweep that can do the work; in JSON `[usable, undominated]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "(usize, usize)")]
+pub struct OptionCounts {
+    /// Options that can do the work.
+    pub usable: usize,
+    /// Options that no other dominates.
+    pub undominated: usize,
+}
+
+impl From<OptionCounts> for (usize, usize) {
+    fn from(OptionCounts { usable, undominated }: OptionCounts) -> Self {
+        (usable, undominated)
+    }
+}
+
 /// Clusters of one option in a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct FleetLine {
     /// Number of the option.
     pub option: u64,
     /// Label of the option.
@@ -27,8 +59,8 @@ pub struct Line {
     pub from_day: f64,
     /// End of the last run, in days.
     pub to_day: f64,
-    /// Runs of each workload on each cluster.
-    pub runs: Vec<(String, u32)>,
+    /// Runs on each cluster, by workload.
+    pub runs: Vec<WorkloadRuns>,
     /// Tokens trained on all of them.
     pub tokens: f64,
     /// Dollars of all of them.
@@ -39,7 +71,7 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fleet {
     /// Clusters to buy, by option.
-    pub lines: Vec<Line>,
+    pub lines: Vec<FleetLine>,
     /// Dollars in total.
     pub cost_usd: f64,
     /// Tokens in total.
@@ -54,8 +86,8 @@ pub struct Fleet {
     pub proof: FleetProof,
     /// Bound of the objective from the relaxed program, in the objective's unit.
     pub bound: f64,
-    /// Number of usable options, before and after dominance.
-    pub options: (usize, usize),
+    /// Number of options that the program chooses from.
+    pub options: OptionCounts,
     /// Number of columns of the program.
     pub columns: usize,
 }

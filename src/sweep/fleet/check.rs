@@ -1,6 +1,6 @@
 //! Fleet of a solution of the integer program, and an independent check of it from the records alone.
 
-use super::answer::{Fleet, FleetProof, Line};
+use super::answer::{Fleet, FleetLine, FleetProof, OptionCounts, WorkloadRuns};
 use super::column::{Candidate, Column, offers_of};
 use super::request::{FleetGoal, PeriodBudget, PurchaseRequest};
 use crate::sweep::file::Sweep;
@@ -61,14 +61,19 @@ pub fn fleet(
         peak.push((column, count * candidate.totals.peak_mw));
         most_racks.push((column, count * candidate.racks));
         let label = candidate.record.label.clone();
-        let line = |clusters: u32, runs: &[u32], to_day: f64, tokens: f64, cost_usd: f64| Line {
+        let line = |clusters: u32, runs: &[u32], to_day: f64, tokens: f64, cost_usd: f64| FleetLine {
             option: candidate.record.option,
             label: label.clone(),
             clusters,
             gpus: candidate.record.gpus,
             from_day: column.from,
             to_day,
-            runs: sweep.tasks.iter().zip(runs).map(|(task, runs)| (task.name.clone(), *runs)).collect(),
+            runs: sweep
+                .tasks
+                .iter()
+                .zip(runs)
+                .map(|(task, &runs)| WorkloadRuns { workload: task.name.clone(), runs })
+                .collect(),
             tokens,
             cost_usd,
         };
@@ -128,7 +133,7 @@ pub fn fleet(
         lines,
         proof: FleetProof::Within(f64::INFINITY),
         bound: f64::NEG_INFINITY,
-        options: (0, 0),
+        options: OptionCounts::default(),
         columns: 0,
     }
 }
@@ -141,9 +146,8 @@ pub fn fleet(
 pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet: &Fleet) -> Result<(), String> {
     /// Tolerance of rounding in the solver.
     const TOLERANCE: f64 = 1.0 + 1e-6;
-    let (candidates, _) =
-        super::column::candidates(sweep, &PurchaseRequest { offer: wanted.offer.clone(), ..wanted.clone() }, records);
-    let candidate_of = |line: &Line| {
+    let candidates = super::column::candidates(sweep, wanted, records).undominated;
+    let candidate_of = |line: &FleetLine| {
         let found = candidates.iter().find(|candidate| candidate.record.option == line.option);
         found.ok_or_else(|| format!("option {} is infeasible", line.option))
     };
@@ -154,16 +158,10 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
     }
     if wanted.goal == FleetGoal::Cost {
         for task in &sweep.tasks {
-            let made: f64 = fleet
-                .lines
-                .iter()
-                .flat_map(|line| {
-                    line.runs
-                        .iter()
-                        .filter(|(name, _)| *name == task.name)
-                        .map(|(_, runs)| f64::from(*runs * line.clusters))
-                })
-                .sum();
+            let runs_of = |line: &FleetLine| -> u32 {
+                line.runs.iter().filter(|of| of.workload == task.name).map(|of| of.runs * line.clusters).sum()
+            };
+            let made: f64 = fleet.lines.iter().map(runs_of).map(f64::from).sum();
             if made < task.runs {
                 return Err(format!("`{}` runs {made} times of {}", task.name, task.runs));
             }
@@ -186,14 +184,15 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
     for line in &fleet.lines {
         let candidate = candidate_of(line)?;
         if !line.runs.is_empty() {
-            let runs: Vec<u32> = line.runs.iter().map(|(_, runs)| *runs).collect();
+            let runs: Vec<u32> = line.runs.iter().map(|of| of.runs).collect();
             let cost = candidate.cost(&runs) * f64::from(line.clusters);
             if (cost / line.cost_usd.max(1e-9) - 1.0).abs() > 1e-9 {
                 return Err(format!("{} costs ${cost:.0}, not ${:.0}", line.label, line.cost_usd));
             }
         }
         let limits = DayLimits::of(wanted, line.from_day);
-        let present = |other: &&Line| other.from_day <= line.from_day + 1e-9 && line.from_day < other.to_day - 1e-9;
+        let present =
+            |other: &&FleetLine| other.from_day <= line.from_day + 1e-9 && line.from_day < other.to_day - 1e-9;
         let (mut megawatts, mut racks) = (0.0, 0.0);
         for other in fleet.lines.iter().filter(present) {
             let candidate = candidate_of(other)?;

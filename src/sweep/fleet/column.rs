@@ -68,11 +68,19 @@ impl Candidate<'_> {
     }
 }
 
-/// Options that can do the work and are not dominated, with their number before dominance.
+/// Options of a sweep that can do the work.
+pub struct Candidates<'a> {
+    /// Options that no other dominates.
+    pub undominated: Vec<Candidate<'a>>,
+    /// Number of all options that can do the work.
+    pub usable: usize,
+}
+
+/// Options that can do the work and are not dominated.
 ///
 /// An option is dominated if another one under the same offers takes no more GPUs, power, racks, commitment, days and
 /// dollars for every workload: it can replace the first in any fleet.
-pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
+pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Record]) -> Candidates<'a> {
     let mut all: Vec<Candidate> = Vec::new();
     for record in records.iter().filter(|record| record.status == OptionStatus::Ok) {
         let Some(totals) = &record.totals else { continue };
@@ -83,10 +91,10 @@ pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Rec
         let committed_days = commitment.map_or(0.0, |time| time.value.as_days());
         all.push(Candidate { record, totals, racks: racks(sweep, wanted, record), gpu, committed_days });
     }
-    let before = all.len();
+    let usable = all.len();
     // An option that finishes sooner is paid for sooner, so with budgets by period no option dominates another.
     if !wanted.period_budgets().is_empty() {
-        return (all, before);
+        return Candidates { undominated: all, usable };
     }
     let offers: Vec<Vec<usize>> = all.iter().map(|candidate| offers_of(wanted, candidate)).collect();
     let beaten: BTreeSet<usize> = (0..all.len())
@@ -101,7 +109,7 @@ pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Rec
         })
         .collect();
     let left = all.into_iter().enumerate().filter(|(at, _)| !beaten.contains(at)).map(|(_, candidate)| candidate);
-    (left.collect(), before)
+    Candidates { undominated: left.collect(), usable }
 }
 
 /// Indices of the offers that apply to a candidate.
@@ -142,31 +150,47 @@ pub fn boundaries(wanted: &PurchaseRequest, horizon: f64) -> Vec<f64> {
     days
 }
 
-/// All columns, and whether none was left out.
-pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
+/// Columns of the program.
+pub struct ColumnList {
+    /// Columns of all candidates.
+    pub columns: Vec<Column>,
+    /// Whether no column was left out: without that, the answer of the program is not proved optimal.
+    pub is_complete: bool,
+}
+
+/// Days in which a cluster may be bought under one offer.
+struct PurchaseWindow {
+    /// Index of the offer; none where the request has no offers.
+    offer: Option<usize>,
+    days: Range<f64>,
+}
+
+/// Windows in which a candidate may be bought, within the horizon in days.
+fn purchase_windows(wanted: &PurchaseRequest, candidate: &Candidate, horizon: f64) -> Vec<PurchaseWindow> {
+    if wanted.offer.is_empty() {
+        return vec![PurchaseWindow { offer: None, days: 0.0..horizon }];
+    }
+    let window = |index: usize| {
+        let offer = &wanted.offer[index];
+        let from = offer.from.map_or(0.0, Seconds::as_days);
+        let until = offer.until.map_or(horizon, Seconds::as_days);
+        PurchaseWindow { offer: Some(index), days: from..until.min(horizon) }
+    };
+    offers_of(wanted, candidate).into_iter().map(window).collect()
+}
+
+/// Columns of every candidate, in each window and from each start.
+pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32], horizon: f64) -> ColumnList {
     let days = boundaries(wanted, horizon);
     let mut columns = Vec::new();
     let mut is_complete = true;
     for (at, candidate) in candidates.iter().enumerate() {
-        let windows: Vec<(Option<usize>, f64, f64)> = if wanted.offer.is_empty() {
-            vec![(None, 0.0, horizon)]
-        } else {
-            offers_of(wanted, candidate)
-                .into_iter()
-                .map(|place| {
-                    let offer = &wanted.offer[place];
-                    let from = offer.from.map_or(0.0, Seconds::as_days);
-                    let until = offer.until.map_or(horizon, Seconds::as_days);
-                    (Some(place), from, until.min(horizon))
-                })
-                .collect()
-        };
-        for (offer, first, last) in windows {
-            for &from in days.iter().filter(|day| **day >= first && **day < last) {
+        for PurchaseWindow { offer, days: window } in purchase_windows(wanted, candidate, horizon) {
+            for &from in days.iter().filter(|day| window.contains(day)) {
                 match wanted.goal {
                     FleetGoal::Cost => {
-                        let (patterns, complete) = patterns(candidate, runs, last - from);
-                        is_complete &= complete;
+                        let RunPatterns { patterns, is_complete: all } = patterns(candidate, runs, window.end - from);
+                        is_complete &= all;
                         for runs in patterns {
                             let used: f64 = busy(candidate, &runs);
                             columns.push(Column { candidate: at, offer, from, to: from + used, runs });
@@ -176,7 +200,7 @@ pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32],
                         // Working days are free within a column if it lies within one period that has a budget.
                         let budgets = wanted.period_budgets();
                         let end = budgets.iter().find(|period| period.start <= from && from < period.end);
-                        let last = end.map_or(last, |period| last.min(period.end));
+                        let last = end.map_or(window.end, |period| window.end.min(period.end));
                         for &to in days.iter().filter(|day| **day > from && **day <= last) {
                             columns.push(Column { candidate: at, offer, from, to, runs: Vec::new() });
                         }
@@ -185,7 +209,7 @@ pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32],
             }
         }
     }
-    (columns, is_complete)
+    ColumnList { columns, is_complete }
 }
 
 /// Days of the given runs, one after the other.
@@ -193,8 +217,15 @@ pub fn busy(candidate: &Candidate, runs: &[u32]) -> f64 {
     candidate.record.jobs.iter().zip(runs).map(|(job, runs)| job.days * f64::from(*runs)).sum()
 }
 
-/// Every list of at least one run that fits into `days`, and whether none was left out.
-fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> (Vec<Vec<u32>>, bool) {
+/// Numbers of runs of each workload that one cluster may do.
+struct RunPatterns {
+    patterns: Vec<Vec<u32>>,
+    /// Whether no pattern was left out.
+    is_complete: bool,
+}
+
+/// Every pattern of at least one run that fits into `days`.
+fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> RunPatterns {
     let most: Vec<u32> = candidate
         .record
         .jobs
@@ -204,7 +235,7 @@ fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> (Vec<Vec<u32>>, b
         .collect();
     let mut steps: Vec<Vec<u32>> = most.iter().map(|&most| (0..=most).collect()).collect();
     let size = |steps: &[Vec<u32>]| steps.iter().fold(1_usize, |size, values| size.saturating_mul(values.len()));
-    let complete = size(&steps) <= MOST_PATTERNS * 4;
+    let is_complete = size(&steps) <= MOST_PATTERNS * 4;
     let mut growth = 1.1;
     while size(&steps) > MOST_PATTERNS * 4 {
         for (values, &most) in steps.iter_mut().zip(&most) {
@@ -221,7 +252,7 @@ fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> (Vec<Vec<u32>>, b
     }
     let fits = |runs: &[u32]| busy(candidate, runs) <= days * (1.0 + 1e-12);
     found.retain(|runs| runs.iter().any(|&runs| runs > 0) && fits(runs));
-    (found, complete)
+    RunPatterns { patterns: found, is_complete }
 }
 
 /// 0, 1, 2, … in growing steps up to `most`.

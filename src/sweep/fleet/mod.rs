@@ -12,7 +12,7 @@ pub mod program;
 mod rack;
 pub(super) mod request;
 
-pub use answer::{Fleet, FleetProof, Line, NoFleet};
+pub use answer::{Fleet, FleetLine, FleetProof, NoFleet, OptionCounts, WorkloadRuns};
 pub use column::Column;
 #[cfg(feature = "programs")]
 pub use program::buy;

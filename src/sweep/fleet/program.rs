@@ -6,9 +6,9 @@ use good_lp::{
 };
 use itertools::Itertools;
 
-use super::answer::{Fleet, FleetProof, NoFleet};
+use super::answer::{Fleet, FleetProof, NoFleet, OptionCounts};
 use super::check;
-use super::column::{self, Candidate, Column};
+use super::column::{self, Candidate, Candidates, Column, ColumnList};
 use super::request::{FleetGoal, Period, PeriodBudget, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
@@ -203,13 +203,13 @@ impl Program<'_> {
 ///
 /// No choice meets all constraints (the conflicting ones are listed), or the solver finds no solution in time.
 pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Result<Fleet, NoFleet> {
-    let (candidates, before) = column::candidates(sweep, wanted, records);
+    let Candidates { undominated: candidates, usable } = column::candidates(sweep, wanted, records);
     if candidates.is_empty() {
         return Err(NoFleet::Infeasible(vec!["no option of the sweep is feasible".into()]));
     }
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
     let horizon = wanted.finish_by.map_or(NO_DEADLINE, Seconds::as_days);
-    let (columns, is_complete) = column::columns(wanted, &candidates, &runs, horizon);
+    let ColumnList { columns, is_complete } = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
     if columns.is_empty() {
@@ -234,7 +234,7 @@ pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Resul
     let mut fleet = check::fleet(sweep, wanted, &candidates, &columns, &answer.copies, &answer.days);
     fleet.proof = proof;
     fleet.bound = bound;
-    fleet.options = (before, candidates.len());
+    fleet.options = OptionCounts { usable, undominated: candidates.len() };
     fleet.columns = columns.len();
     check::holds(sweep, wanted, records, &fleet)
         .map_err(|why| NoFleet::Solver(format!("the solver's solution fails the check: {why}")))?;
@@ -244,26 +244,37 @@ pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Resul
 /// Removal of one constraint.
 type Change = fn(&mut PurchaseRequest);
 
+/// Constraint of a purchase request.
+struct Constraint {
+    /// Key in the file.
+    name: &'static str,
+    /// Whether the request has it.
+    is_set: bool,
+    remove: Change,
+}
+
 /// Conflicting constraints: one or two without which a fleet exists, each with the fleet that it would allow.
 fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<String> {
     let of_periods = |is_set: fn(&Period) -> bool| wanted.period.iter().any(is_set);
-    let all: [(&str, bool, Change); 6] = [
-        ("finish_by", wanted.finish_by.is_some() && wanted.goal == FleetGoal::Cost, |w| w.finish_by = None),
-        ("budget", wanted.budget.is_some(), |w| w.budget = None),
-        ("period.budget", of_periods(|p| p.budget.is_some()), |w| {
-            w.period.iter_mut().for_each(|period| period.budget = None);
+    let constraint = |name, is_set, remove| Constraint { name, is_set, remove };
+    let has_deadline = wanted.finish_by.is_some() && wanted.goal == FleetGoal::Cost;
+    let all = [
+        constraint("finish_by", has_deadline, |request| request.finish_by = None),
+        constraint("budget", wanted.budget.is_some(), |request| request.budget = None),
+        constraint("period.budget", of_periods(|period| period.budget.is_some()), |request| {
+            request.period.iter_mut().for_each(|period| period.budget = None);
         }),
-        ("power", wanted.power.is_some() || of_periods(|p| p.power.is_some()), |w| {
-            w.power = None;
-            w.period.iter_mut().for_each(|period| period.power = None);
+        constraint("power", wanted.power.is_some() || of_periods(|period| period.power.is_some()), |request| {
+            request.power = None;
+            request.period.iter_mut().for_each(|period| period.power = None);
         }),
-        ("racks", wanted.racks.is_some() || of_periods(|p| p.racks.is_some()), |w| {
-            w.racks = None;
-            w.period.iter_mut().for_each(|period| period.racks = None);
+        constraint("racks", wanted.racks.is_some() || of_periods(|period| period.racks.is_some()), |request| {
+            request.racks = None;
+            request.period.iter_mut().for_each(|period| period.racks = None);
         }),
-        ("offer", !wanted.offer.is_empty(), |w| w.offer.clear()),
+        constraint("offer", !wanted.offer.is_empty(), |request| request.offer.clear()),
     ];
-    let present: Vec<_> = all.into_iter().filter(|(_, is_set, _)| *is_set).collect();
+    let present: Vec<Constraint> = all.into_iter().filter(|constraint| constraint.is_set).collect();
     let allowed = |names: &str, fleet: &Fleet| {
         format!(
             "without {names} it takes {} in {:.1} days, {:.2} MW and {:.0} racks",
@@ -274,21 +285,21 @@ fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<S
         )
     };
     let mut reasons = Vec::new();
-    for (name, _, change) in &present {
-        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[change]), records) {
+    for Constraint { name, remove, .. } in &present {
+        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[remove]), records) {
             reasons.push(allowed(&format!("`{name}`"), &fleet));
         }
     }
     if !reasons.is_empty() {
         return reasons;
     }
-    for [(a, _, first), (b, _, second)] in present.iter().array_combinations() {
-        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[first, second]), records) {
-            reasons.push(allowed(&format!("`{a}` and `{b}`"), &fleet));
+    for [first, second] in present.iter().array_combinations() {
+        if let Some(fleet) = unchecked_fleet(sweep, &without(wanted, &[&first.remove, &second.remove]), records) {
+            reasons.push(allowed(&format!("`{}` and `{}`", first.name, second.name), &fleet));
         }
     }
     if reasons.is_empty() {
-        let names: Vec<&str> = present.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = present.iter().map(|constraint| constraint.name).collect();
         reasons.push(if names.is_empty() {
             "no option can do all runs".into()
         } else {
@@ -309,10 +320,10 @@ fn without(wanted: &PurchaseRequest, changes: &[&Change]) -> PurchaseRequest {
 
 /// Optimal fleet, neither proved nor checked; `None` where there is none.
 fn unchecked_fleet(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Option<Fleet> {
-    let (candidates, _) = column::candidates(sweep, wanted, records);
+    let candidates = column::candidates(sweep, wanted, records).undominated;
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
     let horizon = wanted.finish_by.map_or(NO_DEADLINE, Seconds::as_days);
-    let (columns, _) = column::columns(wanted, &candidates, &runs, horizon);
+    let ColumnList { columns, .. } = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
     let answer = if columns.is_empty() { None } else { program.solve(true).ok() }?;
