@@ -1,5 +1,7 @@
 //! `meshwright glossary`: the keys of a plan, the terms of its prediction, and the settings of frameworks that they stand for.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +36,6 @@ struct Glossary {
 
 /// One key of a plan's text, and the setting of each framework that it becomes.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 struct Key {
     name: String,
     #[serde(default)]
@@ -44,17 +45,29 @@ struct Key {
     values: String,
     default: String,
     section: String,
-    megatron: String,
-    deepspeed: String,
-    torchtitan: String,
-    nanotron: String,
-    accelerate: String,
-    axolotl: String,
-    llama_factory: String,
-    gpt_neox: String,
-    llm_foundry: String,
-    olmo_core: String,
+    /// Settings by name of the framework, with `_` for `-`.
+    #[serde(flatten)]
+    settings: BTreeMap<String, String>,
 }
+
+/// Table of settings, with a column for each framework.
+struct SettingsTable {
+    title: &'static str,
+    /// Names of the frameworks, in the order of the columns.
+    frameworks: [&'static str; 5],
+}
+
+/// Tables of the frameworks whose settings the glossary has: one of all would be too wide.
+const SETTINGS_TABLES: [SettingsTable; 2] = [
+    SettingsTable {
+        title: "Settings of the frameworks",
+        frameworks: ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"],
+    },
+    SettingsTable {
+        title: "Settings of the other frameworks",
+        frameworks: ["axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"],
+    },
+];
 
 /// One term of a prediction.
 #[derive(Debug, Deserialize, Serialize)]
@@ -117,9 +130,8 @@ impl Glossary {
             ("Other words", &self.word),
         ];
         let terms = terms.into_iter().map(|(title, terms)| terms_sheet(title, terms));
-        let sheets = [keys_sheet(&self.plan), settings_sheet(&self.plan), other_settings_sheet(&self.plan)]
-            .into_iter()
-            .chain(terms);
+        let settings = SETTINGS_TABLES.iter().map(|table| settings_sheet(table, &self.plan));
+        let sheets = std::iter::once(keys_sheet(&self.plan)).chain(settings).chain(terms);
         sheets.filter(|sheet| !sheet.rows.is_empty()).collect()
     }
 }
@@ -136,29 +148,14 @@ fn keys_sheet(keys: &[Key]) -> Sheet {
     sheet
 }
 
-/// An empty sheet with a column for each framework.
-fn settings_of(title: &str, frameworks: &[&'static str]) -> Sheet {
+/// Settings of each key in the frameworks of a table.
+fn settings_sheet(table: &SettingsTable, keys: &[Key]) -> Sheet {
     let title_of = |name: &&'static str| named(name).map_or(*name, |framework| framework.limits.title);
-    let columns: Vec<&str> = std::iter::once("key").chain(frameworks.iter().map(title_of)).collect();
-    Sheet::new(title, &columns)
-}
-
-/// Settings of five of the frameworks.
-fn settings_sheet(keys: &[Key]) -> Sheet {
-    let frameworks = ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"];
-    let mut sheet = settings_of("Settings of the frameworks", &frameworks);
-    for Key { name, megatron, deepspeed, torchtitan, nanotron, accelerate, .. } in keys {
-        sheet.push([name, megatron, deepspeed, torchtitan, nanotron, accelerate].map(Clone::clone));
-    }
-    sheet
-}
-
-/// Settings of the other frameworks, in a table of its own: one of all would be too wide.
-fn other_settings_sheet(keys: &[Key]) -> Sheet {
-    let frameworks = ["axolotl", "llama-factory", "gpt-neox", "llm-foundry", "olmo-core"];
-    let mut sheet = settings_of("Settings of the other frameworks", &frameworks);
-    for Key { name, axolotl, llama_factory, gpt_neox, llm_foundry, olmo_core, .. } in keys {
-        sheet.push([name, axolotl, llama_factory, gpt_neox, llm_foundry, olmo_core].map(Clone::clone));
+    let columns: Vec<&str> = std::iter::once("key").chain(table.frameworks.iter().map(title_of)).collect();
+    let mut sheet = Sheet::new(table.title, &columns);
+    for Key { name, settings, .. } in keys {
+        let setting = |framework: &&str| settings.get(&framework.replace('-', "_")).cloned().unwrap_or_default();
+        sheet.rows.push(std::iter::once(name.clone()).chain(table.frameworks.iter().map(setting)).collect());
     }
     sheet
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use meshwright::cost::{Tenant, Term};
+use meshwright::frameworks;
 use meshwright::plan::text::KEYS;
 
 fn run(args: &[&str]) -> Output {
@@ -44,25 +45,20 @@ fn all_text(folder: &Path) -> String {
     entries.map(|path| if path.is_dir() { all_text(&path) } else { std::fs::read_to_string(path).unwrap() }).collect()
 }
 
+/// Keys of an entry of a plan's key that are no framework.
+const OWN_KEYS: [&str; 7] = ["name", "also", "title", "is", "values", "default", "section"];
+
 /// A setting in backticks is one that `emit` writes: its last part stands in the source of the emitters.
 #[test]
 fn settings_are_those_that_are_emitted() {
     let source = all_text(&root().join("crates/frameworks/src"));
     let mut checked = BTreeSet::new();
     for entry in entries("plan") {
-        for framework in [
-            "megatron",
-            "deepspeed",
-            "torchtitan",
-            "nanotron",
-            "accelerate",
-            "axolotl",
-            "llama_factory",
-            "gpt_neox",
-            "llm_foundry",
-            "olmo_core",
-        ] {
-            for setting in entry[framework].as_str().unwrap().split('`').skip(1).step_by(2) {
+        let settings: Vec<_> = entry.iter().filter(|(key, _)| !OWN_KEYS.contains(&key.as_str())).collect();
+        assert_eq!(settings.len(), 10, "{}", entry["name"]);
+        for (framework, text) in settings {
+            assert!(frameworks::named(&framework.replace('_', "-")).is_some(), "no framework `{framework}`");
+            for setting in text.as_str().unwrap().split('`').skip(1).step_by(2) {
                 let last = setting.trim_start_matches("--").split('.').next_back().unwrap().to_owned();
                 let part = last.strip_prefix("parallelism_config_").and_then(|key| key.strip_suffix("_size"));
                 assert!(source.contains(part.unwrap_or(&last)), "no emitter writes `{setting}`");
