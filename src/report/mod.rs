@@ -6,6 +6,8 @@ pub mod bill;
 pub mod calibration;
 pub mod compare;
 pub mod csv;
+#[cfg(test)]
+pub(crate) mod example;
 pub mod explain;
 pub mod hosts;
 pub mod html;

@@ -91,29 +91,11 @@ fn divisible_batch(problem: &Problem) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use meshwright_planner::catalog::{self, Overrides};
-
     use super::*;
-    use meshwright_engine::gpu::Format;
-    use meshwright_engine::problem::HbmProfile;
-    use meshwright_engine::workload::{Adaptation, Half, Optimizer, Workload, recipe};
+    use crate::report::example;
 
     fn problem(gpus: u32, global_batch: u32) -> Problem {
-        let sets = Overrides::default();
-        let workload = Workload {
-            global_batch,
-            seq_len: 8192,
-            format: Format::Bf16,
-            half: Half::Bf16,
-            recipe: recipe("megatron").unwrap(),
-            optimizer: Optimizer::Elementwise,
-            adaptation: Adaptation::Full,
-            imbalance: 1.0,
-            drops_tokens: false,
-        };
-        let cluster = catalog::cluster("h100-512", &sets).unwrap().resized(gpus);
-        let (model, stack) = (catalog::model("llama3-8b", &sets).unwrap(), catalog::stack("nemo-25", &sets).unwrap());
-        Problem::new(model, cluster, workload, stack, HbmProfile::Normal).unwrap()
+        example::problem("llama3-8b", gpus, global_batch)
     }
 
     #[test]

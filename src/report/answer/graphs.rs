@@ -32,28 +32,11 @@ pub(super) fn sentence(problem: &Problem, plan: &Evaluation) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meshwright_engine::gpu::Format;
-    use meshwright_engine::problem::HbmProfile;
-    use meshwright_engine::workload::{Adaptation, Half, Optimizer, Workload, recipe};
-    use meshwright_planner::catalog::{self, Overrides};
+    use crate::report::example;
     use meshwright_planner::space::parse_plan;
 
     fn on_64(model: &str, plan: &str) -> Option<String> {
-        let sets = Overrides::default();
-        let workload = Workload {
-            global_batch: 64,
-            seq_len: 8192,
-            format: Format::Bf16,
-            half: Half::Bf16,
-            recipe: recipe("megatron").unwrap(),
-            optimizer: Optimizer::Elementwise,
-            adaptation: Adaptation::Full,
-            imbalance: 1.0,
-            drops_tokens: false,
-        };
-        let cluster = catalog::cluster("h100-512", &sets).unwrap().resized(64);
-        let (model, stack) = (catalog::model(model, &sets).unwrap(), catalog::stack("nemo-25", &sets).unwrap());
-        let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).unwrap();
+        let problem = example::problem(model, 64, 64);
         let plan = parse_plan(plan, &problem).unwrap();
         sentence(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
     }
