@@ -25,15 +25,18 @@ pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
     sheet
 }
 
+/// Smallest share of the time that is named as a loss: less prints as 0.0 %.
+const SMALLEST_LOSS: f64 = 5e-4;
+
 /// Losses of time in words, largest first.
-fn lost(goodput: &Goodput) -> String {
-    let mut parts: Vec<_> = goodput.losses.parts().into_iter().filter(|(_, share)| *share >= 5e-4).collect();
+fn loss_list(goodput: &Goodput) -> String {
+    let mut parts: Vec<_> = goodput.losses.parts().into_iter().filter(|(_, share)| *share >= SMALLEST_LOSS).collect();
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     parts.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
-/// Time between two events in words: in minutes between ten of them and an hour.
-fn apart(time: Seconds) -> String {
+/// Time between two events in words: in whole minutes from ten minutes to an hour.
+fn interval(time: Seconds) -> String {
     match time.get() {
         seconds if (600.0..3600.0).contains(&seconds) => format!("{:.0} min", seconds / 60.0),
         _ => time.to_string(),
@@ -45,13 +48,13 @@ pub fn interruptions(goodput: &Goodput) -> String {
     format!(
         "Interrupted every {}, restarted in {}; a checkpoint every {} pauses training for {}; {} spare nodes. {} of \
          the time is lost: {}.",
-        apart(goodput.between_failures),
+        interval(goodput.between_failures),
         goodput.restart,
-        apart(goodput.interval),
+        interval(goodput.interval),
         goodput.checkpoint.pause,
         goodput.spares,
         percent(1.0 - goodput.effective),
-        lost(goodput)
+        loss_list(goodput)
     )
 }
 

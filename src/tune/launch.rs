@@ -107,7 +107,7 @@ fn emitted(
     Ok(Noted { value, notes })
 }
 
-/// Writes the launch files of the trials that are worth most, and notes in the study that they wait.
+/// Writes the launch files of the trials whose timing is worth most, and marks them as waiting in the study.
 ///
 /// # Errors
 ///
@@ -141,13 +141,13 @@ pub fn next(folder: &Folder, asked: &NextTrials) -> Result<Noted<TrialLaunch>, T
             }
             None => Vec::new(),
         };
-        let believed = posterior.outlook(at);
+        let outlook = posterior.outlook(at);
         launched.push(LaunchedTrial {
             trial: trial.trial,
             plan: plan.to_string(),
-            median_s: believed.median_s,
-            runs: believed.prospect.runs,
-            best: believed.prospect.best,
+            median_s: outlook.median_s,
+            runs: outlook.prospect.runs,
+            best: outlook.prospect.best,
             files: paths,
         });
     }

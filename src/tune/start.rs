@@ -1,5 +1,6 @@
 //! Start of a study: its question, and the plans that may be tried.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use super::trials::{Trial, Trials};
 #[cfg(feature = "cli")]
 use crate::question::numbers;
 use crate::question::{Minimised, Noted, PlanOptions, Question, SearchInputs, Subject};
-use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::{self as frameworks, Framework};
@@ -96,39 +97,43 @@ pub struct NewStudy {
     pub posterior: Posterior,
 }
 
-/// The question with the paths of its files from the root, so that later commands find them from anywhere.
-fn with_whole_paths(question: &Question) -> Question {
-    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+/// The question with absolute paths of its files, so that later commands find them from any folder.
+fn with_absolute_paths(question: &Question) -> Question {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let named = |name: &str| {
         let path = Path::new(name);
-        if path.is_file() { whole(path).display().to_string() } else { name.to_owned() }
+        if path.is_file() { absolute(path).display().to_string() } else { name.to_owned() }
     };
     let mut question = question.clone();
     (question.model, question.cluster) = (named(&question.model), named(&question.cluster));
-    question.options.calibration = question.options.calibration.iter().map(|path| whole(path)).collect();
+    question.options.calibration = question.options.calibration.iter().map(|path| absolute(path)).collect();
     question.options.stack = question.options.stack.as_deref().map(named);
     question
 }
 
-/// Plans, each with the name of the row that it was given by, and notes.
-type NamedPlans = Noted<Vec<(Option<String>, Plan)>>;
+/// Plan that may be tried.
+struct PlanToTry {
+    /// Name of the row that gave it; none of a plan that was searched for.
+    id: Option<String>,
+    plan: Plan,
+}
 
 /// Plans of a file of runs.
-fn plans_of(file: &NamedText, problem: &Problem, question: &Question) -> Result<NamedPlans, TuneError> {
+fn plans_of(file: &NamedText, problem: &Problem, question: &Question) -> Result<Noted<Vec<PlanToTry>>, TuneError> {
     let origin = &file.origin;
     let rows = runs::read(file.text.as_bytes()).map_err(|why| TuneError::Refused(format!("{origin}: {why}")))?;
     let sets = question.options.overrides()?;
-    let (mut plans, mut notes): (Vec<(Option<String>, Plan)>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut plans, mut notes): (Vec<PlanToTry>, Vec<String>) = (Vec::new(), Vec::new());
     for row in rows {
         let line = row.line.unwrap_or_default();
         let wrong = |why: String| TuneError::Refused(format!("{origin}, line {line}: {why}"));
         let (_, plan) = runs::problem_with(&row, &sets).map_err(|why| wrong(why.to_string()))?;
         let plan = parse_plan(&plan.to_string(), problem).map_err(wrong)?;
         let id = row.id.filter(|id| !id.is_empty());
-        if plans.iter().any(|(_, known)| *known == plan) {
+        if plans.iter().any(|known| known.plan == plan) {
             notes.push(format!("{origin}, line {line}: the plan is there already, and counts once"));
         } else {
-            plans.push((id, plan));
+            plans.push(PlanToTry { id, plan });
         }
     }
     Ok(Noted { value: plans, notes })
@@ -142,13 +147,14 @@ impl StudyQuestion {
         framework: Option<&'static Framework>,
         risk: f64,
         control: &Control,
-    ) -> Result<NamedPlans, TuneError> {
+    ) -> Result<Noted<Vec<PlanToTry>>, TuneError> {
         let (launcher, note) = self.plans.default_launcher(problem);
         let restrictions = self.plans.restrictions(framework.or(launcher), problem)?;
         let options = SearchOptions { top: self.limits.plans_to_try as usize, restrictions };
         let inputs = SearchInputs { risk, economy: None, runs: &[] };
         let found = self.plans.find(problem, &options, inputs, control);
-        let plans = found.ranking.evaluations.into_iter().map(|evaluation| (None, evaluation.plan)).collect();
+        let plan_of = |evaluation: Evaluation| PlanToTry { id: None, plan: evaluation.plan };
+        let plans = found.ranking.evaluations.into_iter().map(plan_of).collect();
         Ok(Noted { value: plans, notes: note.into_iter().collect() })
     }
 
@@ -165,7 +171,7 @@ impl StudyQuestion {
             ));
         }
         let framework = self.plans.framework.as_deref().and_then(frameworks::named);
-        let question = with_whole_paths(&self.problem);
+        let question = with_absolute_paths(&self.problem);
         let (unlimited, risk) = question.split_risk()?;
         let Noted { value: subject, mut notes } = unlimited.subject(framework)?;
         let Subject::Cluster(problem) = subject else {
@@ -190,8 +196,9 @@ impl StudyQuestion {
             None => self.fastest(&problem, framework, risk, control)?,
         };
         notes.extend(named.notes);
-        let (ids, plans): (Vec<_>, Vec<_>) = named.value.into_iter().unzip();
-        let ids: Vec<(String, Option<String>)> = plans.iter().map(ToString::to_string).zip(ids).collect();
+        let ids: BTreeMap<String, Option<String>> =
+            named.value.iter().map(|named| (named.plan.to_string(), named.id.clone())).collect();
+        let plans = named.value.into_iter().map(|named| named.plan).collect();
         let (mut plans, without) = Posterior::triable(&study, &problem, plans)?;
         if without > 0 {
             notes.push(format!("{without} plans do not run on the GPUs of a trial, and are left out"));
@@ -204,7 +211,7 @@ impl StudyQuestion {
         plans.sort_by_cached_key(|plan| costs.evaluate_simulated(plan).step.total().get().to_bits()); // positive numbers sort by their bits
         let trials = plans.iter().zip(1..).map(|(plan, trial)| {
             let text = plan.to_string();
-            let id = ids.iter().find(|(known, _)| *known == text).and_then(|(_, id)| id.clone());
+            let id = ids.get(&text).cloned().flatten();
             Trial { trial, id, plan: text, ..Trial::default() }
         });
         let trials = Trials(trials.collect());

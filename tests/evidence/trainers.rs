@@ -60,7 +60,7 @@ fn records(device: &str) -> BTreeMap<String, Value> {
 
 /// Compiled kernels and Transformer Engine's are not what Transformers runs: the stack of NeMo Automodel, which has them, is farther off.
 ///
-/// The mixture's products are one grouped kernel, and one rank copies three billion parameters that more ranks would share. PEFT's
+/// The expert GEMMs are one grouped kernel, and one rank copies three billion parameters that more ranks would share. PEFT's
 /// policy for FSDP 1, whose units keep the host busy, and loops over experts of release 5 are not compared.
 #[test]
 fn steps_of_transformers_take_what_eager_pytorch_does() {

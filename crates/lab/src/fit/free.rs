@@ -18,13 +18,13 @@ pub struct ConstantBlock {
     pub name: String,
     /// Constants of the block.
     #[serde(rename = "constant")]
-    pub constants: Vec<Free>,
+    pub constants: Vec<FreeConstant>,
 }
 
 /// Free constant of a fit.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Free {
+pub struct FreeConstant {
     /// Keys that it sets, as in a fit: `gpu.NAME.key`, `stack.NAME.key`.
     pub keys: Vec<String>,
     /// Least allowed value.
@@ -99,7 +99,7 @@ pub fn blocks(text: &str) -> Result<Vec<ConstantBlock>, FreeError> {
 #[derive(Clone, Debug)]
 pub struct PlacedConstant {
     /// The constant as listed.
-    pub free: Free,
+    pub free: FreeConstant,
     /// Index of its block.
     pub block: usize,
     /// Value of each key before the fit, in the constant's unit.
@@ -114,7 +114,7 @@ impl PlacedConstant {
     /// # Errors
     ///
     /// A key names no number of the catalogue.
-    pub fn new(free: &Free, block: usize, sets: &Overrides) -> Result<Self, FreeError> {
+    pub fn new(free: &FreeConstant, block: usize, sets: &Overrides) -> Result<Self, FreeError> {
         let number = |key: &String| number_at(key, free.unit.as_deref(), sets);
         let base: Vec<f64> = free.keys.iter().map(number).collect::<Result<_, _>>()?;
         let mean = match (&free.toward, free.mean) {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn units_and_factors_are_kept() {
-        let free = |keys: &[&str], unit: Option<&str>, factor| Free {
+        let free = |keys: &[&str], unit: Option<&str>, factor| FreeConstant {
             keys: keys.iter().map(ToString::to_string).collect(),
             low: 0.0,
             high: 5.0,

@@ -1,4 +1,4 @@
-//! Roofline: the least time that a device's datasheet allows a kernel; a faster measurement is wrong.
+//! Roofline bound: the least time that the datasheet of a device allows a kernel. A measurement below it is wrong.
 
 use super::kernel::{Fused, Gemm, HostTransfer, Kernel};
 use super::sample::Sample;
@@ -13,7 +13,7 @@ const ABOVE_DATASHEET: f64 = 1.1;
 /// Least time of a kernel by a device's datasheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RooflineTime {
-    /// The time.
+    /// Lower bound of the kernel's time.
     pub time: Seconds,
     /// Limit of the datasheet that sets it, in words.
     pub limit: &'static str,
@@ -28,7 +28,7 @@ pub struct RooflineTime {
 ///
 /// A GEMM's operands may lie in the cache, so that only its FLOPs bound it. Collectives across nodes are bounded by
 /// the same links or slower ones.
-pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<RooflineTime> {
+pub fn least_time(kernel: &Kernel, gpu: &Gpu) -> Option<RooflineTime> {
     let (time, limit) = match kernel {
         Kernel::Gemm(gemm) | Kernel::Contended(gemm) | Kernel::Sustained(gemm) => {
             let Gemm { format, .. } = gemm;
@@ -61,7 +61,7 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<RooflineTime> {
 ///
 /// Names the kernel, its time and the least one.
 pub fn check(kernel: &Kernel, sample: &Sample, gpu: &Gpu) -> Result<(), ProbeError> {
-    let Some(RooflineTime { time: floor, limit }) = floor(kernel, gpu) else { return Ok(()) };
+    let Some(RooflineTime { time: floor, limit }) = least_time(kernel, gpu) else { return Ok(()) };
     let time = sample.median();
     if time * ABOVE_DATASHEET < floor {
         return Err(ProbeError::BeatsPhysics { kernel: kernel.to_string(), time, floor, limit });

@@ -8,8 +8,8 @@ use super::cells::{number, text};
 use super::sample::{PredictedRun, config_group, measured, outcome, purpose, set};
 use crate::runs::Row;
 
-/// Ratio of step times from which one contradicts the other, instead of differing by noise: repeats of one layout differ by 4 % in
-/// the median and by 31 % in the worst tenth.
+/// Ratio of two step times from which on they contradict each other. Below it, noise explains the difference: repeated measurements of
+/// one layout differ by 4 % in the median and by 31 % in the worst tenth.
 pub(crate) const FACTOR: f64 = 2.0;
 
 /// Rule that two rows contradict.
@@ -25,7 +25,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Rule as text.
+    /// Contradiction of the rule in words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::SlowerOnMoreGpus => {
@@ -59,6 +59,8 @@ struct Timed<'a> {
     /// Sequences of one replica: micro-batches × their size.
     local: f64,
     seconds: f64,
+    /// Whether it is judged, and does not only contradict others.
+    is_judged: bool,
 }
 
 /// Rows that another row of their layout contradicts, by id, each with its worst contradiction. Witnesses are further rows
@@ -66,16 +68,16 @@ struct Timed<'a> {
 pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
     let judged = ran.iter().map(|sample| (sample.row, true));
     let others = witnesses.iter().filter(|row| outcome(row) == "ok").map(|row| (row, false));
-    let mut layouts: BTreeMap<String, Vec<(Timed, bool)>> = BTreeMap::new();
+    let mut layouts: BTreeMap<String, Vec<Timed>> = BTreeMap::new();
     for (row, is_judged) in judged.chain(others) {
-        if let Some(timed) = timed(row) {
-            layouts.entry(layout(row)).or_default().push((timed, is_judged));
+        if let Some(timed) = timed(row, is_judged) {
+            layouts.entry(layout(row)).or_default().push(timed);
         }
     }
     let mut found: BTreeMap<String, Anomaly> = BTreeMap::new();
     for rows in layouts.values() {
-        for (slow, _) in rows.iter().filter(|(_, is_judged)| *is_judged) {
-            for (fast, _) in rows {
+        for slow in rows.iter().filter(|row| row.is_judged) {
+            for fast in rows {
                 let factor = slow.seconds / fast.seconds;
                 let Some(rule) = contradiction(slow, fast).filter(|_| factor >= FACTOR) else { continue };
                 let anomaly = Anomaly { id: slow.id.to_owned(), rule, against: fast.id.to_owned(), factor };
@@ -91,13 +93,13 @@ pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
 /// Share of the runs of each source that others contradict.
 pub(crate) fn contradicted_shares(ran: &[PredictedRun]) -> BTreeMap<String, f64> {
     let flagged: BTreeSet<String> = anomalies(ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
-    let mut counts: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let mut contradicted: BTreeMap<String, Vec<bool>> = BTreeMap::new();
     for sample in ran {
-        let (all, some) = counts.entry(set(sample.row).to_owned()).or_default();
-        *all += 1.0;
-        *some += f64::from(sample.row.id.as_ref().is_some_and(|id| flagged.contains(id)));
+        let is_flagged = sample.row.id.as_ref().is_some_and(|id| flagged.contains(id));
+        contradicted.entry(set(sample.row).to_owned()).or_default().push(is_flagged);
     }
-    counts.into_iter().map(|(source, (all, some))| (source, some / all)).collect()
+    let share = |runs: Vec<bool>| runs.iter().filter(|is_flagged| **is_flagged).count() as f64 / runs.len() as f64;
+    contradicted.into_iter().map(|(source, runs)| (source, share(runs))).collect()
 }
 
 /// Rule by which `slow` should take no longer than `fast`; both rows have one layout.
@@ -117,7 +119,7 @@ fn contradiction(slow: &Timed, fast: &Timed) -> Option<Rule> {
 }
 
 /// Figures of a row; none where one of them is blank.
-fn timed(row: &Row) -> Option<Timed<'_>> {
+fn timed(row: &Row, is_judged: bool) -> Option<Timed<'_>> {
     let gpus = row.gpus_total?;
     let ranks = row.tp? * row.pp? * row.cp.unwrap_or(1.0);
     let batch = row.global_batch?;
@@ -129,6 +131,7 @@ fn timed(row: &Row) -> Option<Timed<'_>> {
         micro_batch: row.micro_batch?,
         local: batch * ranks / gpus,
         seconds: measured(row)?,
+        is_judged,
     })
 }
 

@@ -74,10 +74,10 @@ pub fn read(text: &str, device: &str) -> Result<Import, SampleImportError> {
             _ => collective(&row),
         };
         match read.map_err(place)? {
-            Ok((kernel, us)) => {
+            TimedKernel::Known(kernel, us) => {
                 import.samples.push((kernel, Sample::from_micros([us]).map_err(place)?));
             }
-            Err(why) => import.leave(why),
+            TimedKernel::Unknown(why) => import.leave(why),
         }
     }
     if import.samples.is_empty() && import.left.is_empty() {
@@ -87,17 +87,22 @@ pub fn read(text: &str, device: &str) -> Result<Import, SampleImportError> {
     Ok(import)
 }
 
-/// Kernel with its time in microseconds, or the reason why the model has no such kernel.
-type Found = Result<(Kernel, f64), String>;
+/// Content of a valid row.
+enum TimedKernel {
+    /// Kernel of the model, with its time in microseconds.
+    Known(Kernel, f64),
+    /// The model has no such kernel; the reason, as text.
+    Unknown(String),
+}
 
-fn gemm(row: &Row) -> Result<Found, String> {
+fn gemm(row: &Row) -> Result<TimedKernel, String> {
     let format = match row.text("dtype") {
         "bf16" | "fp16" => Format::Bf16,
         "fp8" => Format::Fp8,
         "fp8_block" | "fp8-block" => Format::Fp8Block,
         "mxfp8" => Format::Mxfp8,
         "nvfp4" => Format::Nvfp4,
-        other => return Ok(Err(format!("GEMMs in `{other}`"))),
+        other => return Ok(TimedKernel::Unknown(format!("GEMMs in `{other}`"))),
     };
     let gemm = Gemm {
         format,
@@ -108,23 +113,23 @@ fn gemm(row: &Row) -> Result<Found, String> {
         batch: 1,
         output_bytes: 2,
     };
-    Ok(Ok((Kernel::Gemm(gemm), row.number("latency_us")?)))
+    Ok(TimedKernel::Known(Kernel::Gemm(gemm), row.number("latency_us")?))
 }
 
-fn attention(row: &Row) -> Result<Found, String> {
+fn attention(row: &Row) -> Result<TimedKernel, String> {
     let kernel = match row.text("impl") {
         "FlashAttention-2" => AttentionKernel::Fa2,
         "FlashAttention-3" => AttentionKernel::Fa3,
         "cuDNN" => AttentionKernel::Cudnn,
-        other => return Ok(Err(format!("attention by `{other}`"))),
+        other => return Ok(TimedKernel::Unknown(format!("attention by `{other}`"))),
     };
     if !matches!(row.text("dtype"), "bf16" | "fp16" | "bf16/fp16") {
-        return Ok(Err(format!("attention in `{}`", row.text("dtype"))));
+        return Ok(TimedKernel::Unknown(format!("attention in `{}`", row.text("dtype"))));
     }
     let causal = match row.text("causal") {
         "1" | "true" => true,
         "0" | "false" => false,
-        _ => return Ok(Err("attention that does not say whether it is causal".into())),
+        _ => return Ok(TimedKernel::Unknown("attention that does not say whether it is causal".into())),
     };
     let (dim, heads) = (row.size("head_dim")?, row.size("heads")?);
     let core = Attention {
@@ -142,22 +147,22 @@ fn attention(row: &Row) -> Result<Found, String> {
     let us = if row.text("latency_us").is_empty() {
         // The rates of a table agree with our count of operations if it halves those of causal attention.
         if causal && !row.text("flop_convention").starts_with("causal-half") {
-            return Ok(Err("rates of causal attention that count all pairs".into()));
+            return Ok(TimedKernel::Unknown("rates of causal attention that count all pairs".into()));
         }
         core.flops() / Flops::new(row.number("tflops")? * 1e12) * 1e6
     } else {
         row.number("latency_us")?
     };
-    Ok(Ok((Kernel::Attention(core), us)))
+    Ok(TimedKernel::Known(Kernel::Attention(core), us))
 }
 
-fn collective(row: &Row) -> Result<Found, String> {
+fn collective(row: &Row) -> Result<TimedKernel, String> {
     let op = match row.text("collective") {
         "all_reduce" | "allreduce" => Collective::AllReduce,
         "all_gather" | "allgather" => Collective::AllGather,
         "reduce_scatter" => Collective::ReduceScatter,
         "alltoall" | "all_to_all" => Collective::AllToAll,
-        other => return Ok(Err(format!("collective `{other}`"))),
+        other => return Ok(TimedKernel::Unknown(format!("collective `{other}`"))),
     };
     let kernel = Kernel::Collective {
         op,
@@ -165,5 +170,5 @@ fn collective(row: &Row) -> Result<Found, String> {
         nodes: row.size("nodes")?,
         bytes: row.size("size_bytes")?,
     };
-    Ok(Ok((kernel, row.number("latency_us")?)))
+    Ok(TimedKernel::Known(kernel, row.number("latency_us")?))
 }
