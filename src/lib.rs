@@ -35,7 +35,7 @@
 //! for (term, time) in best.step.terms() {
 //!     println!("{term:16} {time}");
 //! }
-//! assert!(problem.fits(best.footprint.device()));
+//! assert!(problem.fits(best.footprint.peak()));
 //! # Ok(())
 //! # }
 //! ```

@@ -83,7 +83,7 @@ pub fn against_winner(
         signed(total),
         percent(slower),
     ]);
-    let (mine, theirs) = (other.footprint.device(), winner.footprint.device());
+    let (mine, theirs) = (other.footprint.peak(), winner.footprint.peak());
     sheet.push([
         "peak memory".into(),
         mine.to_string(),

@@ -46,13 +46,13 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
     );
     let mut sheet = Sheet::new(title, &columns);
     for footprint in footprints {
-        let headroom = problem.headroom(footprint.device()).as_gib();
+        let headroom = problem.headroom(footprint.peak()).as_gib();
         let tenants = footprint.tenants().into_iter().map(|(_, bytes)| format!("{:.2}", bytes.as_gib()));
         sheet.rows.push(
             [footprint.rank.to_string()]
                 .into_iter()
                 .chain(tenants)
-                .chain([format!("{:.2}", footprint.device().as_gib()), format!("{headroom:.2}")])
+                .chain([format!("{:.2}", footprint.peak().as_gib()), format!("{headroom:.2}")])
                 .collect(),
         );
     }

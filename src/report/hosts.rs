@@ -35,8 +35,8 @@ pub fn header(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, V
     let peaks: Vec<String> = pools
         .iter()
         .zip(&mixture.footprints)
-        .map(|(pool, held)| {
-            let (peak, room) = (held.device().as_gib(), pool.cluster.gpu.hbm.value.as_gib());
+        .map(|(pool, footprint)| {
+            let (peak, room) = (footprint.peak().as_gib(), pool.cluster.gpu.hbm.value.as_gib());
             format!("{} {} of {}", pool.name, significant(peak), significant(room))
         })
         .collect();

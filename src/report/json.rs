@@ -141,7 +141,7 @@ pub(super) struct RankMemory {
 impl RankMemory {
     /// JSON form of the memory of one pipeline rank.
     pub(super) fn new(footprint: &Footprint) -> Self {
-        Self { rank: footprint.rank, peak_mem_gib: footprint.device().as_gib(), memory: memory(footprint) }
+        Self { rank: footprint.rank, peak_mem_gib: footprint.peak().as_gib(), memory: memory(footprint) }
     }
 }
 

@@ -169,7 +169,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
         MixtureConfidence::new(pooled, mixture);
     let names = pooled.cluster().pools.iter().map(|pool| pool.name.as_str());
     let peaks =
-        names.zip(&mixture.footprints).map(|(name, held)| format!("{name} {}", significant(held.device().as_gib())));
+        names.zip(&mixture.footprints).map(|(name, held)| format!("{name} {}", significant(held.peak().as_gib())));
     let mut row = vec![
         place.to_owned(),
         mixture.plan.to_string(),

@@ -75,7 +75,7 @@ struct PoolPart {
 
 impl PoolPart {
     fn new(pooled: &Pooled, mixture: &Mixture, pool: usize) -> Self {
-        let peak = mixture.footprints[pool].device();
+        let peak = mixture.footprints[pool].peak();
         let (replicas, micro_batches, stages, layers) = match &mixture.distribution {
             Distribution::Replicas { shares } => {
                 (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None)

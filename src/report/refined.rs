@@ -24,7 +24,7 @@ pub fn sheet(problem: &Problem, entries: &[RefinedEntry]) -> Sheet {
             refined.step().to_string(),
             gain,
             proof(refined.proof),
-            significant(refined.price.evaluation.footprint.device().as_gib()),
+            significant(refined.price.evaluation.footprint.peak().as_gib()),
             refined.staged.megatron_layout(),
             refined.staged.recomputation(problem.model().kinds.len()) + &on_host(&refined.staged),
         ]);
@@ -130,7 +130,7 @@ impl StagesDocument {
             bound_s: refined.bound.get(),
             proof,
             gap: refined.proof.gap(),
-            peak_mem_gib: refined.price.evaluation.footprint.device().as_gib(),
+            peak_mem_gib: refined.price.evaluation.footprint.peak().as_gib(),
             only_by_refinement: refined.before.is_none(),
             megatron_layout: refined.staged.megatron_layout(),
             decoder_first_pipeline_num_layers: ends.map(|(first, _)| first),

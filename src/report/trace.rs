@@ -143,7 +143,7 @@ fn edges(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
 /// Memory of a rank: the constant part, and activations that forwards allocate and backwards free.
 fn memory(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
     let footprint = &timeline.footprints[rank as usize];
-    let fixed = footprint.device() - footprint.activations;
+    let fixed = footprint.peak() - footprint.activations;
     let bytes = timeline.kept[rank as usize].get();
     let mut changes: Vec<(f64, f64)> = timeline
         .events

@@ -208,7 +208,7 @@ impl Posterior {
         let evaluation = &self.evaluations[at];
         TrialOutlook {
             predicted_s: evaluation.step.total().get(),
-            predicted_gib: evaluation.footprint.device().as_gib(),
+            predicted_gib: evaluation.footprint.peak().as_gib(),
             median_s: self.belief.median(at).exp(),
             interval_s: self.belief.interval(at).map(f64::exp),
             prospect: self.outlook.prospects[at],
@@ -300,7 +300,7 @@ impl PredictedPlans<'_> {
     fn chances_to_run(self, trials: &[Trial]) -> Vec<f64> {
         let Self { problem, trial_problem, evaluations, on_trial } = self;
         let mut belief = MemoryBelief::of_quantiles(built_in(), &confidence::memory_errors(problem));
-        let room = |problem: &Problem, evaluation: &Evaluation| memory_room(problem, evaluation.footprint.device());
+        let room = |problem: &Problem, evaluation: &Evaluation| memory_room(problem, evaluation.footprint.peak());
         for (at, trial) in trials.iter().enumerate() {
             let (problem, evaluation) =
                 if on_trial.is_empty() { (problem, &evaluations[at]) } else { (trial_problem, &on_trial[at]) };

@@ -12,7 +12,7 @@ fn memory(spec: &Spec, plan: &str) -> (f64, bool) {
     problem = problem.changed(|_, workload, _| workload.recipe = recipe).unwrap();
     let costs = Costs::new(&problem);
     let plan = parse_plan(plan, &problem).unwrap();
-    let device = costs.fullest(&plan).device();
+    let device = costs.fullest(&plan).peak();
     (device.as_gib(), device <= problem.hbm_budget())
 }
 

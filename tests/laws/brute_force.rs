@@ -299,7 +299,7 @@ fn and_by_other_measures() {
         let what = format!("{spec:?} {restrictions:?}");
         let problem = spec.problem();
         let (evaluations, size) = by_hand(&problem, &restrictions);
-        let memory = |e: &Evaluation| e.footprint.device().get();
+        let memory = |e: &Evaluation| e.footprint.peak().get();
         let gpu_time = |e: &Evaluation| time(e) * f64::from(e.plan.layout.world_size());
         let by = |goal| search_for(&problem, &options(&restrictions), goal, &go_on);
         let found = by(Goal::Best(Objective::Memory));

@@ -57,9 +57,9 @@ fn tenants_are_sizes_and_sum_to_the_device() {
                 assert!(bytes.get().is_finite() && bytes.get() >= 0.0, "{spec:?} {plan}: {name} = {bytes}");
             }
             let sum: f64 = tenants.iter().map(|(_, bytes)| bytes.get()).sum();
-            assert!((footprint.device().get() / sum - 1.0).abs() < ROUNDING, "{spec:?} {plan}");
-            assert!(footprint.device() <= evaluation.footprint.device(), "{spec:?} {plan}: not the fullest");
-            assert!(footprint.allocated() <= footprint.reserved() && footprint.reserved() <= footprint.device());
+            assert!((footprint.peak().get() / sum - 1.0).abs() < ROUNDING, "{spec:?} {plan}");
+            assert!(footprint.peak() <= evaluation.footprint.peak(), "{spec:?} {plan}: not the fullest");
+            assert!(footprint.allocated() <= footprint.reserved() && footprint.reserved() <= footprint.peak());
         }
     });
 }
@@ -225,7 +225,7 @@ proptest! {
         let problem = spec.problem();
         let (costs, least) = (Costs::new(&problem), least_memory(&problem));
         for plan in plans(&problem, 60, seed) {
-            let needed = costs.fullest(&plan).device();
+            let needed = costs.fullest(&plan).peak();
             prop_assert!(needed >= least, "{:?} {}: {} under {}", spec, plan, needed, least);
             let parameters = least_parameters(&costs, &plan);
             let of_layers = least_memory_of_layers(&costs, &plan, &parameters);
@@ -258,7 +258,7 @@ proptest! {
         let (short_costs, long_costs) = (Costs::new(&problem), Costs::new(&long));
         for plan in plans(&problem, 60, seed) {
             for (short, long) in short_costs.footprints(&plan).iter().zip(long_costs.footprints(&plan)) {
-                prop_assert!(at_most(short.device().get(), long.device().get()), "{:?} {}", spec, plan);
+                prop_assert!(at_most(short.peak().get(), long.peak().get()), "{:?} {}", spec, plan);
             }
         }
     }
@@ -276,19 +276,19 @@ proptest! {
             let at = |zero| costs.footprints(&Plan { zero, ..plan.clone() });
             let (none, one) = (at(ZeroStage::Zero), at(ZeroStage::One));
             for (none, one) in none.iter().zip(&one) {
-                prop_assert!(at_most(one.device().get(), none.device().get()), "{:?} {}", spec, plan);
+                prop_assert!(at_most(one.peak().get(), none.peak().get()), "{:?} {}", spec, plan);
             }
             let two = if plan.layout.pp == 1 { at(ZeroStage::Two) } else { one.clone() };
             for ((one, two), three) in one.iter().zip(&two).zip(at(ZeroStage::Three)) {
-                prop_assert!(at_most(two.device().get(), one.device().get()), "{:?} {}", spec, plan);
+                prop_assert!(at_most(two.peak().get(), one.peak().get()), "{:?} {}", spec, plan);
                 prop_assert!(three.weights + three.optimizer <= two.weights + two.optimizer);
                 prop_assert!(three.gradients <= two.gradients);
                 if problem.stack().memory.by_moment {
                     continue;
                 }
                 let gathered: Bytes = three.transient - two.transient;
-                let room = two.device() + gathered * 1.06;
-                prop_assert!(gathered.get() >= 0.0 && at_most(three.device().get(), room.get()), "{:?} {}", spec, plan);
+                let room = two.peak() + gathered * 1.06;
+                prop_assert!(gathered.get() >= 0.0 && at_most(three.peak().get(), room.get()), "{:?} {}", spec, plan);
                 prop_assert!(three.weights <= two.weights);
             }
         }

@@ -13,7 +13,7 @@ fn price(imbalance: f64, plan: &str) -> (f64, f64) {
     let (model, cluster, stack) = (balanced.model().clone(), balanced.cluster().clone(), balanced.stack().clone());
     let problem = Problem::new(model, cluster, workload, stack, balanced.hbm_profile()).unwrap();
     let evaluation = Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap());
-    (evaluation.step.total().get(), evaluation.footprint.device().as_gib())
+    (evaluation.step.total().get(), evaluation.footprint.peak().as_gib())
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn staged_and_flat_prices_agree() {
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
         let staged = loaded.price(costs, &sharding);
-        let (time, memory) = (flat.step.total().get(), flat.footprint.device().get());
+        let (time, memory) = (flat.step.total().get(), flat.footprint.peak().get());
         assert!(close(staged.time.get(), time), "{plan}: {} staged, {time} flat", staged.time.get());
         assert!(close(staged.memory.get(), memory), "{plan}: {} staged, {memory} flat", staged.memory.get());
     });
@@ -109,7 +109,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
             let two = stager.evaluate(&StagedPlan::uniform(problem.model(), &plan, &counts));
             let (a, b) = (one.step.total().get(), two.evaluation.step.total().get());
             assert!(close(b, a), "{plan}: {a} simulated, {b} by stages");
-            let (a, b) = (one.footprint.device().get(), two.evaluation.footprint.device().get());
+            let (a, b) = (one.footprint.peak().get(), two.evaluation.footprint.peak().get());
             assert!(close(b, a), "{plan}: {a} bytes, {b} by stages");
             spelled_out += 1;
         }
@@ -254,7 +254,7 @@ fn bounds_never_exceed_the_simulated_time() {
             let again = loaded.simulated_time(costs, &sharding, costs.simulated_flow(plan, &stages));
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
-        let memory = simulated.footprint.device().get() * (1.0 + ROUNDING);
+        let memory = simulated.footprint.peak().get() * (1.0 + ROUNDING);
         assert!(loaded.memory(&sharding).bytes.get() <= memory, "{plan}");
         let states = least_states(costs, plan, std::iter::once(&sharding));
         let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).bytes.get();
@@ -289,7 +289,7 @@ fn first_ranks_need_no_more_than_their_plans() {
         let layers = Block::of(costs, plan).layers(costs, plan);
         let stages = stages_of(costs, plan, &layers);
         let first = FirstRank::new(costs, plan, &stages, stages.states_of_first(costs, plan));
-        let (least, memory) = (first.least(costs, plan, &layers, &stages), costs.evaluate(plan).footprint.device());
+        let (least, memory) = (first.least(costs, plan, &layers, &stages), costs.evaluate(plan).footprint.peak());
         assert!(least.get() <= memory.get() * (1.0 + ROUNDING), "{plan}: {least} of its first rank over {memory}");
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
         let states = least_states(costs, plan, std::iter::once(&sharding));

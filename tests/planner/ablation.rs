@@ -54,7 +54,7 @@ fn random_plans(count: usize) -> Vec<(Problem, Plan)> {
         };
         let ample = of(9000.0);
         let text = format!("tp=1 pp={ranks} mbs=1 schedule={schedule}");
-        let needed = Costs::new(&ample).evaluate(&parse_plan(&text, &ample).unwrap()).footprint.device();
+        let needed = Costs::new(&ample).evaluate(&parse_plan(&text, &ample).unwrap()).footprint.peak();
         let problem = of(needed.get() / 1e9 * (0.6 + 0.05 * pick(12) as f64));
         let plan = parse_plan(&text, &problem).unwrap();
         plans.push((problem, plan));

@@ -220,7 +220,7 @@ fn dynamic_programs_equal_highs() {
                 .problem()
         };
         let ample = of(9000.0);
-        let needed = Costs::new(&ample).evaluate(&parse_plan(&text, &ample).unwrap()).footprint.device();
+        let needed = Costs::new(&ample).evaluate(&parse_plan(&text, &ample).unwrap()).footprint.peak();
         let problem = of(needed.get() / 1e9 * (0.7 + 0.05 * numbers.below(12) as f64));
         let plan = parse_plan(&text, &problem).unwrap();
         let costs = Costs::new(&problem);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
-use meshwright::kernel::{Call, Core, GemmShape, Meter, Pass};
+use meshwright::kernel::{AttentionShape, Call, GemmShape, Meter, Pass};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::units::Seconds;
@@ -62,10 +62,10 @@ fn of_gemm(shape: &GemmShape, format: Format) -> Load {
 /// Load of a fused attention: queries, keys, values and the output pass through memory once in 16 bits.
 ///
 /// Source: specification §2.3, with 2.5 times the work backward.
-fn of_attention(core: &Core, pass: Pass) -> Load {
-    let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, cut, .. } = *core;
-    let forward = 2.0 * sequences * heads * seq_len * seq_len * seen * (qk_dim + v_dim) / cut.ranks;
-    let elements = sequences * seq_len * (heads + kv_heads) * (qk_dim + v_dim) / cut.ranks;
+fn of_attention(core: &AttentionShape, pass: Pass) -> Load {
+    let AttentionShape { sequences, heads, kv_heads, seq_len, attended, qk_dim, v_dim, context_split, .. } = *core;
+    let forward = 2.0 * sequences * heads * seq_len * seq_len * attended * (qk_dim + v_dim) / context_split.ranks;
+    let elements = sequences * seq_len * (heads + kv_heads) * (qk_dim + v_dim) / context_split.ranks;
     let (work, passes) = if pass == Pass::Forward { (1.0, 1.0) } else { (2.5, 2.0) };
     Load { flop: work * forward, bytes: passes * 2.0 * elements }
 }

@@ -17,7 +17,7 @@ const HEIGHT: f64 = 326.0;
 /// Drawing of the memory of all ranks; the columns fill the width.
 pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Drawing {
     let (budget, hbm) = (problem.hbm_budget().as_gib(), problem.cluster().gpu.hbm.value.as_gib());
-    let fullest = footprints.iter().map(|footprint| footprint.device().as_gib()).fold(0.0, f64::max);
+    let fullest = footprints.iter().map(|footprint| footprint.peak().as_gib()).fold(0.0, f64::max);
     let axis = AxisScale::linear(fullest.max(hbm) * 1.02, (BOTTOM, TOP));
     let words = format!("Memory of {} pipeline ranks; the fullest has {fullest:.1} of {hbm:.1} GiB", footprints.len());
     let mut svg =
@@ -59,7 +59,7 @@ fn stack(footprint: &Footprint, axis: &AxisScale, x: f64, column: f64) -> HtmlEl
     let parts = footprint.tenants();
     let words = parts.iter().filter(|(_, bytes)| bytes.get() > 0.0);
     let words: Vec<String> = words.map(|(tenant, bytes)| format!("{tenant} {:.2}", bytes.as_gib())).collect();
-    let title = format!("rank {}: {:.2} GiB; {}", footprint.rank, footprint.device().as_gib(), words.join(", "));
+    let title = format!("rank {}: {:.2} GiB; {}", footprint.rank, footprint.peak().as_gib(), words.join(", "));
     let mut gib = 0.0;
     element("g").child(worded("title", title)).children(parts.into_iter().filter_map(|(tenant, bytes)| {
         let from = axis.place(gib);

@@ -2,7 +2,7 @@
 
 use meshwright::catalog;
 use meshwright::cluster::Cluster;
-use meshwright::collective::{Dispatch, Fabric, Group};
+use meshwright::collective::{Dispatch, Fabric, GatherScatter, Group};
 use meshwright::gpu::Collective::{AllGather, AllReduce, ReduceScatter};
 use meshwright::stack::Dispatcher;
 use meshwright::units::{Bytes, Seconds};
@@ -68,7 +68,8 @@ fn a_gather_and_a_scatter_together_take_what_each_takes_alone() {
             for (gathered, scattered) in [(1e9, 1e9), (1e9, 2e9), (0.0, 0.0)] {
                 let (gathered, scattered) = (Bytes::new(gathered), Bytes::new(scattered));
                 let time = |op, payload| fabric.time(op, payload, group, buckets);
-                let alone = (time(AllGather, gathered), time(ReduceScatter, scattered));
+                let alone =
+                    GatherScatter { gather: time(AllGather, gathered), scatter: time(ReduceScatter, scattered) };
                 assert_eq!(fabric.gather_and_scatter(gathered, scattered, group, buckets), alone, "{name} {group:?}");
             }
         }

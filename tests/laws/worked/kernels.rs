@@ -2,7 +2,7 @@
 
 use meshwright::cost::Costs;
 use meshwright::gpu::{AttentionKernel, Format, Gpu};
-use meshwright::kernel::{Core, Cut, GemmShape, LinearShape};
+use meshwright::kernel::{AttentionShape, ContextSplit, GemmShape, LinearShape};
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds, Watts};
 
@@ -45,16 +45,16 @@ fn section_2_2_grouped_gemms_on_a_b200_reach_367_to_870_tflops() {
 /// Forward rate of causal attention at s = 4096, head dimension 128, in TFLOP/s.
 fn forward_rate(gpu: &Gpu, kernel: AttentionKernel, heads: f64) -> f64 {
     let stack = te24();
-    let core = Core {
+    let core = AttentionShape {
         sequences: 1.0,
         heads,
         kv_heads: heads,
         seq_len: 4096.0,
-        seen: 0.5,
+        attended: 0.5,
         qk_dim: 128.0,
         v_dim: 128.0,
         dropout: false,
-        cut: Cut::WHOLE,
+        context_split: ContextSplit::WHOLE,
     };
     let forward = device(gpu, &stack).attention(&core, kernel).forward;
     let work = 2.0 * heads * 4096.0 * 4096.0 * 0.5 * 256.0;
@@ -85,16 +85,16 @@ fn section_2_3_attention_fills_a_b200_by_its_heads() {
 #[test]
 fn section_2_3_unfused_attention_of_the_22b_layer_takes_1_49_ms() {
     let (gpu, stack) = (one_zero_gpu("a100-80-sxm"), one_zero_stack("megatron-2022", 1.35, 1.0));
-    let core = Core {
+    let core = AttentionShape {
         sequences: 4.0,
         heads: 8.0,
         kv_heads: 8.0,
         seq_len: 2048.0,
-        seen: 0.5,
+        attended: 0.5,
         qk_dim: 96.0,
         v_dim: 96.0,
         dropout: true,
-        cut: Cut::WHOLE,
+        context_split: ContextSplit::WHOLE,
     };
     let forward = device(&gpu, &stack).attention(&core, AttentionKernel::Unfused).forward;
     let elements = 4.0 * 8.0 * 2048.0_f64.powi(2);

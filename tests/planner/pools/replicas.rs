@@ -197,7 +197,7 @@ fn every_pool_has_its_own_ceiling() {
     let clusters = vec![leaf("dgx-h100-1k", 8), leaf("h200-1k", 8)];
     let both = pooled("llama3-8b", clusters, "400 Gb/s", 128);
     let fits = |pool: usize, plan: &Plan| {
-        both.joined()[pool].hbm_budget() >= Costs::new(&both.joined()[pool]).fullest(plan).device()
+        both.joined()[pool].hbm_budget() >= Costs::new(&both.joined()[pool]).fullest(plan).peak()
     };
     let plans = [1, 2, 4, 8]
         .map(|mbs| parse_plan(&format!("tp=1 pp=1 dp=16 zero=1 mbs={mbs} recompute=none"), &both.joined()[0]).unwrap());

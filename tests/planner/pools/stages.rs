@@ -2,7 +2,7 @@
 
 use super::{leaf, pooled, pools, problem, problem_of};
 use meshwright::catalog::{self, Overrides};
-use meshwright::cost::{Costs, Mixed, Stager};
+use meshwright::cost::{Costs, HeterogeneousStager, Stager};
 use meshwright::plan::Plan;
 use meshwright::pools::{Distribution, Pooled, stages};
 use meshwright::refine::{self, refine};
@@ -141,10 +141,10 @@ fn bidirectional_stages_on_pools_are_refused() {
 fn least_of_all_splits(pooled: &Pooled, plan: &Plan, of_rank: &[usize]) -> Option<f64> {
     let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
-    let mixed = Mixed::new(&stagers, of_rank, |a, b| stages::send_across(pooled, plan, a, b));
+    let heterogeneous = HeterogeneousStager::new(&stagers, of_rank, |a, b| stages::send_across(pooled, plan, a, b));
     let model = pooled.joined()[0].model();
     let splits = splits(model.layers(), plan.pipeline().chunks());
-    let prices = splits.iter().map(|counts| mixed.evaluate(&StagedPlan::uniform(model, plan, counts)).unwrap());
+    let prices = splits.iter().map(|counts| heterogeneous.evaluate(&StagedPlan::uniform(model, plan, counts)).unwrap());
     let fitting = prices.filter(|price| refine::pools::over(&stagers, of_rank, price).is_none());
     fitting.map(|price| price.evaluation.step.total().get()).reduce(f64::min)
 }
@@ -174,7 +174,7 @@ fn layers_of(model: &str, pools: [&str; 2], gpus: u32, batch: u32, text: &str) -
     let found = stages::of_plan(&pooled, &plan, &in_order(half, half), &layers_only()).expect("it fits");
     let Distribution::Stages { refined, .. } = &found.distribution else { panic!("stages were asked for") };
     for (pool, problem) in pooled.joined().iter().enumerate() {
-        assert!(found.footprints[pool].device() <= problem.hbm_budget());
+        assert!(found.footprints[pool].peak() <= problem.hbm_budget());
     }
     let held = |stages: &[Stage]| stages.iter().map(|stage| stage.layers).sum();
     [held(&refined.staged.stages[..half]), held(&refined.staged.stages[half..])]

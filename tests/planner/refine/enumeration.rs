@@ -121,7 +121,7 @@ pub(super) fn every_split(problem: &Problem, plan: &Plan) -> Vec<(f64, Bytes)> {
             let staged =
                 StagedPlan { plan: plan.clone(), stages, offload: vec![plan.offload; plan.layout.pp as usize] };
             let price = stager.evaluate(&staged);
-            let fullest = price.footprints.iter().map(Footprint::device).max_by(|a, b| a.get().total_cmp(&b.get()));
+            let fullest = price.footprints.iter().map(Footprint::peak).max_by(|a, b| a.get().total_cmp(&b.get()));
             all.push((price.evaluation.step.total().get(), fullest.unwrap()));
             let Some(next) = (0..chunks).find(|&chunk| at[chunk] + 1 < choices[chunk].len()) else { break };
             at[..next].fill(0);

@@ -16,3 +16,4 @@ pub use fabric::Fabric;
 pub use group::Group;
 pub use observer::{Observer, PricedTransfer, TransferKind};
 pub use rank_mapping::{Axis, RankMapping, units};
+pub use time::GatherScatter;

@@ -31,6 +31,15 @@ mod saturation {
     pub const EXPONENT: f64 = 0.7;
 }
 
+/// Times of an all-gather and a reduce-scatter of one group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GatherScatter {
+    /// Time of the all-gather.
+    pub gather: Seconds,
+    /// Time of the reduce-scatter.
+    pub scatter: Seconds,
+}
+
 impl Fabric<'_> {
     /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages of S_b = S/buckets (S where the
     /// stack does not say `fills_by_message`).
@@ -58,15 +67,9 @@ impl Fabric<'_> {
         self.observed(TransferKind::Collective(op), payload, group, time)
     }
 
-    /// Times of an all-gather and of a reduce-scatter of so many bytes over one group, each as `buckets` messages. Between ranks that
-    /// are alone in their domains both take as long for the same bytes, as no curve of a domain is read.
-    pub fn gather_and_scatter(
-        &self,
-        gathered: Bytes,
-        scattered: Bytes,
-        group: Group,
-        buckets: f64,
-    ) -> (Seconds, Seconds) {
+    /// Times of an all-gather of `gathered` bytes and a reduce-scatter of `scattered` bytes over one group, each as `buckets` messages.
+    /// Where each rank of the group is alone in its domain, both take the same time for the same bytes, for no curve of a domain is read.
+    pub fn gather_and_scatter(&self, gathered: Bytes, scattered: Bytes, group: Group, buckets: f64) -> GatherScatter {
         let gather = self.time(Collective::AllGather, gathered, group, buckets);
         let is_spread = group.ranks > 1 && self.inside_domain(group) == 1;
         let scatter = if is_spread && gathered == scattered && gathered > Bytes::ZERO {
@@ -74,7 +77,7 @@ impl Fabric<'_> {
         } else {
             self.time(Collective::ReduceScatter, scattered, group, buckets)
         };
-        (gather, scatter)
+        GatherScatter { gather, scatter }
     }
 
     /// Time on this domain as a whole.

@@ -52,8 +52,8 @@ pub struct StagedEvaluation {
 impl StagedEvaluation {
     /// Rank with the largest excess over the budget, if any exceeds it.
     pub fn over(&self, budget: Bytes) -> Option<&Footprint> {
-        let over = self.footprints.iter().filter(|footprint| footprint.device() > budget);
-        over.max_by(|a, b| a.device().get().total_cmp(&b.device().get()))
+        let over = self.footprints.iter().filter(|footprint| footprint.peak() > budget);
+        over.max_by(|a, b| a.peak().get().total_cmp(&b.peak().get()))
     }
 }
 

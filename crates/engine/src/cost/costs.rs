@@ -75,7 +75,7 @@ impl<'a> Costs<'a> {
     #[must_use]
     pub fn replaying(mut self, replays: &Arc<Replays>) -> Self {
         self.peaks = replays.peaks.clone();
-        self.flows = Flows::of(replays);
+        self.flows = Flows::with_replays(replays);
         self
     }
 

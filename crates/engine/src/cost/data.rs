@@ -9,7 +9,7 @@ use super::counts::{Counted, StageCounts, by_layers, class_of, each_rank};
 use super::groups;
 use super::overlap::{outlasting, unhidden};
 use super::windows::Windows;
-use crate::collective::Group;
+use crate::collective::{GatherScatter, Group};
 use crate::gpu::{Collective, Format};
 use crate::model::parameters::LayerParameters;
 use crate::plan::{Layout, Plan, ZeroStage};
@@ -285,7 +285,8 @@ impl Costs<'_> {
         if stack.quirks.zero_all_reduce {
             return Exchange { reduce: all_reduce(1.0), gather: gathered(1.0) + self.tensor_copies(plan, shards) };
         }
-        let (gather, mut reduce) = self.fabric.gather_and_scatter(weights, gradients, group, buckets);
+        let GatherScatter { gather, scatter: mut reduce } =
+            self.fabric.gather_and_scatter(weights, gradients, group, buckets);
         if shards < all {
             let across = Group { ranks: all / shards, stride: group.stride * shards };
             reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);

@@ -37,7 +37,7 @@ impl Figures {
         let tokens = problem.workload().tokens_per_step() / f64::from(evaluation.plan.layout.world_size());
         let flops = problem.flops_per_token(AttentionConvention::Causal);
         let rate = flops * tokens / step;
-        let peak = evaluation.footprint.device();
+        let peak = evaluation.footprint.peak();
         Self {
             step,
             tokens_per_second: tokens / step.get(),

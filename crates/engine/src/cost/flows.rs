@@ -1,4 +1,4 @@
-//! Simulated flows of long pipelines, kept for plans with the same pipeline and another sharding.
+//! Cache of the simulated times of long pipelines, for plans that differ in their sharding only.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,13 +6,13 @@ use crate::schedule::replay::{StageTime, makespan};
 use crate::schedule::replays::{Replays, SimulatorKey};
 use crate::units::Seconds;
 
-/// Fewest passes of a schedule whose flows are kept: shorter ones are simulated in less than a millisecond.
+/// Fewest passes of a schedule whose times are cached: shorter ones are simulated in less than a millisecond.
 const LONG: u64 = 1 << 16;
 
-/// Largest number of flows that are kept.
-const MOST: usize = 32;
+/// Largest number of cached times.
+const MOST_CACHED: usize = 32;
 
-/// Flow that was simulated.
+/// Simulated flow of micro-batches through a pipeline.
 #[derive(Debug)]
 struct KnownFlow {
     key: SimulatorKey,
@@ -21,39 +21,39 @@ struct KnownFlow {
     time: Option<Seconds>,
 }
 
-/// Simulated flows of schedules, those of long pipelines kept.
+/// Simulator of flows, with a cache of those of long pipelines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
-    /// Flows of long pipelines, the latest last.
-    long: Arc<Mutex<Vec<KnownFlow>>>,
-    /// Schedules that are ready to be simulated; where there are none, each is simulated from its lists.
-    ready: Option<Arc<Replays>>,
+    /// Cached flows of long pipelines, the latest last.
+    cached: Arc<Mutex<Vec<KnownFlow>>>,
+    /// Prepared simulators; without them each flow is simulated from the lists of its schedule's operations.
+    replays: Option<Arc<Replays>>,
 }
 
 impl Flows {
-    /// Flows of schedules that are ready to be simulated.
-    pub fn of(ready: &Arc<Replays>) -> Self {
-        Self { ready: Some(Arc::clone(ready)), ..Self::default() }
+    /// Flows that prepared simulators time.
+    pub fn with_replays(replays: &Arc<Replays>) -> Self {
+        Self { replays: Some(Arc::clone(replays)), ..Self::default() }
     }
 
     /// Time of all micro-batches of a schedule through virtual stages of these times, with sends that take no time.
     pub fn time(&self, key: SimulatorKey, stages: &[StageTime]) -> Option<Seconds> {
-        let (pipeline, micro_batches) = key;
+        let SimulatorKey { pipeline, micro_batches } = key;
         let simulate = || makespan(pipeline, micro_batches, stages, Seconds::ZERO);
         if pipeline.passes(micro_batches) < LONG {
-            return match &self.ready {
-                Some(ready) => Some(ready.simulator(key)?.makespan(stages)),
+            return match &self.replays {
+                Some(replays) => Some(replays.simulator(key)?.makespan(stages)),
                 None => simulate(),
             };
         }
         let same = |known: &&KnownFlow| known.key == key && known.stages == stages;
-        if let Some(known) = self.long.lock().expect("nobody panics with it").iter().find(same) {
+        if let Some(known) = self.cached.lock().expect("nobody panics with it").iter().find(same) {
             return known.time;
         }
         let time = simulate();
-        let mut known = self.long.lock().expect("nobody panics with it");
+        let mut known = self.cached.lock().expect("nobody panics with it");
         known.push(KnownFlow { key, stages: stages.to_vec(), time });
-        if known.len() > MOST {
+        if known.len() > MOST_CACHED {
             known.remove(0);
         }
         time

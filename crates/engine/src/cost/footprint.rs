@@ -90,18 +90,18 @@ impl Footprint {
 
     /// Memory reserved by the allocator: torch's `max_memory_reserved`.
     pub fn reserved(&self) -> Bytes {
-        self.device() - self.context
+        self.peak() - self.context
     }
 
-    /// Memory in use on the device, as `nvidia-smi` shows it.
+    /// Peak memory of the device: everything that the allocator reserves, and the context. `nvidia-smi` shows it.
     #[inline]
-    pub fn device(&self) -> Bytes {
+    pub fn peak(&self) -> Bytes {
         self.tenants().iter().map(|(_, bytes)| *bytes).sum()
     }
 }
 
 /// The rank that needs the most.
 pub(super) fn fullest(ranks: &[Footprint]) -> Footprint {
-    let sized = ranks.iter().map(|footprint| (footprint.device(), footprint));
+    let sized = ranks.iter().map(|footprint| (footprint.peak(), footprint));
     *sized.reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("a plan has at least one stage").1
 }

@@ -1,4 +1,4 @@
-//! The two ends of the model: embedding, output head and loss.
+//! Cost of the two ends of the model: the input embedding; the output head with the loss.
 
 use super::costs::Costs;
 use super::groups;
@@ -9,16 +9,16 @@ use crate::kernel::{GemmShape, Pass};
 use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 
-/// The two ends of the model on one rank for one micro-batch.
+/// Times of the embedding and of the output head with the loss, on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ends {
-    /// Embedding, compute.
+    /// Compute of the embedding.
     pub embedding: PassTimes,
-    /// Embedding, communication.
+    /// Tensor-parallel collective of the embedding.
     pub embedding_comm: PassTimes,
-    /// Head and loss, compute.
+    /// Compute of the head and the loss.
     pub head: PassTimes,
-    /// Head and loss, communication.
+    /// Tensor-parallel collectives of the head.
     pub head_comm: PassTimes,
 }
 
@@ -26,8 +26,8 @@ impl Costs<'_> {
     /// Times of embedding, head and loss on one rank, for one micro-batch.
     ///
     /// ```text
-    /// head    forward GEMM(n, V/t, h) + loss     backward two GEMMs + loss     one collective each way
-    /// embed   6h or 4h bytes a token forward, 6h backward, and a reduce-scatter or all-reduce under tp
+    /// head    forward GEMM(n, V/t, h) + loss     backward two GEMMs + loss     one collective in each pass
+    /// embed   6h or 4h bytes a token forward, 6h more backward, and a reduce-scatter or all-reduce under tp
     /// ```
     ///
     /// GEMMs of the head run in bf16. Adapters leave the head frozen: half its backward. Source: specification

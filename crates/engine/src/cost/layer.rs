@@ -267,8 +267,8 @@ impl Costs<'_> {
     /// run, whose time has their gaps.
     pub(super) fn gaps_per_expert(&self) -> f64 {
         let stack = self.device.stack;
-        let products = if stack.expert_streams.is_some() { stack.launches.per_expert_bf16 } else { 0.0 };
-        (self.launches_per_expert() - products).max(0.0)
+        let gemms = if stack.expert_streams.is_some() { stack.launches.per_expert_bf16 } else { 0.0 };
+        (self.launches_per_expert() - gemms).max(0.0)
     }
 
     /// Whether experts are launched only once the host has read how many tokens each has.

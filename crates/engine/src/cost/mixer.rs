@@ -1,4 +1,4 @@
-//! Part of a layer that mixes tokens: norms, attention or a recurrence.
+//! Cost of the token mixer of a layer: norms, attention, or a recurrence (Mamba, gated delta rule).
 
 use super::adapters::Adapted;
 use super::costs::Costs;
@@ -7,7 +7,7 @@ use super::layer::{LayerCost, PassTimes};
 use super::traffic::chunked::{BlockSizes, PerToken};
 use super::traffic::{self, Streamed, StreamedPasses, beside, chunked, gated_delta, kimi_delta, latent, split_passes};
 use crate::gpu::AttentionKernel;
-use crate::kernel::{Core, Cut, LinearShape};
+use crate::kernel::{AttentionShape, ContextSplit, LinearShape};
 use crate::model::attention::{Projection, Widths};
 use crate::model::{
     Attention, AttentionMamba, DeltaNet, Ffn, KimiDelta, Layer, Mamba, Mixer, Mla, Norm, QkNorm, ShortConv, Span,
@@ -76,10 +76,10 @@ impl Costs<'_> {
             Mixer::AttentionMamba(both) => {
                 self.attention(&both.attention, plan, cost);
                 self.mamba(&both.mamba, plan, cost);
-                self.scaled_and_added(both, &layer.ffn, plan, cost);
+                self.multipliers_and_sum(both, &layer.ffn, plan, cost);
             }
-            Mixer::DeltaNet(net) => self.delta_rule(net, plan, cost),
-            Mixer::KimiDelta(net) => self.delta_attention(net, plan, cost),
+            Mixer::DeltaNet(net) => self.gated_delta_net(net, plan, cost),
+            Mixer::KimiDelta(net) => self.kimi_delta_attention(net, plan, cost),
             Mixer::ShortConv(_) => self.short_conv(plan, cost),
             Mixer::None => {}
         }
@@ -87,7 +87,7 @@ impl Costs<'_> {
 
     /// Adds projections and scan of a Mamba-2 block to a layer's cost.
     fn mamba(&self, mamba: &Mamba, plan: &Plan, cost: &mut LayerCost) {
-        self.projected(&mamba.projections(self.problem.model().hidden), plan, cost);
+        self.input_and_output_projections(&mamba.projections(self.problem.model().hidden), plan, cost);
         if self.device.stack.scans_by_chunk {
             self.scan_by_chunk(mamba, plan, cost);
         } else {
@@ -95,13 +95,15 @@ impl Costs<'_> {
         }
     }
 
-    /// Adds what stands around attention and Mamba in one layer to its cost: products with numbers, and the sum of both outputs. Of the
-    /// MLP's width f are the products of its gate, d_in the width of Mamba's projection in.
+    /// Adds the elementwise kernels of a layer with attention and Mamba side by side to its cost: the products with the multipliers of
+    /// `config.json`, and the sum of both outputs.
     ///
     /// ```text
     /// n·(26·h/ts + 4·(g·d + d_in + f)/t), 9 kernels, in either pass          specification §2.3
     /// ```
-    fn scaled_and_added(&self, both: &AttentionMamba, ffn: &Ffn, plan: &Plan, cost: &mut LayerCost) {
+    ///
+    /// g·d = width of the keys, d_in = width of Mamba's input projection, f = width of the MLP's gate.
+    fn multipliers_and_sum(&self, both: &AttentionMamba, ffn: &Ffn, plan: &Plan, cost: &mut LayerCost) {
         let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
         let keys = f64::from(both.attention.kv_heads) * f64::from(both.attention.head_dim);
         let gate = match ffn {
@@ -148,7 +150,7 @@ impl Costs<'_> {
             qk_dim: f64::from(attention.head_dim),
             v_dim: f64::from(attention.v_dim()),
         };
-        self.core(&heads, attention.span, kernel, plan, cost);
+        self.attention_core(&heads, attention.span, kernel, plan, cost);
     }
 
     /// Time of the split of the fused projection and of the rotation of queries and keys.
@@ -202,7 +204,7 @@ impl Costs<'_> {
         let of_head = if mla.rope {
             latent::ROTARY_BYTES * f64::from(mla.qk_dim())
         } else {
-            latent::COPIED * f64::from(mla.nope_dim) + latent::SPREAD * f64::from(mla.rope_dim)
+            latent::COPIED * f64::from(mla.nope_dim) + latent::EXPANDED * f64::from(mla.rope_dim)
         };
         let joined = if mla.indexer.is_some() { 0.0 } else { heads * of_head };
         let bytes = tokens * (latent::NORM_BYTES * ranks + joined);
@@ -215,48 +217,49 @@ impl Costs<'_> {
         let heads = f64::from(mla.heads);
         let (qk_dim, v_dim) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
         let heads = Heads { queries: heads, keys: heads, qk_dim, v_dim };
-        self.core(&heads, Span::Full, self.device.stack.attention, plan, cost);
+        self.attention_core(&heads, Span::Full, self.device.stack.attention, plan, cost);
     }
 
-    /// Adds scores, softmax and context of one rank to a layer's cost; a head of keys is copied, not split.
-    fn core(&self, heads: &Heads, span: Span, kernel: AttentionKernel, plan: &Plan, cost: &mut LayerCost) {
+    /// Adds scores, softmax and context of one rank to a layer's cost. Where there are more tensor-parallel ranks than heads of keys, ranks
+    /// hold copies of a head.
+    fn attention_core(&self, heads: &Heads, span: Span, kernel: AttentionKernel, plan: &Plan, cost: &mut LayerCost) {
         let seq_len = f64::from(self.problem.workload().seq_len);
-        let core = Core {
+        let shape = AttentionShape {
             sequences: f64::from(plan.micro_batch),
             heads: heads.queries / f64::from(plan.layout.tp),
             kv_heads: (heads.keys / f64::from(plan.layout.tp)).max(1.0),
             seq_len,
-            seen: span.mean_keys(seq_len) / seq_len,
+            attended: span.mean_keys(seq_len) / seq_len,
             qk_dim: heads.qk_dim,
             v_dim: heads.v_dim,
             dropout: self.problem.model().dropout,
-            cut: self.cut(plan),
+            context_split: self.context_split(plan),
         };
-        let PassTimes { forward, backward } = self.device.attention(&core, kernel);
+        let PassTimes { forward, backward } = self.device.attention(&shape, kernel);
         cost.attention += forward;
         cost.attention_backward += backward;
         cost.forward += forward;
         cost.dgrad += backward;
     }
 
-    /// Distribution of one layer's attention by the plan's context parallelism.
-    fn cut(&self, plan: &Plan) -> Cut {
+    /// Split of one layer's attention over the plan's context-parallel ranks.
+    fn context_split(&self, plan: &Plan) -> ContextSplit {
         let ranks = f64::from(plan.layout.cp);
-        let whole = Cut { ranks, ..Cut::WHOLE };
+        let whole = ContextSplit { ranks, ..ContextSplit::WHOLE };
         match plan.cp_kind {
-            CpKind::Ring => Cut { by_chunks: ranks, ..whole },
-            CpKind::AllGather if self.device.stack.attends_by_shard => Cut { by_chunks: ranks, ..whole },
-            CpKind::AllGather => Cut { by_queries: ranks, ..whole },
-            CpKind::AllToAll => Cut { by_heads: ranks, ..whole },
+            CpKind::Ring => ContextSplit { by_chunks: ranks, ..whole },
+            CpKind::AllGather if self.device.stack.attends_by_shard => ContextSplit { by_chunks: ranks, ..whole },
+            CpKind::AllGather => ContextSplit { by_queries: ranks, ..whole },
+            CpKind::AllToAll => ContextSplit { by_heads: ranks, ..whole },
             CpKind::Hierarchical => {
                 let inside = f64::from(self.fabric.inside_domain(groups::cp(plan)));
-                Cut { by_heads: inside, by_chunks: ranks / inside, ..whole }
+                ContextSplit { by_heads: inside, by_chunks: ranks / inside, ..whole }
             }
         }
     }
 
     /// Adds the projections of a state-space or delta-rule block to a layer's cost.
-    fn projected(&self, projections: &[Projection], plan: &Plan, cost: &mut LayerCost) {
+    fn input_and_output_projections(&self, projections: &[Projection], plan: &Plan, cost: &mut LayerCost) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
             let widths = projection.on_rank(tp);
@@ -272,22 +275,22 @@ impl Costs<'_> {
     /// ```
     fn short_conv(&self, plan: &Plan, cost: &mut LayerCost) {
         let hidden = self.problem.model().hidden;
-        self.projected(&ShortConv::projections(hidden), plan, cost);
+        self.input_and_output_projections(&ShortConv::projections(hidden), plan, cost);
         let channels = self.tokens(plan) * f64::from(hidden) / f64::from(plan.layout.tp);
         let time = |pass: &Streamed| self.device.stream_fused(Bytes::new(pass.bytes * channels), pass.kernels);
         cost.forward += time(&traffic::SHORT_CONV.forward);
         cost.dgrad += time(&traffic::SHORT_CONV.backward);
     }
 
-    /// Adds the projections and kernels of a gated delta rule to a layer's cost: w channels of values, k of keys, e of keys once for each
-    /// head of values, keys of d, chunks of Q tokens.
+    /// Adds the projections and kernels of a gated delta rule to a layer's cost: w channels of values, k of keys, e of the keys expanded
+    /// to the heads of values, head dimension d of keys, chunks of Q tokens.
     ///
     /// ```text
     /// forward    n·((38 + 4·d/Q)·w + 50·k + 4·e + 6·Q·heads)/t          backward    n·((58 + 8·d/Q)·w + 64·k + 16·e + 4·Q·heads)/t
     /// + n·6·(k + e)/t backward where heads of values share keys          specification §2.3
     /// ```
-    fn delta_rule(&self, net: &DeltaNet, plan: &Plan, cost: &mut LayerCost) {
-        self.projected(&net.projections(self.problem.model().hidden), plan, cost);
+    fn gated_delta_net(&self, net: &DeltaNet, plan: &Plan, cost: &mut LayerCost) {
+        self.input_and_output_projections(&net.projections(self.problem.model().hidden), plan, cost);
         let share = self.tokens(plan) / f64::from(plan.layout.tp);
         let sizes = BlockSizes::of_delta_rule(net);
         let (sums, sum_kernels) =
@@ -308,14 +311,14 @@ impl Costs<'_> {
     /// ```text
     /// forward    n·((82 + 4·d/Q)·w + 12.5·Q·heads)/t          backward    n·((202 + 8·d/Q)·w + 22·Q·heads)/t          specification §2.3
     /// ```
-    fn delta_attention(&self, net: &KimiDelta, plan: &Plan, cost: &mut LayerCost) {
-        self.projected(&net.projections(self.problem.model().hidden), plan, cost);
+    fn kimi_delta_attention(&self, net: &KimiDelta, plan: &Plan, cost: &mut LayerCost) {
+        self.input_and_output_projections(&net.projections(self.problem.model().hidden), plan, cost);
         let share = self.tokens(plan) / f64::from(plan.layout.tp);
         let sizes = BlockSizes {
             channels: net.width() as f64,
             state: f64::from(net.head_dim) / kimi_delta::TOKENS,
             group: 0.0,
-            spread: 0.0,
+            expanded: 0.0,
             chunk: f64::from(net.heads) * kimi_delta::TOKENS,
         };
         let slowdown = self.slowdown_by_chunk();
@@ -328,7 +331,7 @@ impl Costs<'_> {
         cost.dgrad += time([&kimi_delta::BACKWARD, &kimi_delta::BACKWARD_BY_CHUNK], kimi_delta::KERNELS.backward);
     }
 
-    /// Time of kernels by chunk against streaming kernels on the problem's device: [`chunked::slowdown`].
+    /// Time of kernels that multiply a chunk's matrices, relative to streaming kernels, on the problem's device: [`chunked::slowdown`].
     fn slowdown_by_chunk(&self) -> f64 {
         chunked::slowdown(self.device.streaming_bandwidth(), self.device.gpu.processors.value)
     }
@@ -360,7 +363,7 @@ impl Costs<'_> {
             channels: mamba.inner() as f64,
             state: state / chunked::TOKENS,
             group: groups * state,
-            spread: 0.0,
+            expanded: 0.0,
             chunk: groups * chunked::TOKENS,
         };
         let copied = if plan.micro_batch > 1 { chunked::COPIES } else { PerToken::NONE };

@@ -18,6 +18,7 @@ use crate::plan::{Offload, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::closed::RankTime;
 use crate::schedule::replay::{StageTime, busy};
+use crate::schedule::replays::SimulatorKey;
 use crate::units::Seconds;
 
 /// Method for the time of a step's micro-batches through the pipeline.
@@ -215,7 +216,7 @@ impl Costs<'_> {
     /// to simulate.
     pub fn simulated_flow(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
         let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        self.flows.time((plan.pipeline(), micro_batches), stages)
+        self.flows.time(SimulatorKey { pipeline: plan.pipeline(), micro_batches }, stages)
     }
 
     /// The number of micro-batches, where it is whole.

@@ -76,7 +76,7 @@ pub mod latent {
     /// Bytes per element of a head's own key that is copied beside the part that heads share, where nothing is rotated.
     pub const COPIED: f64 = 4.0;
     /// Bytes per element of the shared part of a key that is written for each head, where nothing is rotated.
-    pub const SPREAD: f64 = 2.0;
+    pub const EXPANDED: f64 = 2.0;
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(6.0, 8.0);
     /// Bytes moved backward, against forward.
@@ -135,8 +135,8 @@ pub mod chunked {
         pub state: f64,
         /// Bytes for each element of B or C, of queries or keys.
         pub group: f64,
-        /// Bytes for each element of keys that each head of values has of its own.
-        pub spread: f64,
+        /// Bytes for each element of the keys that are expanded to the heads of values.
+        pub expanded: f64,
         /// Bytes for each pair of tokens of a chunk and group.
         pub chunk: f64,
     }
@@ -150,8 +150,8 @@ pub mod chunked {
         pub state: f64,
         /// Elements of B or C, of queries or keys.
         pub group: f64,
-        /// Elements of keys, once for each head of values.
-        pub spread: f64,
+        /// Elements of the keys that are expanded to the heads of values.
+        pub expanded: f64,
         /// Tokens that each token of a chunk is paired with, once a group or head.
         pub chunk: f64,
     }
@@ -163,7 +163,7 @@ pub mod chunked {
                 channels: net.values() as f64,
                 state: f64::from(net.key_dim) / gated_delta::TOKENS,
                 group: net.keys() as f64,
-                spread: net.spread_keys() as f64,
+                expanded: net.expanded_keys() as f64,
                 chunk: f64::from(net.value_heads) * gated_delta::TOKENS,
             }
         }
@@ -171,13 +171,13 @@ pub mod chunked {
 
     impl PerToken {
         /// No bytes at all.
-        pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, spread: 0.0, chunk: 0.0 };
+        pub const NONE: Self = Self { channel: 0.0, state: 0.0, group: 0.0, expanded: 0.0, chunk: 0.0 };
 
         /// Bytes moved per token of a block of these sizes.
         pub const fn bytes(&self, of: &BlockSizes) -> f64 {
             of.channels * (self.channel + self.state * of.state)
                 + (self.group * of.group + self.chunk * of.chunk)
-                + self.spread * of.spread
+                + self.expanded * of.expanded
         }
 
         /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a chunk's matrices and
@@ -210,16 +210,17 @@ pub mod chunked {
     /// Tokens of a chunk. Source: [megatron-lm] `mamba_mixer.py`.
     pub const TOKENS: f64 = 128.0;
     /// Forward pass of a block.
-    pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, spread: 0.0, chunk: 8.0 };
+    pub const FORWARD: PerToken = PerToken { channel: 18.0, state: 12.0, group: 16.0, expanded: 0.0, chunk: 8.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolution and norm.
-    pub const FORWARD_BY_CHUNK: PerToken = PerToken { channel: 10.0, state: 12.0, group: 8.0, spread: 0.0, chunk: 8.0 };
+    pub const FORWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 10.0, state: 12.0, group: 8.0, expanded: 0.0, chunk: 8.0 };
     /// Backward pass of a block, which computes the states again.
-    pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, spread: 0.0, chunk: 24.0 };
+    pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, expanded: 0.0, chunk: 24.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, the gate's gradient and the norm's.
     pub const BACKWARD_BY_CHUNK: PerToken =
-        PerToken { channel: 22.0, state: 34.0, group: 38.0, spread: 0.0, chunk: 24.0 };
+        PerToken { channel: 22.0, state: 34.0, group: 38.0, expanded: 0.0, chunk: 24.0 };
     /// Copies from and to the order of Megatron-Core in either pass, with several sequences.
-    pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, spread: 0.0, chunk: 0.0 };
+    pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, expanded: 0.0, chunk: 0.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(7.0, 17.0);
     /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which blocks without that
@@ -240,22 +241,23 @@ pub mod gated_delta {
     /// Tokens of a chunk.
     pub const TOKENS: f64 = 64.0;
     /// Forward pass of a block.
-    pub const FORWARD: PerToken = PerToken { channel: 38.0, state: 4.0, group: 50.0, spread: 4.0, chunk: 6.0 };
+    pub const FORWARD: PerToken = PerToken { channel: 38.0, state: 4.0, group: 50.0, expanded: 4.0, chunk: 6.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution and norms.
-    pub const FORWARD_BY_CHUNK: PerToken = PerToken { channel: 12.0, state: 4.0, group: 10.0, spread: 4.0, chunk: 6.0 };
+    pub const FORWARD_BY_CHUNK: PerToken =
+        PerToken { channel: 12.0, state: 4.0, group: 10.0, expanded: 4.0, chunk: 6.0 };
     /// Backward pass of a block, which computes factors and states again.
-    pub const BACKWARD: PerToken = PerToken { channel: 58.0, state: 8.0, group: 64.0, spread: 16.0, chunk: 4.0 };
+    pub const BACKWARD: PerToken = PerToken { channel: 58.0, state: 8.0, group: 64.0, expanded: 16.0, chunk: 4.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution, norms and sums.
     pub const BACKWARD_BY_CHUNK: PerToken =
-        PerToken { channel: 30.0, state: 8.0, group: 18.0, spread: 16.0, chunk: 4.0 };
+        PerToken { channel: 30.0, state: 8.0, group: 18.0, expanded: 16.0, chunk: 4.0 };
     /// Sums of the gradients of queries and keys over the heads of values that share them, backward.
-    pub const SHARED: PerToken = PerToken { channel: 0.0, state: 0.0, group: 6.0, spread: 6.0, chunk: 0.0 };
+    pub const SHARED: PerToken = PerToken { channel: 0.0, state: 0.0, group: 6.0, expanded: 6.0, chunk: 0.0 };
     /// Kernels forward and backward, which are launches beyond those of a layer with attention as well.
     pub const KERNELS: PerPass = PerPass::new(28.0, 28.0);
     /// Kernels of the sums backward where heads share keys.
     pub const SHARED_KERNELS: f64 = 3.0;
     /// Bytes that are kept for backward.
-    pub const KEPT: PerToken = PerToken { channel: 10.0, state: 0.0, group: 8.0, spread: 0.0, chunk: 2.0 };
+    pub const KEPT: PerToken = PerToken { channel: 10.0, state: 0.0, group: 8.0, expanded: 0.0, chunk: 2.0 };
     /// Bytes that are kept of a head of values: its decay before and after the activation and summed, its step, the scale of its norm.
     pub const KEPT_OF_VALUES: f64 = 18.0;
     /// Bytes that are kept of a head of keys: the scales of two norms.
@@ -276,21 +278,21 @@ pub mod kimi_delta {
     const PART: f64 = 16.0 / TOKENS;
     /// Forward pass of a block.
     pub const FORWARD: PerToken =
-        PerToken { channel: 82.0, state: 4.0, group: 0.0, spread: 0.0, chunk: 10.0 * (1.0 + PART) };
+        PerToken { channel: 82.0, state: 4.0, group: 0.0, expanded: 0.0, chunk: 10.0 * (1.0 + PART) };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
     pub const FORWARD_BY_CHUNK: PerToken =
-        PerToken { channel: 50.0, state: 4.0, group: 0.0, spread: 0.0, chunk: 10.0 * (1.0 + PART) };
+        PerToken { channel: 50.0, state: 4.0, group: 0.0, expanded: 0.0, chunk: 10.0 * (1.0 + PART) };
     /// Backward pass of a block, which computes decays, factors and states again.
-    pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, spread: 0.0, chunk: 22.0 };
+    pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, expanded: 0.0, chunk: 22.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
     pub const BACKWARD_BY_CHUNK: PerToken =
-        PerToken { channel: 106.0, state: 8.0, group: 0.0, spread: 0.0, chunk: 22.0 };
+        PerToken { channel: 106.0, state: 8.0, group: 0.0, expanded: 0.0, chunk: 22.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(15.0, 32.0);
     /// Launches of the host beyond those of a layer with attention: the kernels, and five GEMMs, of which backward has two each.
     pub const LAUNCHES: PerPass = PerPass::new(20.0, 42.0);
     /// Bytes that are kept for backward.
-    pub const KEPT: PerToken = PerToken { channel: 20.0, state: 0.0, group: 0.0, spread: 0.0, chunk: 4.0 };
+    pub const KEPT: PerToken = PerToken { channel: 20.0, state: 0.0, group: 0.0, expanded: 0.0, chunk: 4.0 };
     /// Bytes that are kept of a head: its step size before and after the sigmoid, and the scales of three norms in fp32.
     pub const KEPT_OF_HEAD: f64 = 18.0;
     /// Bytes that are kept for each element of the two maps of low rank.

@@ -1,6 +1,6 @@
 //! Attention core: scores, softmax and context.
 
-use super::call::{Call, Core, Cut, PassTimes, PerPass};
+use super::call::{AttentionShape, Call, ContextSplit, PassTimes, PerPass};
 use super::device::Device;
 use crate::gpu::{AttentionKernel, Format, Pass};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
@@ -57,7 +57,7 @@ const MISALIGNED: f64 = 4.0;
 
 impl Device<'_> {
     /// Time of the attention core under `kernel`.
-    pub fn attention(&self, core: &Core, kernel: AttentionKernel) -> PassTimes {
+    pub fn attention(&self, core: &AttentionShape, kernel: AttentionKernel) -> PassTimes {
         let PassTimes { forward, backward } = match kernel {
             AttentionKernel::Unfused => self.unfused_attention(core),
             AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3 => {
@@ -80,20 +80,20 @@ impl Device<'_> {
     /// ```
     ///
     /// Source: specification §2.3 with version 1.1.
-    fn flash_attention(&self, core: &Core, kernel: AttentionKernel) -> PassTimes {
+    fn flash_attention(&self, core: &AttentionShape, kernel: AttentionKernel) -> PassTimes {
         let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
         let fp8 = if self.stack.fp8_attention { FP8_ATTENTION } else { PerPass::same(1.0) };
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
         let wide = PerPass::new(self.stack.wide_heads_forward, self.stack.wide_heads_backward);
         let head = head_dim_factor(core.qk_dim, curve.narrow_heads, wide);
-        let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
+        let ContextSplit { ranks, by_heads, by_queries: _, by_chunks } = core.context_split;
         let blocks =
             (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
         let processors = f64::from(self.gpu.processors.value);
         let occupancy = |half: f64| blocks / (blocks + half * processors);
         let chunk = core.seq_len / by_chunks;
         let saturation = chunk / (chunk + curve.half_sequence);
-        let seen = computed(core.seen, self.stack.window_edge, core.seq_len);
+        let seen = computed(core.attended, self.stack.window_edge, core.seq_len);
         let work =
             2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * seen * (core.qk_dim + core.v_dim) / ranks;
         let rate = |asymptote: FlopsPerSec, fp8: f64, head: f64, half: f64| {
@@ -138,8 +138,8 @@ impl Device<'_> {
     /// ```
     ///
     /// Matmuls × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
-    fn unfused_attention(&self, core: &Core) -> PassTimes {
-        let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.cut.ranks;
+    fn unfused_attention(&self, core: &AttentionShape) -> PassTimes {
+        let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.context_split.ranks;
         let curve = &self.gpu.gemm[&Format::Bf16];
         let peak = self.gpu.peak_of(Format::Bf16).expect("every curve has its peak: Gpu::check");
         let depth = core.qk_dim / (core.qk_dim + curve.half_depth);

@@ -61,9 +61,9 @@ pub struct GemmShape {
     pub output_bytes: f64,
 }
 
-/// Attention of one layer on one rank for one micro-batch.
+/// Shape of the attention of one layer on one rank for one micro-batch: scores, softmax and context.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Core {
+pub struct AttentionShape {
     /// Number of sequences.
     pub sequences: f64,
     /// Number of query heads on this tensor-parallel rank.
@@ -73,20 +73,20 @@ pub struct Core {
     /// Tokens per sequence over all context-parallel ranks.
     pub seq_len: f64,
     /// Mean share of the sequence that a query attends to: 1/2 is causal.
-    pub seen: f64,
+    pub attended: f64,
     /// Head dimension of queries and keys.
     pub qk_dim: f64,
     /// Head dimension of values.
     pub v_dim: f64,
     /// Whether attention weights have dropout.
     pub dropout: bool,
-    /// Distribution of the work by context parallelism.
-    pub cut: Cut,
+    /// Split over context-parallel ranks.
+    pub context_split: ContextSplit,
 }
 
-/// Distribution of one layer's work by context parallelism.
+/// Split of one layer's attention over context-parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cut {
+pub struct ContextSplit {
     /// Number of context-parallel ranks.
     pub ranks: f64,
     /// Ranks that each have a share of the heads (all-to-all).
@@ -97,7 +97,7 @@ pub struct Cut {
     pub by_chunks: f64,
 }
 
-impl Cut {
+impl ContextSplit {
     /// No context parallelism.
     pub const WHOLE: Self = Self { ranks: 1.0, by_heads: 1.0, by_queries: 1.0, by_chunks: 1.0 };
 }
@@ -117,7 +117,7 @@ pub enum Call {
     /// Attention core of a layer.
     Attention {
         /// Shape of the core.
-        core: Core,
+        core: AttentionShape,
         /// Kernel that computes it.
         kernel: AttentionKernel,
         /// Pass: forward or `Dgrad`.

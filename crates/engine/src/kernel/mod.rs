@@ -6,6 +6,6 @@ mod device;
 mod gemm;
 
 pub use crate::gpu::Pass;
-pub use call::{Call, Core, Cut, GemmShape, Meter, PassTimes, PerPass};
+pub use call::{AttentionShape, Call, ContextSplit, GemmShape, Meter, PassTimes, PerPass};
 pub use device::Device;
 pub use gemm::{Linear, LinearShape};

@@ -114,8 +114,8 @@ impl DeltaNet {
         u64::from(self.value_heads) * u64::from(self.value_dim)
     }
 
-    /// Elements of keys, once for each head of values.
-    pub(crate) fn spread_keys(&self) -> u64 {
+    /// Width of the keys after they are expanded to the heads of values.
+    pub(crate) fn expanded_keys(&self) -> u64 {
         u64::from(self.value_heads) * u64::from(self.key_dim)
     }
 

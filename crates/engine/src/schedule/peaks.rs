@@ -139,17 +139,23 @@ pub(crate) fn fullest_of(ranks: &[Peak], runs: &[(Range<u32>, Bytes)]) -> RankBy
     })
 }
 
-/// Peaks of every rank, by pipeline and the bits of its number of micro-batches.
+/// Peaks of every rank, by pipeline and number of micro-batches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peaks(Arc<RwLock<Known>>);
+pub(crate) struct Peaks(Arc<RwLock<BTreeMap<PeaksKey, Arc<[Peak]>>>>);
 
-type Known = BTreeMap<(PipelineShape, u64), Arc<[Peak]>>;
+/// Key of the peaks of the ranks of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PeaksKey {
+    pipeline: PipelineShape,
+    /// Bits of the number of micro-batches, which may be a fraction.
+    micro_batch_bits: u64,
+}
 
 impl Peaks {
     /// Peaks of the ranks of a pipeline.
     pub fn of_pipeline(&self, pipeline: PipelineShape, micro_batches: f64) -> Arc<[Peak]> {
         let micro_batches = saturated(pipeline, micro_batches);
-        let key = (pipeline, micro_batches.to_bits());
+        let key = PeaksKey { pipeline, micro_batch_bits: micro_batches.to_bits() };
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }

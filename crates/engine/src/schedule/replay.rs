@@ -22,9 +22,9 @@ pub struct StageTime {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
     /// Additional latency of a send.
-    pub late: Seconds,
+    pub delay: Seconds,
     /// Time that a send occupies the link before the next in its direction.
-    pub held: Seconds,
+    pub occupied: Seconds,
 }
 
 /// Links that the sends between chunks take.
@@ -205,8 +205,8 @@ impl<'w> Posts<'w> {
             Some((wire, to)) => {
                 let free = &mut self.free[rank_of(op.stage) * self.ranks + rank_of(to)];
                 let start = end.max(*free);
-                *free = start + wire.held;
-                start + wire.late
+                *free = start + wire.occupied;
+                start + wire.delay
             }
             None => end,
         });

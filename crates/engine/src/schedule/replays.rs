@@ -16,11 +16,25 @@ const MOST_BYTES: usize = 480 << 20;
 /// Passes from which on a simulator is made alone: it asks for some tens of MiB while it is made.
 const LARGE_SIMULATOR: u64 = 1 << 18;
 
-/// Key of critical paths: schedule, pp, micro-batches, rank.
-type PathsKey = (PipelineShape, u32, u32);
+/// Key of the critical paths through one rank of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathsKey {
+    /// Schedule and number of ranks.
+    pub pipeline: PipelineShape,
+    /// Number of micro-batches.
+    pub micro_batches: u32,
+    /// Pipeline rank.
+    pub rank: u32,
+}
 
-/// Key of simulators: pipeline, micro-batches.
-pub type SimulatorKey = (PipelineShape, u32);
+/// Key of a simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SimulatorKey {
+    /// Schedule and number of ranks.
+    pub pipeline: PipelineShape,
+    /// Number of micro-batches.
+    pub micro_batches: u32,
+}
 
 /// Cache of the paths, simulators and peaks of schedules. They depend on the schedule, the stages and the micro-batches alone, so
 /// that searches of several problems may share them.
@@ -47,7 +61,7 @@ impl Replays {
         if let Some(known) = self.paths.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let (pipeline, micro_batches, rank) = key;
+        let PathsKey { pipeline, micro_batches, rank } = key;
         let paths = paths_through(pipeline, micro_batches, rank).into();
         Arc::clone(self.paths.write().expect("no writer panics").entry(key).or_insert(paths))
     }
@@ -57,7 +71,7 @@ impl Replays {
         if let Some(known) = self.simulators.read().expect("no writer panics").get(&key) {
             return known.clone();
         }
-        let (pipeline, micro_batches) = key;
+        let SimulatorKey { pipeline, micro_batches } = key;
         let size = pipeline.passes(micro_batches);
         let alone = (size > LARGE_SIMULATOR).then(|| self.large.lock().expect("nobody panics with it"));
         let simulator = Simulator::new(pipeline, micro_batches).map(Arc::new);

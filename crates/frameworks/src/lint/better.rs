@@ -77,7 +77,7 @@ const SWITCHES: &[(&str, &str)] = &[
 pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluation) -> Vec<Suggestion> {
     let roomy = with_room(problem);
     let costs = Costs::new(&roomy);
-    let fits_now = problem.fits(now.footprint.device());
+    let fits_now = problem.fits(now.footprint.peak());
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
         .filter(|other| other.plan != *plan && imported.family.runs(other.plan.schedule))
@@ -127,7 +127,7 @@ fn suggestion(
         key,
         saves: 1.0 - then.step.total() / now.step.total(),
         step_time_s: then.step.total().get(),
-        peak_mem_gib: then.footprint.device().as_gib(),
+        peak_mem_gib: then.footprint.peak().as_gib(),
         makes_it_fit: fits,
     }
 }
@@ -306,13 +306,12 @@ pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<
     let options = SearchOptions { top: 1, restrictions };
     let advice = advise(&with_room(problem), &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     let best = advice.plan()?;
-    (!problem.fits(now.footprint.device()) || best.step.total() < now.step.total() * (1.0 - LEAST))
-        .then(|| best.clone())
+    (!problem.fits(now.footprint.peak()) || best.step.total() < now.step.total() * (1.0 - LEAST)).then(|| best.clone())
 }
 
 /// Finding that names the recommended plan and the time that it saves, or that it fits where the file's own does not.
 pub fn finding(problem: &Problem, best: &Evaluation, now: &Evaluation) -> Finding {
-    if !problem.fits(now.footprint.device()) {
+    if !problem.fits(now.footprint.peak()) {
         let message = format!("the recommended plan fits and takes {}: {}", best.step.total(), best.plan);
         return Finding::warning("faster-plan", message)
             .expected("the file's own does not fit: take this or one near it");

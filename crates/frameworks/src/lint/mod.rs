@@ -198,13 +198,13 @@ const WORTH_SAYING: f64 = 0.05;
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
     let fullest = &evaluation.footprint;
     let chance = Confidence::new(problem, evaluation).oom_probability;
-    if !problem.fits(fullest.device()) {
+    if !problem.fits(fullest.peak()) {
         return;
     }
     let message = format!(
         "rank {} of the pipeline peaks at {:.1} of {:.1} GiB; the chance that it runs out of memory is {:.0} %",
         fullest.rank,
-        fullest.device().as_gib(),
+        fullest.peak().as_gib(),
         problem.cluster().gpu.hbm.value.as_gib(),
         chance * 100.0
     );

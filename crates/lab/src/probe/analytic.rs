@@ -7,7 +7,7 @@ use super::source::{Effort, Probe, ProbeError};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::kernel::{Core, Cut, Device, GemmShape, Pass, PassTimes};
+use meshwright_engine::kernel::{AttentionShape, ContextSplit, Device, GemmShape, Pass, PassTimes};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -30,9 +30,8 @@ impl From<&Gemm> for GemmShape {
     }
 }
 
-impl From<&Attention> for Core {
+impl From<&Attention> for AttentionShape {
     fn from(core: &Attention) -> Self {
-        let seen = core.seen();
         let Attention { kernel: _, pass: _, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
         // A rank that gathers the keys has fewer queries than keys.
         let ranks = (keys as f64 / queries as f64).max(1.0);
@@ -41,11 +40,11 @@ impl From<&Attention> for Core {
             heads: heads as f64,
             kv_heads: kv_heads as f64,
             seq_len: keys as f64,
-            seen,
+            attended: core.attended_share(),
             qk_dim: qk_dim as f64,
             v_dim: v_dim as f64,
             dropout: false,
-            cut: Cut { ranks, by_queries: ranks, ..Cut::WHOLE },
+            context_split: ContextSplit { ranks, by_queries: ranks, ..ContextSplit::WHOLE },
         }
     }
 }

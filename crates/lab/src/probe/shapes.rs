@@ -9,7 +9,7 @@ use super::source::Effort;
 use meshwright_engine::collective::Group;
 use meshwright_engine::cost::{Costs, groups};
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format, Gpu};
-use meshwright_engine::kernel::{Call, Core, Meter, Pass};
+use meshwright_engine::kernel::{AttentionShape, Call, Meter, Pass};
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::Seconds;
 
@@ -48,31 +48,32 @@ pub(crate) fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
 
 /// Kernel of a rank's attention, and its number of runs: a ring of c ranks runs c blocks of s/c queries and keys, each half
 /// masked, which is the causal share of all.
-fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
-    let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
+fn attention(core: &AttentionShape, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
+    let AttentionShape { sequences, heads, kv_heads, seq_len, attended, qk_dim, v_dim, dropout: _, context_split } =
+        *core;
     let size = |value: f64| (value.round() as u64).max(1);
-    let keys = size(seq_len / cut.by_chunks);
-    let mask = if (seen - 0.5).abs() < 1e-3 {
+    let keys = size(seq_len / context_split.by_chunks);
+    let mask = if (attended - 0.5).abs() < 1e-3 {
         Mask::Causal
-    } else if seen > 0.5 {
+    } else if attended > 0.5 {
         Mask::Full
     } else {
-        // seen = w·(1 − w/2) of the keys, for a window of w
-        Mask::Window(size((1.0 - (1.0 - 2.0 * seen).sqrt()) * seq_len))
+        // attended = w·(1 − w/2) of the keys, for a window of w
+        Mask::Window(size((1.0 - (1.0 - 2.0 * attended).sqrt()) * seq_len))
     };
     let core = Attention {
         kernel: Fused::Library(kernel),
         pass,
         sequences: size(sequences),
-        heads: size(heads / cut.by_heads),
-        kv_heads: size(kv_heads / cut.by_heads),
-        queries: size(seq_len / cut.by_chunks / cut.by_queries),
+        heads: size(heads / context_split.by_heads),
+        kv_heads: size(kv_heads / context_split.by_heads),
+        queries: size(seq_len / context_split.by_chunks / context_split.by_queries),
         keys,
         qk_dim: size(qk_dim),
         v_dim: size(v_dim),
         mask,
     };
-    (core, cut.by_chunks)
+    (core, context_split.by_chunks)
 }
 
 /// Meter that records every call.

@@ -163,7 +163,7 @@ pub fn verify(
                 slowest_s: slowed.evaluate(plan).step.total(),
                 terms: terms(&before, &after, &measured, plan),
                 parts: parts(&before, &after, &measured, plan),
-                peak_bytes: evaluation.footprint.device().get(),
+                peak_bytes: evaluation.footprint.peak().get(),
                 layers: layers.clone(),
                 runs: layer_runs(&before, &after, samples, plan),
             }

@@ -159,12 +159,12 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
         gpu: Some(cluster.gpu.name.clone()),
         step_time_p05_s: Some(sure.step.low.get()),
         step_time_p95_s: Some(sure.step.high.get()),
-        peak_mem_p05_gib: Some(peak * (sure.peak.low / evaluation.footprint.device())),
-        peak_mem_p95_gib: Some(peak * (sure.peak.high / evaluation.footprint.device())),
+        peak_mem_p05_gib: Some(peak * (sure.peak.low / evaluation.footprint.peak())),
+        peak_mem_p95_gib: Some(peak * (sure.peak.high / evaluation.footprint.peak())),
         oom_probability: Some(sure.oom_probability),
         near_limit: Some(sure.class.near_limit),
-        device_mem_gib: Some(evaluation.footprint.device().as_gib()),
-        fits: Some(problem.fits(evaluation.footprint.device())),
+        device_mem_gib: Some(evaluation.footprint.peak().as_gib()),
+        fits: Some(problem.fits(evaluation.footprint.peak())),
         terms: Some(evaluation.step),
     }
 }
@@ -172,7 +172,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
 /// Memory figure of the kind that a source reports.
 fn memory(kind: &str, footprint: &Footprint) -> Bytes {
     if kind.contains("smi") {
-        footprint.device()
+        footprint.peak()
     } else if kind.contains("reserved") {
         footprint.reserved()
     } else {

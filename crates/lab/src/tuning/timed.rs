@@ -96,7 +96,7 @@ fn timed_plan(row: &Row, sets: &Overrides) -> Option<TimedPlan> {
     if !predicted.is_finite() || predicted <= 0.0 || (ran && measured.is_none()) {
         return None;
     }
-    let device = evaluation.footprint.device();
+    let device = evaluation.footprint.peak();
     let kind = row.mem_kind.as_deref().unwrap_or_default();
     let figure =
         if kind.contains("reserved") { evaluation.footprint.reserved() } else { evaluation.footprint.allocated() };

@@ -40,7 +40,7 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClas
         experts,
         known_stack: table.stacks.include(&problem.stack().name, experts) && unknown_mixers(problem, table).is_empty(),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
-        near_limit: footprint.device() > gpu.hbm.value * NEAR_LIMIT,
+        near_limit: footprint.peak() > gpu.hbm.value * NEAR_LIMIT,
     }
 }
 
@@ -103,7 +103,7 @@ impl Confidence {
         let of_class = table.time(class);
         let time = network::product(of_class, factors).widened(of_class);
         let memory = table.memory(problem.stack().family, unknown_mixers.is_empty());
-        let peak = footprint.device();
+        let peak = footprint.peak();
         Self {
             step: time.interval().map(|factor| step * factor),
             peak: memory.interval().map(|factor| peak * factor),

@@ -10,8 +10,8 @@ use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, illegal};
 use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::collective::Fabric;
-use meshwright_engine::cost::mixed::SendTime;
-use meshwright_engine::cost::{Costs, Footprint, Mixed, StagePayload, Stager};
+use meshwright_engine::cost::heterogeneous::SendTime;
+use meshwright_engine::cost::{Costs, Footprint, HeterogeneousStager, StagePayload, Stager};
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::split::LayerSplit;
@@ -203,9 +203,9 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
         return None;
     }
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
-    let mixed = Mixed::new(&stagers, of_rank, |a, b| send_across(pooled, plan, a, b));
+    let heterogeneous = HeterogeneousStager::new(&stagers, of_rank, |a, b| send_across(pooled, plan, a, b));
     if plan.split.is_spelled_out() {
-        return as_it_is(&stagers, of_rank, &mixed, plan).map(|refined| mixture(refined, of_rank, costs.len()));
+        return as_it_is(&stagers, of_rank, &heterogeneous, plan).map(|refined| mixture(refined, of_rank, costs.len()));
     }
     let mut offloads = vec![plan.offload];
     if options.freedom.recompute && plan.offload != Offload::NONE {
@@ -214,20 +214,25 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
     let refined = offloads
         .into_iter()
         .filter_map(|offload| {
-            refine::pools::refine_over(&stagers, of_rank, &mixed, plan.recompute, offload, options).ok()
+            refine::pools::refine_over(&stagers, of_rank, &heterogeneous, plan.recompute, offload, options).ok()
         })
         .min_by(|a, b| a.step().get().total_cmp(&b.step().get()))?;
     Some(mixture(refined, of_rank, pooled.joined().len()))
 }
 
 /// Evaluates the stages that a plan spells out; `None` if they do not run or fit.
-fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -> Option<Refined> {
+fn as_it_is(
+    stagers: &[Stager],
+    of_rank: &[usize],
+    heterogeneous: &HeterogeneousStager,
+    plan: &Plan,
+) -> Option<Refined> {
     let costs = stagers[0].costs();
     refine::pools::runs(&stagers[0]).ok()?;
     let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
     let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
-    let price = mixed.evaluate(&staged)?;
-    let over_hosts = || refine::pools::over_hosts(stagers, of_rank, mixed, &staged).is_some();
+    let price = heterogeneous.evaluate(&staged)?;
+    let over_hosts = || refine::pools::over_hosts(stagers, of_rank, heterogeneous, &staged).is_some();
     if refine::pools::over(stagers, of_rank, &price).is_some() || over_hosts() {
         return None;
     }
@@ -246,7 +251,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
     let (plan, price) = (&refined.staged.plan, &refined.price);
     let fullest = |pool: usize| -> Footprint {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).map(|rank| price.footprints[rank]);
-        here.reduce(|a, b| if b.device() > a.device() { b } else { a }).unwrap_or_default()
+        here.reduce(|a, b| if b.peak() > a.peak() { b } else { a }).unwrap_or_default()
     };
     let both = |stage: usize| price.stages[stage].forward + price.stages[stage].backward;
     let busiest = (0..price.stages.len()).reduce(|a, b| if both(b) > both(a) { b } else { a }).unwrap_or_default();

@@ -7,15 +7,15 @@ use super::program::StageProgram;
 use super::solve::solve;
 use super::split::{Incumbent, StagedSplit};
 use meshwright_engine::cost::host::HostExcess;
-use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
+use meshwright_engine::cost::{Footprint, HeterogeneousStager, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Bytes;
 
 /// Refines a plan over several kinds of device: layers and recomputation of every stage.
 ///
-/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `mixed` evaluates all together. Layers whose
-/// recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer is evaluated by `mixed`,
+/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `heterogeneous` evaluates all together. Layers whose
+/// recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer is evaluated by `heterogeneous`,
 /// independently of the solver; each rank fits its own memory. The bound leaves out late sends between kinds.
 ///
 /// # Errors
@@ -23,7 +23,7 @@ use meshwright_engine::units::Bytes;
 pub(crate) fn refine_over(
     stagers: &[Stager],
     of_rank: &[usize],
-    mixed: &Mixed,
+    heterogeneous: &HeterogeneousStager,
     recompute: Recompute,
     offload: Offload,
     options: &Options,
@@ -31,14 +31,14 @@ pub(crate) fn refine_over(
     let freedom = Freedom { offload, ..options.freedom };
     let plan = Plan { recompute, offload, ..stagers[0].plan().clone() };
     runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
-    let (sends, late) = (mixed.closed_sends().get(), mixed.late().get());
+    let (sends, late) = (heterogeneous.closed_sends().get(), heterogeneous.most_added_latency().get());
     let program = StageProgram::over(stagers, of_rank, recompute, freedom, sends, late);
     let needed = (program.chunks as u32).saturating_sub(2);
     if needed as usize > program.len() {
         return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
     }
     let staged = |split: &StagedSplit| StagedPlan { plan: plan.clone(), ..program.staged(split) };
-    let price = |split: &StagedSplit| mixed.evaluate(&staged(split));
+    let price = |split: &StagedSplit| heterogeneous.evaluate(&staged(split));
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     // No dependency path contains late sends, so the program may miss the best split: more splits are enumerated.
     let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
@@ -52,7 +52,7 @@ pub(crate) fn refine_over(
         debug_assert!(false, "the evaluator refutes the program on rank {rank}");
         return Err(Infeasible::Unsupported("the evaluator refutes the program"));
     }
-    if let Some(HostExcess { needed, available }) = over_hosts(stagers, of_rank, mixed, &staged) {
+    if let Some(HostExcess { needed, available }) = over_hosts(stagers, of_rank, heterogeneous, &staged) {
         return Err(Infeasible::Host { needed, available });
     }
     Ok(finish(staged, price, None, &answer))
@@ -63,10 +63,10 @@ pub(crate) fn refine_over(
 pub(crate) fn over_hosts(
     stagers: &[Stager],
     of_rank: &[usize],
-    mixed: &Mixed,
+    heterogeneous: &HeterogeneousStager,
     staged: &StagedPlan,
 ) -> Option<HostExcess> {
-    let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
+    let bare = heterogeneous.evaluate(&staged.on_device()?)?.footprints;
     stagers.iter().enumerate().find_map(|(kind, stager)| {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == kind);
         let (bare, offload): (Vec<Footprint>, Vec<Offload>) =
@@ -105,5 +105,5 @@ const PROGRAMS: usize = 4;
 /// First rank that exceeds the memory of its device.
 pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {
     let budget = |rank: usize| -> Bytes { stagers[of_rank[rank]].costs().problem.hbm_budget() };
-    (0..of_rank.len()).find(|&rank| price.footprints[rank].device() > budget(rank))
+    (0..of_rank.len()).find(|&rank| price.footprints[rank].peak() > budget(rank))
 }

@@ -65,19 +65,31 @@ pub(super) struct BoundedLayout {
     pub bound: Price,
     /// Lower bounds of the time at the ends of a step of its plans under ZeRO 0 to 2; zero where no objective ranks plans.
     pub ends: ReplicatedEnds,
-    /// Position of its first pipeline in the order of the space.
-    pub place: u32,
+    /// Number of its first pipeline among those of the shape.
+    pub number: u32,
 }
 
 impl BoundedLayout {
-    /// Its key. Bits of numbers that are not negative are in their order.
+    /// Key of its order among the layouts.
     pub fn key(&self) -> BoundKey {
-        (self.bound.time.get().to_bits(), self.place)
+        BoundKey::new(self.bound.time, self.number)
     }
 }
 
-/// Key of the order of the layouts or pipelines of a shape: the lower bound, of equal ones the place.
-pub(super) type BoundKey = (u64, u32);
+/// Key of the order of the layouts or pipelines of a shape: by lower bound of the step time, of equal bounds by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BoundKey {
+    /// Bits of the lower bound in seconds. Bits of numbers that are not negative are in the order of the numbers.
+    bits: u64,
+    /// Number of the pipeline, or of the first of the layout, among those of the shape.
+    number: u32,
+}
+
+impl BoundKey {
+    fn new(bound: Seconds, number: u32) -> Self {
+        Self { bits: bound.get().to_bits(), number }
+    }
+}
 
 /// Legal pipeline of a shape, with a lower bound of its step time.
 pub(super) struct BoundedPipeline<'p> {
@@ -98,8 +110,8 @@ pub(super) struct BoundedPipeline<'p> {
     pub bound: Seconds,
     /// Lower bound of the memory of its plans; zero unless layouts are left out by it.
     pub memory: Bytes,
-    /// Position among the pipelines of the shape in the order of the space.
-    pub place: u32,
+    /// Number among the pipelines of the shape, in the order of the space.
+    pub number: u32,
 }
 
 impl BoundedPipeline<'_> {
@@ -108,9 +120,9 @@ impl BoundedPipeline<'_> {
         self.entry.below * self.shardings
     }
 
-    /// Its key. Bits of numbers that are not negative are in their order.
+    /// Key of its order among the pipelines.
     pub fn key(&self) -> BoundKey {
-        (self.bound.get().to_bits(), self.place)
+        BoundKey::new(self.bound, self.number)
     }
 
     /// Whether none of its plans can enter the answer, by its bounds.

@@ -17,13 +17,37 @@ const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer
 /// Largest number of menu sets kept at once; on many GPUs, one takes some tens of MiB.
 const MOST_MENUS: usize = 16;
 
-/// Key of a token-mixing part: tp, sequence parallelism, cp, its kind, and micro-batch.
-type MixingKey = (u32, bool, u32, CpKind, u32);
-/// Key of a feed-forward part: tp, sequence parallelism, bits of the token count, and expert grid.
-pub(super) type FeedForwardKey = (u32, bool, u64, ExpertGrid);
+/// Settings of a plan that determine the cost of its token-mixing part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MixingKey {
+    tp: u32,
+    sequence_parallel: bool,
+    cp: u32,
+    cp_kind: CpKind,
+    micro_batch: u32,
+}
 
-/// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
-pub(super) type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
+/// Settings of a plan that determine the cost of its feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FeedForwardKey {
+    pub tp: u32,
+    pub sequence_parallel: bool,
+    /// Bits of the number of tokens of a micro-batch on a context-parallel rank.
+    pub token_bits: u64,
+    pub grid: ExpertGrid,
+}
+
+/// Settings of a plan that determine the layers of its virtual stages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StagesKey {
+    pub pp: u32,
+    pub schedule: Schedule,
+    pub split: LayerSplit,
+    /// Number of layers of the last virtual stage of a cost-balanced split; 0 for any other split.
+    pub last_chunk: u32,
+    /// Number of first layers that are recomputed (`recompute=first-N`).
+    pub first_recomputed: u32,
+}
 
 /// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
 /// stored by them.
@@ -45,7 +69,13 @@ impl CostCache {
     /// Token-mixing part of a plan.
     pub fn mixing(&self, costs: &Costs, plan: &Plan) -> Arc<Mixing> {
         let Layout { tp, cp, .. } = plan.layout;
-        let key = (tp, plan.sequence_parallel, cp, plan.cp_kind, plan.micro_batch);
+        let key = MixingKey {
+            tp,
+            sequence_parallel: plan.sequence_parallel,
+            cp,
+            cp_kind: plan.cp_kind,
+            micro_batch: plan.micro_batch,
+        };
         if let Some(known) = self.mixings.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }

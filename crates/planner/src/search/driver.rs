@@ -9,7 +9,7 @@ use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explorer::Explorer;
 use super::frontier::{Frontier, Ready};
-use super::incumbents::{Incumbents, SearchTarget, TieLimits, UNPLACED};
+use super::incumbents::{Incumbents, SearchTarget, SpacePosition, TieLimits};
 use super::options::{Control, Goal, Objective, SearchOptions};
 use super::pareto::ParetoFront;
 use super::pipelines::Pipelines;
@@ -149,7 +149,7 @@ impl<'c> LimitedSearches<'c> {
 }
 
 fn price_of(evaluation: &Evaluation) -> Price {
-    Price { time: evaluation.step.total(), memory: evaluation.footprint.device() }
+    Price { time: evaluation.step.total(), memory: evaluation.footprint.peak() }
 }
 
 /// Removes plans that another dominates by its final price. The search sums a price in another order, so that plans which take
@@ -181,7 +181,7 @@ pub(super) fn search_from(
         if runs.is_empty() && space.allows(plan) {
             let price = price_of(&costs.evaluate_simulated(plan));
             if price.memory.get() <= wanted.budget {
-                known.offer(plan.clone(), price, UNPLACED);
+                known.offer(plan.clone(), price, SpacePosition::LAST);
             }
         }
     }

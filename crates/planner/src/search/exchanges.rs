@@ -9,9 +9,18 @@ use meshwright_engine::cost::incremental::{LeastExchange, Parameters};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
 
-/// Key of the exchanges of dense parameters: tp, pp, replicas, whether data parallelism has several, and the bits of the number of
-/// parameters of the rank with the most.
-type DenseKey = (u32, u32, u32, bool, u64);
+/// Settings that determine the exchanges of dense parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DenseKey {
+    tp: u32,
+    pp: u32,
+    /// Number of replicas of dense parameters.
+    replicas: u32,
+    /// Whether the data-parallel size is above 1.
+    is_data_parallel: bool,
+    /// Bits of the number of dense parameters of the rank with the most parameters.
+    parameter_bits: u64,
+}
 
 /// Least exchange of dense parameters of any shard group, of one kind of sharding and rank order.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +71,13 @@ impl Exchanges {
 
     fn dense(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> Arc<[DenseExchange]> {
         let layout = &plan.layout;
-        let key = (layout.tp, layout.pp, layout.dense_replicas(), layout.dp > 1, parameters.dense().to_bits());
+        let key = DenseKey {
+            tp: layout.tp,
+            pp: layout.pp,
+            replicas: layout.dense_replicas(),
+            is_data_parallel: layout.dp > 1,
+            parameter_bits: parameters.dense().to_bits(),
+        };
         if let Some(known) = self.dense.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }

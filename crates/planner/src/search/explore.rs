@@ -8,7 +8,7 @@ use super::first_layers::RecomputedSplits;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
 use super::group_bounds::GroupBounds;
-use super::incumbents::Place;
+use super::incumbents::SpacePosition;
 use super::leaves::Leaf;
 use super::menus::{Menu, ShardingList};
 use super::on_host::Fit;
@@ -77,7 +77,8 @@ impl Explorer<'_> {
     fn search_recomputations(&self, open: &OpenPipeline, all_layers: &Recomputed, found: &mut SearchState) {
         let OpenPipeline { bounded, ref pipeline, floors, flow, gathered } = *open;
         let BoundedPipeline { ref plan, entry, shardings, stages, .. } = *bounded;
-        let (place, slow_gathered, mut enough_recomputed) = ((self.rank, bounded.place), gathered.is_none(), false);
+        let position = SpacePosition { shape: self.rank, pipeline: bounded.number };
+        let (slow_gathered, mut enough_recomputed) = (gathered.is_none(), false);
         let splits = RecomputedSplits { bounded, floors, layers: all_layers };
         let (mut fewest, mut hopeless) = (None, None);
         let is_grouped = entry.recomputes.len() > FEW && floors.len() == 1 && floors[0].unshared.is_of(stages);
@@ -158,7 +159,7 @@ impl Explorer<'_> {
                 soonest,
                 gathered,
                 shardings,
-                place,
+                position,
             };
             enough_recomputed |= self.search_offloads(&variant, shares, found) && first_layers;
         }
@@ -297,7 +298,7 @@ impl Explorer<'_> {
         }
         let hopeless =
             |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
-        let place = variant.place;
+        let position = variant.position;
         let least = pipeline.least_time(known.flow) + edges.unwrap_or(of_replicated);
         if none_fits {
             found.counts.reject_more(Rejection::OUT_OF_MEMORY, menu.replicated.count);
@@ -305,7 +306,7 @@ impl Explorer<'_> {
             found.counts.flow += menu.replicated.count;
         } else {
             let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };
-            let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
+            let leaf = Leaf { loaded, needed, flow, known, too_large: None, position };
             self.evaluate_list(leaf, &menu.replicated, menu, found);
         }
         let gathered = |least: Seconds| least + within(&menu.sharded).unwrap_or_default();
@@ -313,7 +314,7 @@ impl Explorer<'_> {
             found.counts.flow += menu.sharded.count;
         } else {
             let (flow, known) = (Flow::Closed, KnownFlow::default());
-            let leaf = Leaf { loaded, needed, flow, known, too_large: None, place };
+            let leaf = Leaf { loaded, needed, flow, known, too_large: None, position };
             self.evaluate_list(leaf, &menu.sharded, menu, found);
         }
         true
@@ -352,5 +353,5 @@ struct Variant<'v> {
     gathered: Option<Seconds>,
     /// Number of shardings of its layout.
     shardings: u64,
-    place: Place,
+    position: SpacePosition,
 }

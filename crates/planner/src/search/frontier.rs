@@ -89,8 +89,9 @@ impl Frontier {
             let mut known = BTreeMap::new();
             for shape in &mut by_layers {
                 let plan = shapes.at(shape.index).plan;
-                let Price { time, memory } =
-                    *known.entry(pipelines.degrees(&plan)).or_insert_with(|| pipelines.beside_layers(&plan, order));
+                let Price { time, memory } = *known
+                    .entry(pipelines.layout_bounds_key(&plan))
+                    .or_insert_with(|| pipelines.beside_layers(&plan, order));
                 shape.bound = Price { time: shape.bound.time + time, memory };
             }
             sort_by_numbers(&mut by_layers, |shape| [order.key(shape.bound)]);

@@ -53,11 +53,11 @@ impl<'g> GroupBounds<'g> {
     /// take these times.
     pub fn verdict(
         &mut self,
-        place: usize,
+        index: usize,
         best: &Incumbents,
         bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
     ) -> Verdict {
-        let Some(group) = self.groups.of(place) else { return Verdict::Open };
+        let Some(group) = self.groups.of(index) else { return Verdict::Open };
         if let Some((known, _)) = self.known[group] {
             return known;
         }
@@ -67,8 +67,8 @@ impl<'g> GroupBounds<'g> {
     }
 
     /// Lower bound of the memory of the plans of a recomputation, by the verdict on its group; zero where it has none.
-    pub fn needed(&self, place: usize) -> Bytes {
-        self.groups.of(place).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
+    pub fn needed(&self, index: usize) -> Bytes {
+        self.groups.of(index).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
     }
 
     /// Verdict on a group, and lower bound of its memory, which is zero where it was not asked for.

@@ -25,16 +25,16 @@ impl Groups {
     /// Groups recomputations, given with their layers, by the time of a micro-batch in those.
     pub fn new<'l>(all: impl Iterator<Item = (Recompute, &'l Layers)>) -> Self {
         let all: Vec<(Recompute, &Layers)> = all.collect();
-        let is_whole = |place: &usize| !matches!(all[*place].0, Recompute::FirstLayers(_));
-        let mut places: Vec<usize> = (0..all.len()).filter(is_whole).collect();
-        let time = |place: usize| all[place].1.time().get();
-        sort_by_numbers(&mut places, |place| [time(*place)]);
+        let is_whole = |index: &usize| !matches!(all[*index].0, Recompute::FirstLayers(_));
+        let mut indices: Vec<usize> = (0..all.len()).filter(is_whole).collect();
+        let time = |index: usize| all[index].1.time().get();
+        sort_by_numbers(&mut indices, |index| [time(*index)]);
         let mut groups = Self { of: vec![None; all.len()], floors: Vec::new() };
-        for members in places.chunks(SIZE) {
-            for &place in members {
-                groups.of[place] = Some(groups.floors.len());
+        for members in indices.chunks(SIZE) {
+            for &index in members {
+                groups.of[index] = Some(groups.floors.len());
             }
-            let layers = |place: &usize| all[*place].1;
+            let layers = |index: &usize| all[*index].1;
             let first = layers(&members[0]).clone();
             groups.floors.push(members[1..].iter().map(layers).fold(first, Layers::lesser));
         }
@@ -42,8 +42,8 @@ impl Groups {
     }
 
     /// Group of a recomputation.
-    pub fn of(&self, place: usize) -> Option<usize> {
-        self.of[place]
+    pub fn of(&self, index: usize) -> Option<usize> {
+        self.of[index]
     }
 
     /// Number of groups.

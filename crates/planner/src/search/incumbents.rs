@@ -68,20 +68,27 @@ impl SearchTarget {
     }
 }
 
-/// Position of a plan in the order of the space: rank of its shape, and number of its pipeline there. Of plans that tie, the
-/// earlier is kept, in whatever order they are found.
-pub(super) type Place = (u32, u32);
+/// Position of a plan in the order of the space. Of plans that tie, the earlier is kept, in whatever order they are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SpacePosition {
+    /// Rank of the plan's shape by layer bound.
+    pub shape: u32,
+    /// Number of its pipeline among those of the shape.
+    pub pipeline: u32,
+}
 
-/// Place of a plan whose position is not known: after those of all others, so that a plan that ties with it is kept as if the search
-/// had not known it.
-pub(super) const UNPLACED: Place = (u32::MAX, u32::MAX);
+impl SpacePosition {
+    /// Position after all others, of a plan that was known before the search: a plan that ties with it is kept, as if the search had not
+    /// known it.
+    pub const LAST: Self = Self { shape: u32::MAX, pipeline: u32::MAX };
+}
 
 /// Evaluated plan.
 #[derive(Clone, Debug)]
 struct Candidate {
     plan: Plan,
     price: Price,
-    place: Place,
+    position: SpacePosition,
 }
 
 /// Best plan of each layout so far, or the Pareto front so far. Each worker of a batch improves a copy; the copies are merged.
@@ -165,8 +172,8 @@ impl Incumbents {
     }
 
     /// Inserts a plan if it improves on the incumbent of its layout or on the front.
-    pub fn offer(&mut self, plan: Plan, price: Price, place: Place) {
-        let candidate = Candidate { plan, price, place };
+    pub fn offer(&mut self, plan: Plan, price: Price, position: SpacePosition) {
+        let candidate = Candidate { plan, price, position };
         let Some(objective) = self.objective() else {
             self.offer_to_front(candidate);
             return;
@@ -198,7 +205,7 @@ impl Incumbents {
     /// These incumbents with those that workers have found since they were copied.
     pub fn merge(mut self, other: Self) -> Self {
         for candidate in other.by_layout {
-            self.offer(candidate.plan, candidate.price, candidate.place);
+            self.offer(candidate.plan, candidate.price, candidate.position);
         }
         drop(other.known_front);
         let found = std::mem::take(&mut self.front).into_values().chain(other.front.into_values());
@@ -230,15 +237,15 @@ fn measure(candidate: &Candidate, objective: Objective) -> f64 {
     objective.of(candidate.price, candidate.plan.layout.world_size())
 }
 
-/// Whether `a` ranks before `b`: by objective, then time, then memory, then place.
+/// Whether `a` ranks before `b`: by objective, then time, then memory, then position.
 fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
     let key = |c: &Candidate| [measure(c, objective), c.price.time.get(), c.price.memory.get()];
     let by_price = key(a).iter().zip(key(b)).map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne());
-    by_price.unwrap_or_else(|| a.place.cmp(&b.place)).is_lt()
+    by_price.unwrap_or_else(|| a.position.cmp(&b.position)).is_lt()
 }
 
 /// Adds a plan to a front. Of two with the same time, memory and GPUs, the earlier in the order of the space is kept.
 fn add(front: &mut ParetoFront<Candidate>, candidate: Candidate) {
     let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
-    front.add(candidate, price, gpus, |a, b| a.place < b.place);
+    front.add(candidate, price, gpus, |a, b| a.position < b.position);
 }

@@ -17,14 +17,20 @@ use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Settings of a shape that its bounds over all layouts read: the degrees, the dispatcher, and where GPUs may stay idle the micro-batch,
-/// which then tells how many replicas the batch allows.
-type Degrees = (Layout, Dispatcher, u32);
+/// Settings of a shape that determine its bounds over all layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LayoutBoundsKey {
+    layout: Layout,
+    dispatcher: Dispatcher,
+    /// Micro-batch where GPUs may stay idle: it limits the number of replicas that the batch allows.
+    micro_batch: Option<u32>,
+}
 
 impl Pipelines<'_> {
-    /// Settings of a shape by which its bounds over all layouts are known.
-    pub fn degrees(&self, shape: &Plan) -> Degrees {
-        (shape.layout, shape.dispatcher, if self.space.allows_idle() { shape.micro_batch } else { 0 })
+    /// Settings of a shape that determine its bounds over all layouts.
+    pub fn layout_bounds_key(&self, shape: &Plan) -> LayoutBoundsKey {
+        let micro_batch = self.space.allows_idle().then_some(shape.micro_batch);
+        LayoutBoundsKey { layout: shape.layout, dispatcher: shape.dispatcher, micro_batch }
     }
 
     /// Lower bound of a shape's plans, over all layouts and shardings: of their memory, or of the time at the ends of a step.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::explorer::Explorer;
 use super::flow::{Flow, KnownFlow};
-use super::incumbents::Place;
+use super::incumbents::SpacePosition;
 use super::menus::{Menu, ShardingList};
 use super::on_host::ShardedPlan;
 use super::state::SearchState;
@@ -22,7 +22,7 @@ pub(super) struct Leaf<'l> {
     pub known: KnownFlow,
     /// First sharding that exceeds the memory, and the number of those that do.
     pub too_large: Option<(Rejection, u64)>,
-    pub place: Place,
+    pub position: SpacePosition,
 }
 
 impl Explorer<'_> {
@@ -95,7 +95,7 @@ impl Explorer<'_> {
         found.counts.evaluated += 1;
         let price = Price { time, memory };
         if !found.best.is_hopeless(layout, price) {
-            found.best.offer(plan, price, leaf.place);
+            found.best.offer(plan, price, leaf.position);
         }
     }
 

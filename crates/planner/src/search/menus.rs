@@ -87,12 +87,13 @@ fn least_update(space: &Space, plan: &Plan, parameters: &Parameters) -> Seconds 
     stages.filter_map(of_stage).reduce(Seconds::min).unwrap_or_default()
 }
 
-/// Place of a sharding in a list.
+/// Position of a sharding in a list.
 #[derive(Clone, Copy, Debug)]
-struct PlaceInList {
+struct ListPosition {
+    /// Index of its group.
     group: u32,
-    /// Place in the group.
-    at: u32,
+    /// Index in the group.
+    index: u32,
 }
 
 /// Shardings of one engine.
@@ -106,7 +107,7 @@ pub(super) struct ShardingList {
     /// Fewest bytes of model states and gathered weights of each class of ranks.
     least: Vec<LeastStates>,
     /// Each of them, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
-    by_edges: Option<Vec<PlaceInList>>,
+    by_edges: Option<Vec<ListPosition>>,
 }
 
 impl ShardingList {
@@ -130,7 +131,7 @@ impl ShardingList {
     fn ordered(mut self, costs: &Costs, plan: &Plan) -> Self {
         self.least = least_states(costs, plan, self.floors());
         let by_edges = self.by_edges();
-        let least = |place: &PlaceInList| self.own(*place).least_edges;
+        let least = |position: &ListPosition| self.own(*position).least_edges;
         self.edges = by_edges.first().map(least).unwrap_or_default();
         let with_hosts = self.groups.iter().flat_map(|group| &group.shardings).any(|own| own.count() > 1);
         self.by_edges = with_hosts.then_some(by_edges);
@@ -142,17 +143,17 @@ impl ShardingList {
         fit.beside.least(&self.least).bytes <= fit.budget
     }
 
-    fn own(&self, place: PlaceInList) -> &HostShares {
-        &self.groups[place.group as usize].shardings[place.at as usize]
+    fn own(&self, position: ListPosition) -> &HostShares {
+        &self.groups[position.group as usize].shardings[position.index as usize]
     }
 
     /// Each sharding, by ascending lower bound of the time at the ends of a step.
-    fn by_edges(&self) -> Vec<PlaceInList> {
-        let places = |(group, of): (usize, &ShardingGroup)| {
-            (0..of.shardings.len()).map(move |at| PlaceInList { group: group as u32, at: at as u32 })
+    fn by_edges(&self) -> Vec<ListPosition> {
+        let positions = |(group, of): (usize, &ShardingGroup)| {
+            (0..of.shardings.len()).map(move |index| ListPosition { group: group as u32, index: index as u32 })
         };
-        let mut all: Vec<PlaceInList> = self.groups.iter().enumerate().flat_map(places).collect();
-        sort_by_numbers(&mut all, |place| [self.own(*place).least_edges.get()]);
+        let mut all: Vec<ListPosition> = self.groups.iter().enumerate().flat_map(positions).collect();
+        sort_by_numbers(&mut all, |position| [self.own(*position).least_edges.get()]);
         all
     }
 
@@ -161,10 +162,25 @@ impl ShardingList {
     }
 }
 
-/// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
-type MenuKey = (Layout, Schedule, LayerSplit, u32);
-/// Key of menus by content: layout, copies of the weights on a rank, and whether one rank has both ends of the model.
-type ContentKey = (Layout, u32, bool);
+/// Settings of a plan that determine its menu.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MenuKey {
+    layout: Layout,
+    schedule: Schedule,
+    split: LayerSplit,
+    /// Number of layers of the last virtual stage, which tells one cost-balanced split from another.
+    last_chunk: u32,
+}
+
+/// Settings that plans with the same menu have in common, besides the parameters of their ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ContentKey {
+    layout: Layout,
+    /// Number of copies of the weights on a rank.
+    weight_copies: u32,
+    /// Whether one rank holds both the embedding and the output head.
+    joins_ends: bool,
+}
 
 /// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
 #[derive(Debug, Default)]
@@ -179,7 +195,8 @@ pub(super) struct Menus {
 impl Menus {
     /// Entry of a plan's layout and schedule, whose menu is computed on first use.
     pub fn plan_menu(&self, space: &Space, plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
-        let key = (plan.layout, plan.schedule, plan.split.clone(), stages.last_chunk());
+        let Plan { layout, schedule, ref split, .. } = *plan;
+        let key = MenuKey { layout, schedule, split: split.clone(), last_chunk: stages.last_chunk() };
         if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -216,7 +233,11 @@ impl Menus {
     /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends only on how many
     /// copies of the weights a rank has, and on whether one rank has both ends of the model.
     fn shared(&self, space: &Space, plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule.weight_copies(), plan.pipeline().joins_ends());
+        let key = ContentKey {
+            layout: plan.layout,
+            weight_copies: plan.schedule.weight_copies(),
+            joins_ends: plan.pipeline().joins_ends(),
+        };
         let find = |menus: &[Arc<Menu>]| menus.iter().find(|known| known.parameters == *parameters).map(Arc::clone);
         let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all));
         if let Some(known) = known {
@@ -276,8 +297,8 @@ impl Menu {
         if !list.may_fit(fit) {
             return least;
         }
-        for place in by_edges {
-            let own = list.own(*place);
+        for position in by_edges {
+            let own = list.own(*position);
             if least.is_some_and(|least| least <= own.least_edges) {
                 break; // nor is any that follows shorter
             }
@@ -306,7 +327,7 @@ impl Menu {
         if !self.replicated.may_fit(fit) {
             return false;
         }
-        let own = |place: &PlaceInList| self.replicated.own(*place);
+        let own = |position: &ListPosition| self.replicated.own(*position);
         let mut fast = by_edges.iter().map(own).take_while(|own| !is_slow(own.least_edges));
         fast.any(|own| own.any_fits(sharded, fit, &is_slow))
     }

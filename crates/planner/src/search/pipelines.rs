@@ -150,7 +150,7 @@ impl<'e> Pipelines<'e> {
         let on_one = layer_bound(self.costs, shape, parts, &(1..=1), may_gather);
         let (mut all, mut next) = (Vec::new(), 0);
         for layout in self.space.layouts(shape) {
-            let (gpus, place) = (layout.world_size(), next);
+            let (gpus, number) = (layout.world_size(), next);
             let table = self.tables.pipelines(&Plan { layout, ..shape.clone() });
             next += table.entries.len() as u32;
             if best.too_slow(&layout)(on_one / f64::from(gpus)) {
@@ -176,7 +176,7 @@ impl<'e> Pipelines<'e> {
             let ends = if is_ranked { self.tables.least_ends_of_layout(&plan) } else { ReplicatedEnds::default() };
             let time = if self.tables.engines(layout.pp).gathered { flow } else { flow + ends.time };
             let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
-            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, ends, place });
+            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, ends, number });
         }
         sort_by_numbers(&mut all, |layout| [layout.bound.time.get()]);
         all
@@ -191,14 +191,14 @@ impl<'e> Pipelines<'e> {
         most: Option<Bytes>,
         counts: &mut Counts,
     ) -> (Vec<BoundedPipeline<'e>>, u64) {
-        let BoundedLayout { ref plan, shardings, bound, place, .. } = *layout;
+        let BoundedLayout { ref plan, shardings, bound, number, .. } = *layout;
         let too_large = most.is_some_and(|most| bound.memory > most);
         let table = self.tables.pipelines(plan);
         let legal = table.legal(self.costs.problem, plan);
         for (reason, below) in &legal.rejected {
             counts.reject(reason, below * shardings);
         }
-        let legal = legal.places.iter().map(|&at| (&table.entries[at as usize], place + at));
+        let legal = legal.indices.iter().map(|&at| (&table.entries[at as usize], number + at));
         if too_large {
             return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
         }
@@ -206,16 +206,16 @@ impl<'e> Pipelines<'e> {
         let ends = LeastEnds { replicated: on_host.replicated.max(layout.ends.time), ..on_host };
         let around = AroundFlow::new(self.costs, plan).exchanging(layout.ends.exchange);
         let outside = OutsidePipeline { ends, around: Rc::new(around) };
-        let bounded = |(entry, place): (&'e PipelineEntry, u32)| self.bounded(layout, entry, place, &outside, layers);
+        let bounded = |(entry, number): (&'e PipelineEntry, u32)| self.bounded(layout, entry, number, &outside, layers);
         (legal.map(bounded).collect(), 0)
     }
 
-    /// Bounds one pipeline of a layout, which is at `place` in the order of the space.
+    /// Bounds one pipeline of a layout; `number` counts the pipelines of the shape.
     fn bounded(
         &self,
         layout: &BoundedLayout,
         entry: &'e PipelineEntry,
-        place: u32,
+        number: u32,
         outside: &OutsidePipeline,
         layers: &Recomputed,
     ) -> BoundedPipeline<'e> {
@@ -242,7 +242,7 @@ impl<'e> Pipelines<'e> {
         };
         let (bound, memory) = (bound.max(layout.bound.time), layout.bound.memory);
         let shardings = layout.shardings;
-        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, around, bound, memory, place }
+        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, around, bound, memory, number }
     }
 
     /// Splits that the recomputations of a pipeline lead to: a cost-balanced one depends on the recomputation.

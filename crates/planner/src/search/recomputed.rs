@@ -39,26 +39,26 @@ impl<'r> Recomputed<'r> {
 
     /// Groups of recomputations that take about as long.
     pub fn groups(&self) -> &Groups {
-        let priced = || (0..self.known.len()).map(|place| (self.known[place].0, self.at(place)));
+        let priced = || (0..self.known.len()).map(|index| (self.known[index].0, self.at(index)));
         self.groups.get_or_init(|| Groups::new(priced()))
     }
 
-    /// Layers under the recomputation at a place of the list.
-    pub fn at(&self, place: usize) -> &Layers {
-        let (recompute, cell) = &self.known[place];
+    /// Layers under the recomputation of this index.
+    pub fn at(&self, index: usize) -> &Layers {
+        let (recompute, cell) = &self.known[index];
         cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
     }
 
-    /// Cost of the head in a pipeline, in layers, under the recomputation at a place of the list.
-    pub fn head(&self, place: usize) -> f64 {
-        let plan = || Plan { recompute: self.known[place].0, ..self.shape.clone() };
-        *self.heads[place].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
+    /// Cost of the head in a pipeline, in layers, under the recomputation of this index.
+    pub fn head(&self, index: usize) -> f64 {
+        let plan = || Plan { recompute: self.known[index].0, ..self.shape.clone() };
+        *self.heads[index].get_or_init(|| self.block.head_in_pipeline(self.costs, &plan()))
     }
 
     /// Smallest and largest cost of the head in a pipeline, in layers, under any recomputation.
     pub fn range_of_heads(&self) -> (f64, f64) {
         let wider = |(least, most): (f64, f64), head: f64| (least.min(head), most.max(head));
-        let heads = || (0..self.known.len()).map(|place| self.head(place));
+        let heads = || (0..self.known.len()).map(|index| self.head(index));
         *self.range_of_heads.get_or_init(|| heads().fold((f64::INFINITY, 0.0), wider))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use itertools::Itertools as _;
 use rayon::prelude::*;
 
-use super::cache::{CostCache, FeedForwardKey};
+use super::cache::{CostCache, FeedForwardKey, StagesKey};
 use super::menus::{Menu, Menus, PlanMenu, ReplicatedEnds};
 use crate::space::{ExpertGrid, Rejection, Space, legal, on_grid};
 use meshwright_engine::cost::Costs;
@@ -15,7 +15,7 @@ use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::replay::StageTime;
-use meshwright_engine::schedule::replays::SimulatorKey;
+use meshwright_engine::schedule::replays::{PathsKey, SimulatorKey};
 use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::Seconds;
@@ -54,7 +54,8 @@ impl Shapes {
         for (index, mix) in mixes.iter().enumerate() {
             let tp = mix.layout.tp;
             for &grid in &*grids.entry(tp).or_insert_with(|| space.grids(tp)) {
-                let key = (tp, mix.sequence_parallel, mix.tokens(seq_len).to_bits(), grid);
+                let token_bits = mix.tokens(seq_len).to_bits();
+                let key = FeedForwardKey { tp, sequence_parallel: mix.sequence_parallel, token_bits, grid };
                 let feed_forward = *keys.entry(key).or_insert_with(|| {
                     plans.push((key, on_grid(mix, grid)));
                     plans.len() as u32 - 1
@@ -93,8 +94,8 @@ pub(super) struct PipelineTable {
 /// Legal pipelines of one pipeline-parallel size and number of micro-batches.
 #[derive(Default)]
 pub(super) struct LegalPipelines {
-    /// Their indices in the table.
-    pub places: Vec<u32>,
+    /// Indices of the pipelines in the table.
+    pub indices: Vec<u32>,
     /// First rejection by each rule, and the number of plans below all that it rejects, for each sharding.
     pub rejected: Vec<(Rejection, u64)>,
 }
@@ -108,10 +109,10 @@ impl PipelineTable {
             return Arc::clone(known);
         }
         let mut legal = LegalPipelines::default();
-        for (place, entry) in (0..).zip(&self.entries) {
+        for (index, entry) in (0..).zip(&self.entries) {
             let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
             match legal::first_of_pipeline(problem, &Plan { schedule, split, ..plan.clone() }) {
-                None => legal.places.push(place),
+                None => legal.indices.push(index),
                 Some(why) => match legal.rejected.iter_mut().find(|(known, _)| known.rule() == why.rule()) {
                     Some((_, below)) => *below += entry.below,
                     None => legal.rejected.push((why, entry.below)),
@@ -289,14 +290,14 @@ impl<'t> Tables<'t> {
         }
         let busiest =
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
-        let paths = self.parts.replays.paths((pipeline, micro_batches, busiest));
+        let paths = self.parts.replays.paths(PathsKey { pipeline, micro_batches, rank: busiest });
         paths.iter().map(|path| path.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
     pub fn simulator_key(&self, plan: &Plan) -> Option<SimulatorKey> {
         let micro_batches = self.costs.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        Some((plan.pipeline(), micro_batches))
+        Some(SimulatorKey { pipeline: plan.pipeline(), micro_batches })
     }
 
     /// Simulator of a schedule; `None` if it does not run.
@@ -307,13 +308,13 @@ impl<'t> Tables<'t> {
     /// Classes of the ranks of a pipeline under a recomputation, whose head costs as much as `head` layers. A cost-balanced split
     /// is known by its last virtual stage, which is no longer than an even one.
     pub fn stages<'p>(&self, plan: &Plan, entry: &'p PipelineEntry, recompute: Recompute, head: f64) -> &'p Stages {
-        let first = if let Recompute::FirstLayers(n) = recompute { n } else { 0 };
+        let first_recomputed = if let Recompute::FirstLayers(n) = recompute { n } else { 0 };
         let is_cost_balanced = plan.split == LayerSplit::CostBalanced;
-        let last = if is_cost_balanced { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
-        entry.stages[last as usize * entry.row + first as usize].get_or_init(|| {
-            self.parts.stages((plan.layout.pp, plan.schedule, plan.split.clone(), last, first), || {
-                Stages::with_head_cost(self.costs, &Plan { recompute, ..plan.clone() }, head)
-            })
+        let last_chunk = if is_cost_balanced { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
+        entry.stages[last_chunk as usize * entry.row + first_recomputed as usize].get_or_init(|| {
+            let (pp, schedule, split) = (plan.layout.pp, plan.schedule, plan.split.clone());
+            let key = StagesKey { pp, schedule, split, last_chunk, first_recomputed };
+            self.parts.stages(key, || Stages::with_head_cost(self.costs, &Plan { recompute, ..plan.clone() }, head))
         })
     }
 }

@@ -85,7 +85,7 @@ pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Rejection of a plan whose fullest rank exceeds the memory budget.
 pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
     let fullest = costs.fullest(plan);
-    let (needed, available) = (fullest.device(), costs.problem.hbm_budget());
+    let (needed, available) = (fullest.peak(), costs.problem.hbm_budget());
     (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank: fullest.rank })
 }
 

@@ -2,7 +2,7 @@
 
 use super::block::{Layers, ROUNDING};
 use super::sharding::Parameters;
-use super::stages::{Class, Stages};
+use super::stages::{Stages, WorkClass};
 use crate::cost::costs::Costs;
 use crate::cost::data::Exchange;
 use crate::cost::overlap::unhidden;
@@ -210,7 +210,8 @@ impl Unhidden {
 fn windows_in_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Option<f64> {
     let (works, micro_batches) = (&layers.works(plan.layout.pp).layers, costs.micro_batches(plan));
     let is_beside =
-        |class: &Class| works.iter().zip(&class.layers).any(|(work, &n)| n > 0.0 && work.ep_beside > Seconds::ZERO);
-    let is_known = micro_batches >= 1.0 && !plan.schedule.is_bidirectional() && stages.classes.iter().all(is_beside);
+        |class: &WorkClass| works.iter().zip(&class.layers).any(|(work, &n)| n > 0.0 && work.ep_beside > Seconds::ZERO);
+    let is_known =
+        micro_batches >= 1.0 && !plan.schedule.is_bidirectional() && stages.work_classes.iter().all(is_beside);
     is_known.then(|| costs.passes_of_windows(plan, micro_batches) / micro_batches)
 }

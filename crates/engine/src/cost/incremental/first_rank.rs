@@ -42,7 +42,7 @@ impl<'s> FirstRank<'s> {
         let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
         let freed = if keeps { self.freed } else { Bytes::ZERO };
         let bytes_at = |moment: &Moment| {
-            let recomputed = moment.holds.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
+            let recomputed = moment.has_layers.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
             let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
             let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * self.on_device)).sum();
             activations - freed * moment.stages + recomputed.fold(Bytes::ZERO, Bytes::max)
@@ -50,7 +50,7 @@ impl<'s> FirstRank<'s> {
         let held = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
         let is_usual = std::ptr::eq(self.usual.0, stages);
         let held = if is_usual { held(&self.usual.1) } else { held(&stages.moments(costs, plan)) };
-        let tensors = self.resident + held + layers.end_bytes(false).of(stages.holds[0].is_last);
+        let tensors = self.resident + held + layers.end_bytes(false).of(stages.parameter_classes[0].has_head);
         (tensors * (1.0 + self.reserve.fragmentation) + self.reserve.context) * ROUNDING
     }
 }

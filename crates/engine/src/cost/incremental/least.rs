@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use super::block::{EndPasses, Layers, ROUNDING};
 use super::exchange::{ByOrder, LeastExchange, Unhidden};
 use super::sharding::Parameters;
-use super::stages::{Class, Stages};
+use super::stages::{Stages, WorkClass};
 use crate::cost::costs::Costs;
 use crate::cost::data::{RankParameters, TableParameters};
 use crate::cost::layer::PassTimes;
@@ -81,16 +81,16 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     let back = way_back(plan.schedule);
     let depth = f64::from(costs.problem.model().mtp_depth);
     let (micro_batches, EndPasses { embedding, loss, .. }) = (costs.micro_batches(plan), layers.ends);
-    let of_class = |class: &Class| {
+    let of_class = |class: &WorkClass| {
         let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
         for (kind, &PassTimes { forward, backward }) in passes.iter().enumerate() {
             own += (forward + backward) * class.layers[kind];
-            before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
+            before += (forward + backward * back.unwrap_or_default()) * class.layers_before[kind];
         }
-        if class.first {
+        if class.has_embedding {
             own += embedding.sum();
         }
-        if class.last {
+        if class.has_head {
             own += loss * (1.0 + depth);
         }
         if class.embedding_before {
@@ -106,7 +106,7 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
         loss: if splits { layers.ends.loss_on_the_way } else { loss },
     };
     let first = if back.is_some() { trip.least_flow(stages, micro_batches) } else { Seconds::ZERO };
-    stages.classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
+    stages.work_classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
 }
 
 /// Times of one micro-batch on its way through a pipeline and back: without weight gradients where they are passes of their own.
@@ -131,10 +131,10 @@ impl<F: Fn(usize) -> Seconds> RoundTrip<F> {
     /// last backward has still to go back through all others.
     fn least_flow(&self, stages: &Stages, micro_batches: f64) -> Seconds {
         let Self { ref of_layer, embedding, loss } = *self;
-        let choices = stages.classes.first().map_or(0, |class| class.layers.len());
+        let choices = stages.work_classes.first().map_or(0, |class| class.layers.len());
         let times: SmallVec<[Seconds; 8]> = (0..choices).map(of_layer).collect();
         let mut all = embedding + loss;
-        for class in &stages.classes {
+        for class in &stages.work_classes {
             for (&time, &count) in times.iter().zip(&class.layers) {
                 all += time * (count * class.count);
             }
@@ -205,7 +205,13 @@ impl Parameters {
     pub fn least_of_layout(costs: &Costs, plan: &Plan) -> Self {
         let heaviest = least_heaviest(costs, plan);
         let none = Temporary::default();
-        Self { heaviest, held: Vec::new(), largest: smallvec![heaviest], gathered: [none; 2], whole_gradients: none }
+        Self {
+            heaviest,
+            by_class: Vec::new(),
+            largest: smallvec![heaviest],
+            gathered: [none; 2],
+            whole_gradients: none,
+        }
     }
 }
 
@@ -287,14 +293,14 @@ pub(super) fn least_flow(
     };
     let first = if plan.schedule.is_bidirectional() { Seconds::ZERO } else { trip.least_flow(stages, micro_batches) };
     let of_ranks = stages
-        .classes
+        .work_classes
         .iter()
         .zip(ranks)
         .map(|(class, (work, _))| {
             let alone = || work.forward() + work.backward() + work.ep_exposed;
             let own = pairs.as_ref().map_or_else(alone, |pairs| pairs.of_rank(work));
             let mut before = Seconds::ZERO;
-            for (kind, &times) in class.before.iter().enumerate() {
+            for (kind, &times) in class.layers_before.iter().enumerate() {
                 before += (works[kind].forward() + works[kind].backward() * back) * times;
             }
             if class.embedding_before {

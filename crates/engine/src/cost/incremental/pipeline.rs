@@ -8,7 +8,7 @@ use super::exchange::{ByOrder, LeastExchange, LongestWindows, Unhidden};
 use super::least::least_flow;
 use super::rank_memory::RankMemory;
 use super::sharding::{Engine, Sharding};
-use super::stages::{Class, Stages};
+use super::stages::{Stages, WorkClass};
 use crate::cost::costs::Costs;
 use crate::cost::counts::LayerChoice;
 use crate::cost::fsdp::{Around, GatheredLayers};
@@ -80,7 +80,7 @@ impl<'l> Pipeline<'l> {
         let on_host = plan.offload.activations;
         let works = with_transfers(costs, &plan, layers, &layers.works(plan.layout.pp).layers, on_host);
         let ranks: Vec<(Work, f64)> = stages
-            .classes
+            .work_classes
             .iter()
             .map(|class| (work_of(costs, &plan, class, &works, &layers.shape), class.count))
             .collect();
@@ -97,7 +97,7 @@ impl<'l> Pipeline<'l> {
         self.gathered.get_or_init(|| {
             let works = self.layers.gathered(costs, &self.plan);
             let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
-            let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
+            let classes = self.stages.work_classes.iter().map(|class| (&class.layers, class.count, class.has_head));
             GatheredLayers::new(&self.layers.choices, &works, classes)
         })
     }
@@ -242,20 +242,20 @@ impl<'l> Loaded<'l> {
 }
 
 /// Work of a class of ranks on one micro-batch.
-fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
+fn work_of(costs: &Costs, plan: &Plan, class: &WorkClass, works: &[Work], shape: &ShapeCost) -> Work {
     let mut work = Work::default();
     for (kind, &times) in class.layers.iter().enumerate() {
         if times > 0.0 {
             work.add(&works[kind], times);
         }
     }
-    if class.first {
+    if class.has_embedding {
         work.add(&stage::embedding(&shape.ends), 1.0);
     }
     if let Some(amax) = costs.maxima(plan) {
         work.add(&Work { amax, ..Work::default() }, f64::from(plan.schedule.virtual_stages()));
     }
-    if class.last {
+    if class.has_head {
         work.add(&stage::loss(&shape.ends), 1.0 + f64::from(costs.problem.model().mtp_depth));
     }
     work

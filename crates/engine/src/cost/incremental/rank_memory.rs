@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::block::{Layers, ROUNDING};
 use super::sharding::Sharding;
-use super::stages::{Hold, Moment, Moments, Stages};
+use super::stages::{Moment, Moments, ParameterClass, Stages};
 use super::state_bytes::{LeastStates, MomentBytes, StateBytes};
 use crate::cost::costs::Costs;
 use crate::cost::footprint::{Footprint, Reserve};
@@ -59,12 +59,17 @@ impl RankMemory {
 
     /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
     pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        let needs = |hold: &Hold, loss: Bytes| {
+        let needs = |class: &ParameterClass, loss: Bytes| {
             let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
-            RankNeeds { rank: hold.ranks[0], needs }
+            RankNeeds { rank: class.ranks[0], needs }
         };
-        let together = stages.holds.iter().map(|hold| needs(hold, layers.end_bytes(false).of(hold.is_last))).collect();
-        let by_moment = stages.holds.iter().map(|hold| vec![needs(hold, layers.end_bytes(true).of(hold.is_last))]);
+        let together = stages
+            .parameter_classes
+            .iter()
+            .map(|class| needs(class, layers.end_bytes(false).of(class.has_head)))
+            .collect();
+        let by_moment =
+            stages.parameter_classes.iter().map(|class| vec![needs(class, layers.end_bytes(true).of(class.has_head))]);
         let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
         Self {
             together,
@@ -122,7 +127,7 @@ impl RankMemory {
         let StateBytes { resident, gradients, update } = states;
         let states = States { weights: resident, gradients, optimizer: Bytes::ZERO, update };
         let footprint = Footprint::of_rank(rank.rank, self.reserve, timing, states, &needs, self.caches);
-        RankBytes { rank: rank.rank, bytes: footprint.device() }
+        RankBytes { rank: rank.rank, bytes: footprint.peak() }
     }
 
     /// Lower bound of the memory of the fullest rank over all shardings that leave at least `states` to each class of ranks.
@@ -184,9 +189,9 @@ fn needs_of_classes(
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
     let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
-    let needs_at = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
+    let needs_at = |class: &ParameterClass, moment: &Moment, is_by_moment: bool| {
         let largest = |of_choice: &[Bytes]| {
-            moment.holds.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
+            moment.has_layers.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
         };
         let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
         let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
@@ -195,24 +200,24 @@ fn needs_of_classes(
             activations: activations - freed * moment.stages,
             layer: largest(&layers.bytes.kept) * on_device,
             temporary: Temporary {
-                loss: layers.end_bytes(is_by_moment).of(hold.is_last),
+                loss: layers.end_bytes(is_by_moment).of(class.has_head),
                 backward,
                 ..Temporary::default()
             },
         };
         RankNeeds { rank: moment.rank, needs }
     };
-    let classes = || stages.holds.iter().zip(moments.iter());
-    let together = |(hold, moments): (&Hold, &Vec<Moment>)| {
+    let classes = || stages.parameter_classes.iter().zip(moments.iter());
+    let together = |(class, moments): (&ParameterClass, &Vec<Moment>)| {
         let bytes =
             |rank: &RankNeeds| rank.needs.activations + rank.needs.temporary.loss + rank.needs.temporary.backward;
         let most = |a: RankNeeds, b: RankNeeds| if bytes(&b) > bytes(&a) { b } else { a };
-        let all = moments.iter().map(|moment| needs_at(hold, moment, false));
+        let all = moments.iter().map(|moment| needs_at(class, moment, false));
         all.reduce(most).expect("each class has a rank, and each rank a moment")
     };
-    let by_moment = |(hold, moments): (&Hold, &Vec<Moment>)| {
+    let by_moment = |(class, moments): (&ParameterClass, &Vec<Moment>)| {
         let mut kept: Vec<RankNeeds> = Vec::new();
-        for rank in moments.iter().map(|moment| needs_at(hold, moment, true)) {
+        for rank in moments.iter().map(|moment| needs_at(class, moment, true)) {
             if !kept.iter().any(|known| rank.needs.within(&known.needs)) {
                 kept.retain(|known| !known.needs.within(&rank.needs));
                 kept.push(rank);

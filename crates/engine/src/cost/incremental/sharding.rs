@@ -53,8 +53,10 @@ pub struct Sharding {
 /// Parameters of the classes of ranks, and the heaviest of any rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
+    /// Parameters of the rank with the most.
     pub(super) heaviest: RankParameters,
-    pub(super) held: Vec<RankParameters>,
+    /// Parameters of a rank of each class.
+    pub(super) by_class: Vec<RankParameters>,
     /// Undominated classes, by dense and expert parameters: one of them has the longest update.
     pub(super) largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
@@ -67,13 +69,14 @@ impl Parameters {
     /// Parameters of the ranks of a plan's pipeline, by its tp, ep, etp, pp and schedule.
     pub fn new(costs: &Costs, plan: &Plan, stages: &Stages) -> Self {
         let all = costs.parameters_of(plan, &stages.counts, &each_rank(plan.layout.pp));
-        let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
+        let by_class: Vec<RankParameters> =
+            stages.parameter_classes.iter().map(|class| all[class.ranks[0] as usize]).collect();
         let gathered = [true, false].map(|reshard_after_forward| {
             let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..plan.clone() };
             costs.unsharded(&plan, &stages.counts)
         });
         let whole_gradients = costs.unsharded(&Plan { zero: ZeroStage::Two, ..plan.clone() }, &stages.counts);
-        Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered, whole_gradients }
+        Self { heaviest: heaviest(&all), largest: largest(&by_class), by_class, gathered, whole_gradients }
     }
 
     /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a plan's ZeRO stage
@@ -92,7 +95,7 @@ impl Parameters {
 
     /// Longest update of any rank under a plan's sharding.
     fn update(&self, costs: &Costs, plan: &Plan) -> Update {
-        costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
+        costs.longest_update(plan, self.largest.iter().map(|parameters| (parameters, plan.offload)))
     }
 
     /// Lower bound of the time of the update under a plan's sharding, on the device and on the host together, over shares of its
@@ -111,7 +114,7 @@ impl Parameters {
 
     /// Model states of each class of ranks under a plan's sharding.
     fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
-        let all = self.held.iter().map(|held| costs.states(held, plan));
+        let all = self.by_class.iter().map(|parameters| costs.states(parameters, plan));
         let bytes =
             |of: States| StateBytes { resident: of.weights + of.optimizer, gradients: of.gradients, update: of.update };
         all.map(bytes).collect()
@@ -134,15 +137,24 @@ fn largest(all: &[RankParameters]) -> SmallVec<[RankParameters; 2]> {
 /// Parts of the shardings of one layout and share of the optimizer on the host that several have in common, each computed once.
 #[derive(Debug, Default)]
 pub struct SharedParts {
-    /// Exchange of expert parameters, by whether ZeRO shards and by rank order.
-    experts: SmallVec<[((bool, RankOrder), Exchange); 4]>,
-    /// Update and model states, by ZeRO stage and shard group.
-    held: Vec<((ZeroStage, Option<u32>), HeldParts)>,
+    experts: SmallVec<[ExpertExchange; 4]>,
+    states: Vec<StatesAndUpdate>,
 }
 
-/// Update and model states under one sharding.
+/// Exchange of expert parameters between their replicas.
+#[derive(Clone, Copy, Debug)]
+struct ExpertExchange {
+    /// Whether ZeRO shards the optimizer states.
+    is_sharded: bool,
+    order: RankOrder,
+    exchange: Exchange,
+}
+
+/// Model states and their update under one ZeRO stage and shard group.
 #[derive(Clone, Debug)]
-struct HeldParts {
+struct StatesAndUpdate {
+    zero: ZeroStage,
+    shard_group: Option<u32>,
     /// Longest update of any rank.
     update: Update,
     /// Model states of each class of ranks.
@@ -151,23 +163,24 @@ struct HeldParts {
 
 impl SharedParts {
     fn exchange(&mut self, costs: &Costs, plan: &Plan, heaviest: &RankParameters) -> Exchange {
-        let key = (plan.zero == ZeroStage::Zero, plan.order);
-        if let Some((_, known)) = self.experts.iter().find(|(known, _)| *known == key) {
-            return *known;
+        let (is_sharded, order) = (plan.zero != ZeroStage::Zero, plan.order);
+        if let Some(known) = self.experts.iter().find(|known| known.is_sharded == is_sharded && known.order == order) {
+            return known.exchange;
         }
         let exchange = costs.exchange_of_experts(plan, heaviest);
-        self.experts.push((key, exchange));
+        self.experts.push(ExpertExchange { is_sharded, order, exchange });
         exchange
     }
 
-    fn held(&mut self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> HeldParts {
-        let key = (plan.zero, plan.shard_group);
-        if let Some((_, held)) = self.held.iter().find(|(known, _)| *known == key) {
-            return held.clone();
-        }
-        let held = HeldParts { update: parameters.update(costs, plan), states: parameters.states(costs, plan) };
-        self.held.push((key, held.clone()));
-        held
+    fn states_and_update(&mut self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> &StatesAndUpdate {
+        let Plan { zero, shard_group, .. } = *plan;
+        let known = self.states.iter().position(|known| known.zero == zero && known.shard_group == shard_group);
+        let index = known.unwrap_or_else(|| {
+            let (update, states) = (parameters.update(costs, plan), parameters.states(costs, plan));
+            self.states.push(StatesAndUpdate { zero, shard_group, update, states });
+            self.states.len() - 1
+        });
+        &self.states[index]
     }
 }
 
@@ -180,7 +193,7 @@ impl Sharding {
     /// Likewise, one of several shardings of a layout with as much of the optimizer on the host.
     pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut SharedParts) -> Self {
         let heaviest = &parameters.heaviest;
-        let HeldParts { update, states } = known.held(costs, plan, parameters);
+        let StatesAndUpdate { update, states, .. } = known.states_and_update(costs, plan, parameters).clone();
         let (engine, unsharded) = if plan.zero == ZeroStage::Three {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)

@@ -15,44 +15,44 @@ use crate::split::layers as split;
 
 /// Class of ranks with the same work.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Class {
-    /// Layers of each choice, those of multi-token prediction among them.
+pub(super) struct WorkClass {
+    /// Layers of each choice on a rank, those of multi-token prediction among them.
     pub layers: PerKind,
-    /// Whether the embedding lies here.
-    pub first: bool,
-    /// Whether the head lies here.
-    pub last: bool,
+    /// Whether its ranks have the embedding.
+    pub has_embedding: bool,
+    /// Whether its ranks have the output head.
+    pub has_head: bool,
     /// Number of its ranks.
     pub count: f64,
-    /// Layers of each choice in the virtual stages before the first one of the last such rank.
-    pub before: PerKind,
-    /// Whether the embedding lies before it.
+    /// Layers of each choice in the virtual stages before the first one of the last of its ranks.
+    pub layers_before: PerKind,
+    /// Whether the embedding lies before that stage too.
     pub embedding_before: bool,
 }
 
 /// Class of ranks with the same parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Hold {
-    /// All of them, in order.
+pub(super) struct ParameterClass {
+    /// Its ranks, ascending.
     pub ranks: Vec<u32>,
-    /// Whether the head lies here.
-    pub is_last: bool,
+    /// Whether its ranks have the output head.
+    pub has_head: bool,
 }
 
-/// Layers of each choice in flight on a rank at a moment when it may need the most.
+/// Layers of each choice in flight on a rank at a moment that may be its peak of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moment {
     /// The rank.
     pub rank: u32,
-    /// Layers times micro-batches.
+    /// Layers in flight of each choice: layers times micro-batches.
     pub in_flight: PerKind,
-    /// Virtual stages with layers times micro-batches.
+    /// Virtual stages in flight that have layers: stages times micro-batches.
     pub stages: f64,
-    /// Whether the rank holds layers of each choice: 1 or 0.
-    pub holds: PerKind,
+    /// Whether the rank has layers of each choice: 1 or 0.
+    pub has_layers: PerKind,
 }
 
-/// Moments of each class of ranks.
+/// Moments of each class of ranks with the same parameters.
 pub(super) type Moments = Arc<[Vec<Moment>]>;
 
 /// The classes of one pipeline.
@@ -60,8 +60,8 @@ pub(super) type Moments = Arc<[Vec<Moment>]>;
 pub struct Stages {
     pub(super) counts: StageCounts,
     last_chunk: u32,
-    pub(super) classes: Vec<Class>,
-    pub(super) holds: Vec<Hold>,
+    pub(super) work_classes: Vec<WorkClass>,
+    pub(super) parameter_classes: Vec<ParameterClass>,
     /// Cache of moments, by the bits of the number of micro-batches.
     moments: RwLock<BTreeMap<u64, Moments>>,
 }
@@ -72,8 +72,8 @@ impl Stages {
     pub fn new(costs: &Costs, plan: &Plan, layers: &[u32]) -> Self {
         let counts = costs.counts_of(plan, layers);
         Self {
-            classes: classes(plan, &counts),
-            holds: holds(costs, plan, &counts),
+            work_classes: work_classes(plan, &counts),
+            parameter_classes: parameter_classes(costs, plan, &counts),
             counts,
             last_chunk: layers.last().copied().unwrap_or_default(),
             moments: RwLock::default(),
@@ -103,12 +103,12 @@ impl Stages {
             return Arc::clone(known);
         }
         let by_rank = moments_of_ranks(costs, plan, &self.counts);
-        let of_hold = |hold: &Hold| {
+        let of_class = |class: &ParameterClass| {
             let mut kept: Vec<Moment> = Vec::new();
-            hold.ranks.iter().flat_map(|&rank| &by_rank[rank as usize]).for_each(|moment| keep(&mut kept, moment));
+            class.ranks.iter().flat_map(|&rank| &by_rank[rank as usize]).for_each(|moment| keep(&mut kept, moment));
             kept
         };
-        let moments: Moments = self.holds.iter().map(of_hold).collect();
+        let moments: Moments = self.parameter_classes.iter().map(of_class).collect();
         Arc::clone(self.moments.write().expect("no writer panics").entry(key).or_insert(moments))
     }
 }
@@ -132,7 +132,7 @@ fn distinct_micro_batches(plan: &Plan, micro_batches: f64) -> f64 {
 fn keep(kept: &mut Vec<Moment>, moment: &Moment) {
     let no_less = |a: &PerKind, b: &PerKind| a.iter().zip(b).all(|(a, b)| a >= b);
     let covers = |a: &Moment, b: &Moment| {
-        no_less(&a.in_flight, &b.in_flight) && no_less(&a.holds, &b.holds) && a.stages <= b.stages
+        no_less(&a.in_flight, &b.in_flight) && no_less(&a.has_layers, &b.has_layers) && a.stages <= b.stages
     };
     if kept.iter().any(|known| covers(known, moment)) {
         return;
@@ -145,12 +145,13 @@ fn keep(kept: &mut Vec<Moment>, moment: &Moment) {
 fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec<Moment>> {
     let (pp, m, width) = (plan.layout.pp, costs.micro_batches(plan), counts.choices.len());
     let scaled = |layers: &[f64], times: f64| -> PerKind { layers.iter().map(|count| count * times).collect() };
-    let held = |layers: &[f64]| -> PerKind { layers.iter().map(|count| f64::from(u8::from(*count > 0.0))).collect() };
+    let has_each =
+        |layers: &[f64]| -> PerKind { layers.iter().map(|count| f64::from(u8::from(*count > 0.0))).collect() };
     if !plan.pipeline().peaks_by_chunk() {
         let of_rank = |(rank, layers): (u32, &PerKind)| {
             let in_flight = in_flight(plan.pipeline(), rank, m);
             let stages = has_layers(layers) * f64::from(plan.schedule.virtual_stages()) * in_flight;
-            vec![Moment { rank, in_flight: scaled(layers, in_flight), stages, holds: held(layers) }]
+            vec![Moment { rank, in_flight: scaled(layers, in_flight), stages, has_layers: has_each(layers) }]
         };
         return (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank).collect();
     }
@@ -161,7 +162,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
         let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
             let (stages, in_flight) = (has_layers(chunks[0]) * peak.most, scaled(chunks[0], peak.most));
-            return vec![Moment { rank, in_flight, stages, holds: held(chunks[0]) }];
+            return vec![Moment { rank, in_flight, stages, has_layers: has_each(chunks[0]) }];
         }
         let mut all = PerKind::from_elem(0.0, width);
         for &layers in &chunks {
@@ -174,7 +175,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
                 in_flight.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * n);
             }
             let stages = chunks.iter().zip(moment).map(|(layers, n)| has_layers(layers) * n).sum();
-            keep(&mut kept, &Moment { rank, in_flight, stages, holds: held(&all) });
+            keep(&mut kept, &Moment { rank, in_flight, stages, has_layers: has_each(&all) });
         }
         kept
     };
@@ -186,29 +187,30 @@ fn has_layers(layers: &[f64]) -> f64 {
     f64::from(u8::from(layers.iter().any(|count| *count > 0.0)))
 }
 
-fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
+fn work_classes(plan: &Plan, counts: &StageCounts) -> Vec<WorkClass> {
     let pp = plan.layout.pp;
     let (first, last) = (plan.pipeline().rank_of(0), plan.pipeline().last_rank());
     let mut before = PerKind::from_elem(0.0, counts.choices.len());
     let of_rank = |(rank, layers): (u32, &PerKind)| {
-        let class = Class {
+        let class = WorkClass {
             layers: layers.clone(),
-            first: rank == first,
-            last: rank == last,
+            has_embedding: rank == first,
+            has_head: rank == last,
             count: 1.0,
-            before: before.clone(),
+            layers_before: before.clone(),
             embedding_before: rank > 0,
         };
         // The first virtual stage of each rank, which stand in the order of ranks.
         before.iter_mut().zip(counts.chunks.at(rank)).for_each(|(sum, count)| *sum += count);
         class
     };
-    let mut classes: Vec<Class> = Vec::new();
+    let mut classes: Vec<WorkClass> = Vec::new();
     for rank in (0..pp).zip(counts.all_on_ranks(plan).each()).map(of_rank) {
-        let same =
-            |known: &&mut Class| known.layers == rank.layers && known.first == rank.first && known.last == rank.last;
+        let same = |known: &&mut WorkClass| {
+            known.layers == rank.layers && known.has_embedding == rank.has_embedding && known.has_head == rank.has_head
+        };
         match classes.iter_mut().find(same) {
-            Some(known) => *known = Class { count: known.count + 1.0, ..rank },
+            Some(known) => *known = WorkClass { count: known.count + 1.0, ..rank },
             None => classes.push(rank),
         }
     }
@@ -216,18 +218,19 @@ fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
 }
 
 /// Classes of ranks with equal parameters and ends of the model, over all recomputations.
-fn holds(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Hold> {
+fn parameter_classes(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<ParameterClass> {
     let pp = plan.layout.pp;
     let parameters = costs.parameters_of(plan, counts, &each_rank(pp));
-    let mut holds: Vec<Hold> = Vec::new();
+    let mut classes: Vec<ParameterClass> = Vec::new();
     for rank in 0..pp {
-        let is_last = plan.pipeline().holds_last(rank);
+        let has_head = plan.pipeline().holds_last(rank);
         let own = parameters[rank as usize];
-        let same = |known: &&mut Hold| parameters[known.ranks[0] as usize] == own && known.is_last == is_last;
-        match holds.iter_mut().find(same) {
+        let same =
+            |known: &&mut ParameterClass| parameters[known.ranks[0] as usize] == own && known.has_head == has_head;
+        match classes.iter_mut().find(same) {
             Some(known) => known.ranks.push(rank),
-            None => holds.push(Hold { ranks: vec![rank], is_last }),
+            None => classes.push(ParameterClass { ranks: vec![rank], has_head }),
         }
     }
-    holds
+    classes
 }

@@ -30,7 +30,7 @@ fn by_rank(pipeline: PipelineShape, stages: &[StageTime]) -> Vec<RankTime> {
 #[test]
 fn chunks_of_the_same_ranks_share_a_wire() {
     let stages = vec![stage(1e-3, 2e-3, 1e-3); 4];
-    let slow = Wire { late: Seconds::ZERO, held: Seconds::new(1.0) };
+    let slow = Wire { delay: Seconds::ZERO, occupied: Seconds::new(1.0) };
     let wires = [slow, Wire::default(), slow];
     let step = makespan_over(Schedule::LoopedBfs { virtual_stages: 2 }.on(2), 8, &stages, &wires).unwrap().get();
     assert!((30.0..31.0).contains(&step), "{step}");
@@ -41,7 +41,7 @@ fn chunks_of_the_same_ranks_share_a_wire() {
 #[test]
 fn wires_are_late_and_one_at_a_time() {
     let stages = vec![stage(1.0, 2.0, 1.0); 4];
-    let wire = |late: f64, held: f64| Wire { late: Seconds::new(late), held: Seconds::new(held) };
+    let wire = |delay: f64, occupied: f64| Wire { delay: Seconds::new(delay), occupied: Seconds::new(occupied) };
     let of = |wire: Wire| {
         let wires = [Wire::default(), wire, Wire::default()];
         makespan_over(Schedule::GPipe.on(4), 8, &stages, &wires).unwrap().get()

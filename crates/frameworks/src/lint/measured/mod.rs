@@ -160,7 +160,7 @@ fn runs(points: &[Point]) -> Runs<'_> {
 
 fn context(point: &Point, most_gpus: u32, least_gpus: u32, most_nodes: f64) -> RunProperties {
     let evaluation = Costs::new(&point.problem).evaluate_simulated(&point.plan);
-    let full = evaluation.footprint.device() / point.problem.cluster().gpu.hbm.value;
+    let full = evaluation.footprint.peak() / point.problem.cluster().gpu.hbm.value;
     RunProperties { step: evaluation.step, most_gpus, least_gpus, most_nodes, full }
 }
 

@@ -97,7 +97,7 @@ impl Attention {
     }
 
     /// Mean share of the keys that a query attends to. Source: specification §1.3.
-    pub fn seen(&self) -> f64 {
+    pub fn attended_share(&self) -> f64 {
         match self.mask {
             Mask::Full => 1.0,
             Mask::Causal => 0.5,
@@ -110,12 +110,12 @@ impl Attention {
 
     /// FLOPs: two GEMMs forward, five backward. Source: specification §2.3.
     pub fn flops(&self) -> Flops {
-        let products = match self.pass {
+        let forward_passes = match self.pass {
             Pass::Forward => 1.0,
             Pass::Dgrad | Pass::Wgrad => 2.5,
         };
         let pairs = self.sequences as f64 * self.heads as f64 * self.queries as f64 * self.keys as f64;
-        Flops::new(products * 2.0 * pairs * self.seen() * (self.qk_dim + self.v_dim) as f64)
+        Flops::new(forward_passes * 2.0 * pairs * self.attended_share() * (self.qk_dim + self.v_dim) as f64)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::units::Seconds;
 
 /// Evaluator of staged plans over several kinds of device.
 #[derive(Debug)]
-pub struct Mixed<'s, 'a> {
+pub struct HeterogeneousStager<'s, 'a> {
     /// Evaluator of the plan on each kind of device.
     stagers: &'s [Stager<'a>],
     /// Kind of the device of each rank.
@@ -27,6 +27,7 @@ pub struct Mixed<'s, 'a> {
 
 /// Ranks of a staged plan, each evaluated on its own device.
 struct OwnRanks {
+    /// Work of each rank on one micro-batch.
     works: Vec<Work>,
     parameters: Vec<RankParameters>,
     footprints: Vec<Footprint>,
@@ -43,7 +44,7 @@ pub struct SendTime {
     pub occupied: Seconds,
 }
 
-impl<'s, 'a> Mixed<'s, 'a> {
+impl<'s, 'a> HeterogeneousStager<'s, 'a> {
     /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = send from
     /// a rank of stager a to one of stager b.
     ///
@@ -58,7 +59,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
             })
             .collect();
         let send = sends.iter().map(|own| own.latency).reduce(Seconds::min).unwrap_or_default();
-        let wires = sends.into_iter().map(|own| Wire { late: own.latency - send, held: own.occupied }).collect();
+        let wires = sends.into_iter().map(|own| Wire { delay: own.latency - send, occupied: own.occupied }).collect();
         Self { stagers, of_rank, wires, send }
     }
 
@@ -69,8 +70,8 @@ impl<'s, 'a> Mixed<'s, 'a> {
 
     /// Upper bound on the time that unequal sends add to a step for each micro-batch: a round trip over each link, and its
     /// occupation.
-    pub fn late(&self) -> Seconds {
-        self.wires.iter().map(|wire| wire.late * 4.0 + wire.held * 2.0).sum()
+    pub fn most_added_latency(&self) -> Seconds {
+        self.wires.iter().map(|wire| wire.delay * 4.0 + wire.occupied * 2.0).sum()
     }
 
     /// Evaluation of a staged plan:
@@ -79,8 +80,8 @@ impl<'s, 'a> Mixed<'s, 'a> {
     /// T_step = (T_simulated + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)
     /// ```
     ///
-    /// with the replay of [`crate::schedule::replay`] over late and serial links. Where no send is overlapped, a late one keeps
-    /// both its stages. `None` where the schedule does not run.
+    /// with the replay of [`crate::schedule::replay`] over links with a delay each, which carry one send at a time. Where no send is overlapped,
+    /// a delay blocks both stages of the link. `None` where the schedule does not run.
     pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
         let (plan, costs) = (self.stagers[0].plan(), self.stagers[0].costs());
         let m = self.stagers[0].micro_batches();
@@ -88,8 +89,8 @@ impl<'s, 'a> Mixed<'s, 'a> {
         let mut times = costs.times_of(plan, &ranks.chunks);
         if !costs.device.stack.overlap.pp {
             for (at, wire) in self.wires.iter().enumerate() {
-                times[at].forward += wire.late;
-                times[at + 1].backward += wire.late;
+                times[at].forward += wire.delay;
+                times[at + 1].backward += wire.delay;
             }
         }
         let makespan = makespan_over(plan.pipeline(), m as u32, &times, &self.wires)?;
