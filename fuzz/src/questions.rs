@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::prices;
 
-/// Looks of a search at its control after which it is stopped: the same input does the same work on every machine, a fortieth of a second
-/// of CPU in the mean.
+/// Looks of a search at its control after which it is stopped: the same input does the same work on every machine, a
+/// fortieth of a second of CPU in the mean.
 const LOOKS: u32 = 2000;
 
 /// Bytes that choose from lists.
@@ -36,8 +36,10 @@ const FIXED: [&str; 16] = [
     "tp=1", "tp=8", "tp=3", "pp=1", "pp=2..4", "pp=16", "cp=2", "ep=8", "vpp=2", "zero=3", "mbs=1", "recompute=full",
     "schedule=dualpipe", "split=cost-balanced", "order=tp-cp-ep-pp-dp", "offload-optimizer=0.5",
 ];
-const FRAMEWORKS: [&str; 13] =
-    ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "axolotl", "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "olmo-core", "primus", "any"];
+const FRAMEWORKS: [&str; 15] = [
+    "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron", "maxtext", "axolotl",
+    "llama-factory", "gpt-neox", "ms-swift", "llm-foundry", "olmo-core", "primus", "any",
+];
 const OBJECTIVES: [&str; 6] = ["step-time", "time-to-train", "cost", "energy", "memory", "gpu-time"];
 
 /// Question of `plan`, its answer, and the explanation of each plan in it.
