@@ -20,10 +20,13 @@ use meshwright::validate::sample::measured;
 const LEAST: f64 = 512.0;
 
 const HEAD: &str = "# Published layouts, and what the planner would have picked\n\n\
-    Written by `cargo bench --bench published_layouts` from `tests/published/runs.csv`: every run on 512 GPUs or more that maps to a \
+    Written by `cargo bench --bench published_layouts` from `tests/published/runs.csv`: every run on 512 GPUs or more \
+    that maps to a \
     problem. *In the space* tells whether the search could have found the published plan (`-` where the model says that it does \
-    not run, with the rule). *Picked* is the fastest plan that the stack's framework can launch, without mechanisms that no published run has shown and \
-    with a risk of running out of memory of at most 5 %, both predicted by the model; a gain within 3.3 %, by which repeated runs of one plan differ, is flagged `=`, and one within the ±12 % of the model's own \
+    not run, with the rule). *Picked* is the fastest plan that the stack's framework can launch, without mechanisms \
+    that no published run has shown and \
+    with a risk of running out of memory of at most 5 %, both predicted by the model; a gain within 3.3 %, by which \
+    repeated runs of one plan differ, is flagged `=`, and one within the ±12 % of the model's own \
     error `~`. A larger predicted gain is a hypothesis to time, not a promise: the model knows nothing of why a team chose its \
     layout.\n\n\
     | run | model | GPUs | published plan | in the space | measured | predicted | picked | predicted | gain |\n\
@@ -37,9 +40,10 @@ const EXPLAINED: &str = "\n## Gains over 8 %\n\n\
     | --- | --- | --- | --- | --- | --- |\n";
 
 const BY_SOURCE: &str = "\n## Gains by source\n\n\
-    *Tuned on GPUs* are the sources whose layouts a vendor chose for speed on its own stack: DGX Cloud's and Megatron-Bridge's recipes, MLPerf's submissions, NeMo's \
-    documentation. The others' layouts are points of sweeps (nanotron, vtrainm), of scaling tables (megatronlm, internevo), or were chosen for TPUs without \
-    gradient accumulation (maxtextdoc).\n\n\
+    *Tuned on GPUs* are the sources whose layouts a vendor chose for speed on its own stack: DGX Cloud's and \
+    Megatron-Bridge's recipes, MLPerf's submissions, NeMo's \
+    documentation. The others' layouts are points of sweeps (nanotron, vtrainm), of scaling tables (megatronlm, \
+    internevo), or were chosen for TPUs without gradient accumulation (maxtextdoc).\n\n\
     | source | runs | median | mean | over 8 % |\n\
     | --- | --- | --- | --- | --- |\n";
 

@@ -184,7 +184,7 @@ fn command_line(args: &Args) -> String {
     words.join(" ")
 }
 
-/// Adds the samples of the outputs of other programs, and reports what was left out.
+/// Adds the samples of the outputs of other programs, and reports the samples that were left out.
 fn import(args: &Args, samples: &mut Samples) -> Result<()> {
     let gpus_per_node = match &args.cluster {
         Some(name) => catalog::cluster(name, &Overrides::default())?.gpus_per_node,

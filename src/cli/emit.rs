@@ -23,7 +23,8 @@ pub struct Args {
     framework: String,
     #[command(flatten)]
     problem: Asked,
-    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan --for FRAMEWORK` recommends].
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that
+    /// `plan --for FRAMEWORK` recommends].
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Document of `plan --format json` or `explain --format json` to read model, cluster, workload and plan from.

@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
-/// Report in HTML: the plan, what it is compared with, and its details.
+/// Report in HTML: the plan, the plans that it is compared with, and its details.
 fn report(explanation: &Explanation, compared: &[Sheet]) -> String {
     let Explanation { costs, plan, rejections, evaluation, footprints, placed } = explanation;
     let problem = costs.problem;

@@ -24,7 +24,7 @@ pub struct Args {
 /// The one source of the glossary; docs/glossary.md is made of it too.
 const TEXT: &str = include_str!("../../docs/glossary.toml");
 
-/// All entries, by what they belong to.
+/// All entries, by table.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Glossary {

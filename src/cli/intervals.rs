@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     args.file.write(|| {
         let runs = args.runs.file_name();
         let head = format!(
-            "# Quantiles of measured over predicted: step time by class of run, peak memory by family. Written by `meshwright intervals --runs {}`.\n",
+            "# Quantiles of measured over predicted: step time by class of run, peak memory by family. Written by \
+            `meshwright intervals --runs {}`.\n",
             visible(&runs)
         );
         Ok(head + &toml::to_string(&table)?)

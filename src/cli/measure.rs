@@ -116,8 +116,8 @@ fn problem(args: &Args) -> Result<Option<Problem>> {
     Ok(Some(output::noted(Question { model, cluster, options }.problem(None)?)))
 }
 
-/// File of this rank's samples: one of its own for each rank but the first. Collectives of an earlier file are timed again, since every
-/// rank must join every collective, and the ranks' files may differ.
+/// File of this rank's samples: one of its own for each rank but the first. Collectives of an earlier file are timed
+/// again, since every rank must join every collective, and the ranks' files may differ.
 fn out_of_rank(args: &Args, ranks: Option<&Ranks>, samples: &mut Samples) -> PathBuf {
     let mut out = args.out.clone();
     if let Some(ranks) = ranks {

@@ -50,8 +50,8 @@ impl Args {
 /// Long help of `--emit`.
 fn emit_help() -> String {
     format!(
-        "Framework whose files to write for the recommended plan\n\n{}; with refined stages if those are faster. Without --for, only \
-         plans that this framework can express are kept.",
+        "Framework whose files to write for the recommended plan\n\n{}; with refined stages if those are faster. \
+        Without --for, only plans that this framework can express are kept.",
         name_list()
     )
 }

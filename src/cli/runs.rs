@@ -75,7 +75,7 @@ fn cell(item: &str) -> Result<(String, String)> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Reports on stderr what was found, and what a prediction still needs.
+/// Reports on stderr the settings that were found, and those that a prediction still needs.
 fn report(origin: &str, steps: usize, row: &Row) {
     let framework = row.framework.as_deref().unwrap_or_default();
     let seconds = row.step_time_canon_s.map_or_else(|| "no step time".to_owned(), |s| format!("{s:.4} s a step"));

@@ -45,7 +45,8 @@ pub struct Args {
     #[command(flatten)]
     effort: EffortArgs,
     /// Write sweep.sbatch into the folder, a Slurm array of N shards, instead of working through the sweep.
-    #[arg(long, value_name = "N", requires = "out", conflicts_with_all = ["resume", "shard"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "out", conflicts_with_all = ["resume", "shard"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     slurm: Option<u32>,
     #[command(flatten)]
     force: ForceArgs,
@@ -53,7 +54,7 @@ pub struct Args {
     shown: ShownArgs,
 }
 
-/// Arguments of what is printed of the results.
+/// Arguments that select the results to print.
 #[derive(Debug, clap::Args)]
 struct ShownArgs {
     /// Number of cheapest options to show, in addition to the Pareto front.

@@ -37,7 +37,7 @@ impl Kept {
         self.0.push((place.to_owned(), former));
     }
 
-    /// Takes over what another has kept.
+    /// Takes over the files that another has kept.
     pub fn include(&mut self, other: Self) {
         self.0.extend(other.0);
     }

@@ -26,7 +26,7 @@ use meshwright_planner::search::{ChangedOptimum, Control, SearchOptions};
 pub struct PlanQuestion {
     /// Model, cluster, workload and stack.
     pub problem: Question,
-    /// Plans to consider, objective, and what else to work out.
+    /// Plans to consider, objective, and further results to compute.
     #[serde(default)]
     pub plans: PlanOptions,
 }
@@ -45,7 +45,7 @@ pub struct PlanAnswer {
     pub found: Found,
     /// Refined stages of the best plans.
     pub refined: Vec<RefinedEntry>,
-    /// Optimum with what changes it, if that was asked.
+    /// Optimum with its sensitivities, if they were asked for.
     pub changed: Option<(Evaluation, Vec<ChangedOptimum>)>,
     /// Dollars and days, if tokens were given.
     pub economy: Option<Economy>,

@@ -48,7 +48,7 @@ impl Minimised {
     }
 }
 
-/// Objective of a question, and what its bill depends on.
+/// Objective of a question, and the settings that its bill depends on.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Objective, time and money"))]
 #[serde(default, deny_unknown_fields)]

@@ -13,7 +13,7 @@ use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{self, Context, FileKind, Imported, Interpreter, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
-/// Flags that name a file to import and complete what it leaves open.
+/// Flags that name a file to import and complete its missing settings.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(deny_unknown_fields)]
@@ -40,13 +40,13 @@ pub struct LaunchFile {
     #[cfg_attr(feature = "cli", arg(long, value_name = "RELEASE"))]
     #[serde(default)]
     pub release: Option<String>,
-    /// Run a configuration that is written in Python, by `python3` with stand-ins for the frameworks, instead of reading it: only for
-    /// files that you trust.
+    /// Run a configuration that is written in Python, by `python3` with stand-ins for the frameworks, instead of
+    /// reading it: only for files that you trust.
     // Of the command line alone: a document from elsewhere does not make this machine run a program.
     #[cfg_attr(feature = "cli", arg(long))]
     #[serde(skip)]
     pub run_python: bool,
-    /// Content of the file, instead of what is on disk.
+    /// Content of the file, instead of that on disk.
     #[cfg_attr(feature = "cli", arg(skip))]
     #[serde(default)]
     pub text: Option<String>,

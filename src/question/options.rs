@@ -22,7 +22,8 @@ use meshwright_planner::pools::Pooled;
 #[serde(transparent)]
 pub struct FitChoice {
     /// Fitted constants to lay over the specification's: a name, a TOML file (clusters/fits), or `none`.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FIT", default_value = fits::DEFAULT, help_heading = "Constants", hide_short_help = true))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FIT", default_value = fits::DEFAULT))]
+    #[cfg_attr(feature = "cli", arg(help_heading = "Constants", hide_short_help = true))]
     fit: String,
 }
 
@@ -86,8 +87,8 @@ pub struct QuestionOptions {
     pub optimizer: Option<String>,
     /// Software stack: a name (`meshwright stacks`) or a TOML file
     ///
-    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, megatron-2022 before Ampere, jax-2025 on TPUs, neuron-2025 on
-    /// Trainium, gaudi-2024 on Gaudi.
+    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, megatron-2022 before Ampere, jax-2025 on
+    /// TPUs, neuron-2025 on Trainium, gaudi-2024 on Gaudi.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub stack: Option<String>,
     /// Share of the memory that a plan may fill
@@ -109,7 +110,8 @@ pub struct QuestionOptions {
     pub lora_targets: Targets,
     /// Tokens of the busiest expert rank relative to the mean.
     ///
-    /// 1 is balanced routing. Real routing took 1.05 on Mixtral 8x22B and 1.5 to 1.7 on Qwen3-235B, both with 8 ranks in an expert group.
+    /// 1 is balanced routing. Real routing took 1.05 on Mixtral 8x22B and 1.5 to 1.7 on Qwen3-235B, both with 8 ranks
+    /// in an expert group.
     #[cfg_attr(feature = "cli", arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true))]
     pub imbalance: f64,
     /// Constants to predict with.

@@ -1,4 +1,4 @@
-//! Question of `plan`: which plans to consider, by what to rank them, how many to name.
+//! Question of `plan`: the plans to consider, the objective that ranks them, the number to name.
 
 use std::path::PathBuf;
 
@@ -66,9 +66,10 @@ pub struct PlanOptions {
     pub sensitivity: bool,
     /// Condition the answer on measured runs: a CSV as `predict` and `validate` read it
     ///
-    /// Runs of the model on the same kind of GPU, with any layout and number of GPUs. Plans are ranked by their step time given these
-    /// runs.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "RUNS.csv", conflicts_with_all = ["pareto", "objective"], help_heading = "Plans considered"))]
+    /// Runs of the model on the same kind of GPU, with any layout and number of GPUs. Plans are ranked by their step
+    /// time given these runs.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RUNS.csv", conflicts_with_all = ["pareto", "objective"]))]
+    #[cfg_attr(feature = "cli", arg(help_heading = "Plans considered"))]
     pub measured: Option<PathBuf>,
     /// Number of plans to show.
     #[cfg_attr(feature = "cli", arg(long, value_name = "K", default_value_t = PLANS_SHOWN, help_heading = "Output"))]
@@ -175,8 +176,8 @@ impl PlanOptions {
 #[cfg(feature = "cli")]
 fn framework_help() -> String {
     format!(
-        "Keep only plans that this framework's files can express\n\n{}; `any` allows every setting. By default the framework of the \
-         stack.",
+        "Keep only plans that this framework's files can express\n\n{}; `any` allows every setting. By default the \
+        framework of the stack.",
         frameworks::name_list()
     )
 }

@@ -51,8 +51,8 @@ fn reasons(pooled: &Pooled, plan: &Plan) -> Vec<String> {
     }
     if reasons.is_empty() {
         reasons.push(
-            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) divides the GPUs \
-             of every pool, or its groups leave one"
+            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) \
+            divides the GPUs of every pool, or its groups leave one"
                 .to_owned(),
         );
     }

@@ -16,8 +16,8 @@ fn choice(problem: &Problem) -> Option<Evaluation> {
     advice.plan().cloned()
 }
 
-/// Plan to launch with the catalogue's figures and with the calibrated ones, and the terms of the first that change; `None` where no
-/// plan runs.
+/// Plan to launch with the catalogue's figures and with the calibrated ones, and the terms of the first that change;
+/// `None` where no plan runs.
 pub fn recalibrated(problem: &Problem, calibrated: &Problem) -> Option<Recalibrated> {
     let (before, after) = (choice(problem)?, choice(calibrated)?);
     let calibrated_step = Costs::new(calibrated).evaluate_simulated(&before.plan);

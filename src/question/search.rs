@@ -24,7 +24,7 @@ pub struct SearchInputs<'i> {
 
 /// Result of the search that the arguments ask for.
 pub struct Found {
-    /// Recommendation, where step time is what counts.
+    /// Recommendation, where step time is the objective.
     pub advice: Option<Advice>,
     /// Ranked plans: those of the recommendation, or those of another objective.
     pub ranking: Ranking,
@@ -43,7 +43,7 @@ impl Found {
         self.advice.as_ref().map_or(problem, |advice| &advice.searched)
     }
 
-    /// Optimum with what changes it; none where the answer has no single optimum.
+    /// Optimum with its sensitivities; none where the answer has no single optimum.
     pub fn sensitivity(&self, control: &Control) -> Option<(Evaluation, Vec<ChangedOptimum>)> {
         let advice = self.advice.as_ref()?;
         let optimum = advice.optimum.as_ref()?;

@@ -105,7 +105,7 @@ const REPLAYED: &str = "stack.cuda_graphs=true";
 /// Sentences on how a problem came about.
 #[derive(Default)]
 struct Notes {
-    /// Defaults of what the user left out.
+    /// Defaults of the settings that the user left out.
     assumed: Vec<String>,
     /// Calibrations that replaced figures.
     calibrated: Vec<String>,

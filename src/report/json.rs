@@ -89,7 +89,7 @@ struct PlanDocument {
 /// Contents of the JSON answer of `plan`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answer<'a> {
-    /// Recommendation, where step time is what the plans are ranked by.
+    /// Recommendation, where plans are ranked by step time.
     pub advice: Option<&'a Advice>,
     /// One bill for each plan, if tokens were given.
     pub bills: &'a [Value],

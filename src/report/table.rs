@@ -88,8 +88,8 @@ const COLUMN_GAP: u16 = 2;
 /// Fewest characters that the widest column of a table without rules is wrapped to.
 const LEAST_WRAPPED: usize = 16;
 
-/// Renders rows as lines that fit into the width of the terminal: one each, or else with the widest column wrapped; as records below
-/// each other where that column would be too narrow to read.
+/// Renders rows as lines that fit into the width of the terminal: one each, or else with the widest column wrapped; as
+/// records below each other where that column would be too narrow to read.
 pub fn lines_or_records(sheet: &Sheet) -> String {
     lines_within(sheet, usize::from(width())).unwrap_or_else(|| records(sheet))
 }

@@ -14,7 +14,7 @@ const MOST_VALUES: usize = 1_000_000;
 /// * `{ from = 8192, to = 24576, step = 8192 }`, `{ from = "200 Gb/s", to = "800 Gb/s", times = 2 }`: a range with both ends.
 ///
 /// # Errors
-/// Names what is no value, and ranges that never end.
+/// A text that is no value, or a range that never ends.
 pub fn values(key: &str, value: &Value) -> Result<Vec<String>, SweepError> {
     match value {
         Value::Array(items) => items.iter().map(|item| scalar(key, item)).collect(),

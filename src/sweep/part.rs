@@ -22,7 +22,7 @@ fn checksum(json: &str) -> String {
 ///
 /// # Errors
 ///
-/// The line is no such record; what it is instead, in words.
+/// The line is no such record; the difference, in words.
 pub(super) fn json_of(line: &[u8]) -> Result<&str, &'static str> {
     let whole = line.strip_suffix(b"\n").ok_or("is incomplete")?;
     let text = std::str::from_utf8(whole).map_err(|_| "is not text")?;

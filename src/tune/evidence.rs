@@ -122,8 +122,8 @@ pub struct EnteredOutcome {
     pub steps: Option<u32>,
 }
 
-/// Enters outcomes into the trials of a study: all of them, or none. `trial` is the number that the user gave. An outcome that a trial
-/// has already is replaced only if `existing` allows it.
+/// Enters outcomes into the trials of a study: all of them, or none. `trial` is the number that the user gave. An
+/// outcome that a trial has already is replaced only if `existing` allows it.
 ///
 /// # Errors
 ///

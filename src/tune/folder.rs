@@ -94,8 +94,8 @@ impl Folder {
 }
 
 impl Locked {
-    /// Writes a new study. The question is written last: without it no study is there. A study that is replaced stays where the new one
-    /// cannot be written.
+    /// Writes a new study. The question is written last: without it no study is there. A study that is replaced stays
+    /// where the new one cannot be written.
     ///
     /// # Errors
     ///

@@ -20,10 +20,12 @@ use meshwright_frameworks::emit::{EmittedFile, job_of};
 #[serde(default, deny_unknown_fields)]
 pub struct NextTrials {
     /// Number of trials to launch together.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = 1))]
+    #[cfg_attr(feature = "cli", arg(value_parser = clap::value_parser!(u32).range(1..=1000)))]
     pub count: u32,
     /// Steps of a trial; the first quarter, at most ten, are warm-up.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(4..=1_000_000)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = 30))]
+    #[cfg_attr(feature = "cli", arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000)))]
     pub steps: u32,
     /// Go on although the budget is spent, or further timing is not worth it.
     #[cfg_attr(feature = "cli", arg(long))]

@@ -7,7 +7,7 @@ use meshwright_lab::runs::{Row, differences};
 ///
 /// # Errors
 ///
-/// No trial is like the row, or several are; names the nearest with what differs.
+/// No trial is like the row, or several are; names the nearest with the differing settings.
 pub fn matching(row: &Row, posterior: &Posterior) -> Result<usize, String> {
     let named = row.id.as_deref().filter(|id| !id.is_empty());
     if let Some(at) = posterior.trials().iter().position(|trial| named.is_some() && trial.id.as_deref() == named) {

@@ -1,4 +1,4 @@
-//! Tuning: a folder of trials, what they say about the plans of a problem, and which plan to time next.
+//! Tuning: a folder of trials, the posterior of the step times of a problem's plans, and the plan to time next.
 //!
 //! The folder holds `tune.toml` (the question), `trials.csv` (one line for each plan, with the outcome of its trial) and one
 //! folder of launch files for each trial. Both files are plain text that a person may edit; everything else is worked out

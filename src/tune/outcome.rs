@@ -6,7 +6,7 @@ use meshwright_lab::runs::Row;
 use meshwright_lab::runs::log::{self, Ending};
 use meshwright_lab::validate::sample;
 
-/// Outcome of a trial, with what it says about its plan.
+/// Outcome of a trial: its status, step time and settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Whether it ran.

@@ -282,7 +282,8 @@ struct PredictedPlans<'p> {
 }
 
 impl PredictedPlans<'_> {
-    /// Belief about the step times at full scale, and behind them those on the GPUs of a trial where they are fewer, given the trials.
+    /// Belief about the step times at full scale, and behind them those on the GPUs of a trial where they are fewer,
+    /// given the trials.
     fn belief(self, trials: &[Trial]) -> Belief {
         let Self { problem, trial_problem, evaluations, on_trial } = self;
         let points: Vec<BeliefPoint> = points(problem, evaluations).chain(points(trial_problem, on_trial)).collect();

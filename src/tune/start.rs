@@ -32,13 +32,15 @@ const TOLERANCE: f64 = 0.05;
 #[serde(default, deny_unknown_fields)]
 pub struct TrialLimits {
     /// Number of plans that may be tried, the fastest by prediction.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = PLANS, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "candidates"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = PLANS, conflicts_with = "candidates"))]
+    #[cfg_attr(feature = "cli", arg(value_parser = clap::value_parser!(u32).range(1..=1000)))]
     pub plans_to_try: u32,
     /// Share of the step time that does not matter: timing ends when the next trial is expected to gain less.
     #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", default_value = "5%", value_parser = share))]
     pub tolerance: f64,
     /// Most trials.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = BUDGET, value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = BUDGET))]
+    #[cfg_attr(feature = "cli", arg(value_parser = clap::value_parser!(u32).range(1..)))]
     pub budget: u32,
     /// GPUs of a trial, fewer than the cluster's
     ///
@@ -208,7 +210,8 @@ impl StudyQuestion {
             return Ok(Noted { value: None, notes });
         }
         let costs = Costs::new(&problem);
-        plans.sort_by_cached_key(|plan| costs.evaluate_simulated(plan).step.total().get().to_bits()); // positive numbers sort by their bits
+        // Bits of positive numbers are in the order of the numbers.
+        plans.sort_by_cached_key(|plan| costs.evaluate_simulated(plan).step.total().get().to_bits());
         let trials = plans.iter().zip(1..).map(|(plan, trial)| {
             let text = plan.to_string();
             let id = ids.get(&text).cloned().flatten();

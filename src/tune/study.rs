@@ -1,4 +1,4 @@
-//! `tune.toml`: the question of a study, and what decides when it ends.
+//! `tune.toml`: the question of a study, and its stopping rule.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,8 @@ pub struct Study {
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The folder is no study.
-    #[error("{}: no study is there: {} is missing\n\nhint: meshwright tune init MODEL CLUSTER --dir {}", .0.display(), STUDY, .0.display())]
+    #[error("{}: no study is there: {} is missing\n\nhint: meshwright tune init MODEL CLUSTER --dir \
+    {}", .0.display(), STUDY, .0.display())]
     Missing(PathBuf),
     /// A study is there already.
     #[error("{}: a study is there already\n\nhint: --force replaces it, and forgets its trials", .0.display())]

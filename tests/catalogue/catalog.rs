@@ -270,7 +270,8 @@ fn a_cluster_file_may_name_a_gpu_file_beside_it() {
 
 #[test]
 fn a_file_with_slices_too_large_to_count_is_refused() {
-    let text = "name = \"x\"\ngpu = \"tpu-v4\"\ngpus = 8\ngpus_per_node = 4\nhost = \"x86\"\nsource = \"x\"\nscale_up_axes = [65536, 65536, 2]\n";
+    let text = "name = \"x\"\ngpu = \"tpu-v4\"\ngpus = 8\ngpus_per_node = 4\nhost = \"x86\"\nsource \
+    = \"x\"\nscale_up_axes = [65536, 65536, 2]\n";
     let path = scratch("axes", text.as_bytes());
     assert!(catalog::cluster(path.to_str().unwrap(), &none()).unwrap_err().to_string().contains("scale_up_axes"));
     std::fs::remove_file(path).unwrap();

@@ -53,7 +53,8 @@ fn the_sweep_runs() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("ours"));
 }
 
-/// A device file takes from its relative, under the default fit, the values that it leaves out; its own values replace it, and are not measured.
+/// A device file takes from its relative, under the default fit, the values that it leaves out; its own values replace
+/// it, and are not measured.
 #[test]
 fn a_device_is_its_relative_but_for_its_own_values() {
     let relative = catalog::gpu("h100-sxm").unwrap();

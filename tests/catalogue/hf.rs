@@ -35,8 +35,8 @@ fn total(config: &Value) -> u64 {
     read(config).unwrap_or_else(|e| panic!("{e}")).parameters().total
 }
 
-/// Rows of `params.csv`, by column: what `transformers` builds, counted tensor by tensor; of six families with code of their own, the
-/// tensors of that code, which add up to the size of their published files where these are known.
+/// Rows of `params.csv`, by column: what `transformers` builds, counted tensor by tensor; of six families with code of
+/// their own, the tensors of that code, which add up to the size of their published files where these are known.
 fn rows() -> Vec<BTreeMap<String, String>> {
     csv::Reader::from_path(folder().join("params.csv")).unwrap().deserialize().map(Result::unwrap).collect()
 }

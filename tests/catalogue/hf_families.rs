@@ -150,8 +150,8 @@ fn attention_and_mamba_stand_side_by_side() {
     assert!(read(&other).unwrap_err().to_string().contains("mamba_d_ssm"));
 }
 
-/// Kimi-Linear: latent attention without positions where the file says, which counts from 1, and Kimi Delta Attention elsewhere; experts
-/// behind the first layer. What Kimi K3's text models have beyond it is refused.
+/// Kimi-Linear: latent attention without positions where the file says, which counts from 1, and Kimi Delta Attention
+/// elsewhere; experts behind the first layer. What Kimi K3's text models have beyond it is refused.
 #[test]
 fn kimis_delta_attention_stands_between_layers_with_latent_attention() {
     let kimi = model("kimi-linear-48b-a3b");

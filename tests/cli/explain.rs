@@ -172,8 +172,8 @@ fn slices_drawn(svg: &str) -> usize {
     svg.split(" d=\"").skip(1).map(|path| path.split('"').next().unwrap_or_default().matches("h-").count()).sum()
 }
 
-/// Zero-bubble V and the two bidirectional pipelines are simulated and drawn as the others are: every pass of every micro-batch once,
-/// its memory as told, its time as told.
+/// Zero-bubble V and the two bidirectional pipelines are simulated and drawn as the others are: every pass of every
+/// micro-batch once, its memory as told, its time as told.
 #[test]
 fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
     let problem =

@@ -254,8 +254,8 @@ fn a_long_step_is_in_seconds_everywhere() {
     assert!(words("plan llama3-70b h100-512 --tokens 15T").contains("a checkpoint every 32 min"));
 }
 
-/// Fixed values that no plan may have are the reason, and not what their simplest completion needs; a search that was stopped has not
-/// shown that nothing fits.
+/// Fixed values that no plan may have are the reason, and not what their simplest completion needs; a search that was
+/// stopped has not shown that nothing fits.
 #[test]
 fn no_plan_has_its_own_reason() {
     let dense = talk("plan llama3-8b dgx-h100-64 --fix ep=8");

@@ -1,5 +1,5 @@
-//! One price at the command line: the row of `plan`, the start of its refinement, the header of `emit`, and `explain` of the plan and of
-//! the stages that `emit` wrote.
+//! One price at the command line: the row of `plan`, the start of its refinement, the header of `emit`, and `explain`
+//! of the plan and of the stages that `emit` wrote.
 
 use serde_json::Value;
 

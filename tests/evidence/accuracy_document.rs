@@ -163,12 +163,14 @@ pub fn document(scored: &Scored) -> String {
     let _ = write!(
         out,
         "# Accuracy\n\n\
-         Written by `UPDATE_EXPECT=1 cargo test --test evidence accuracy`; do not edit. Errors are |predicted/measured − 1| of runs \
+         Written by `UPDATE_EXPECT=1 cargo test --test evidence accuracy`; do not edit. Errors are \
+         |predicted/measured − 1| of runs \
          that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
          of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
          --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\
          *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`) \
-         and without the other plans of its choice ({FOLDS} folds; decisions/0006-folds-by-choice.md). Of the {} constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
+         and without the other plans of its choice ({FOLDS} folds; decisions/0006-folds-by-choice.md). Of the {} \
+         constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
          others are stated by their source, or were chosen while these runs were at hand. The specification's own constants, \
          which stay under all of this, were fitted to this half of the runs too, and its rules were made with it in view: \
          only runs kept aside can say how much that flatters.\n\n",
@@ -191,7 +193,8 @@ pub fn document(scored: &Scored) -> String {
     let _ = write!(
         out,
         "\n## Runs that no constant is fitted to\n\n\
-         Files of [tests/published/unfitted](../tests/published/unfitted/README.md), predicted with the default fit: no run of them has a part in it. What they \
+         Files of [tests/published/unfitted](../tests/published/unfitted/README.md), predicted with the default fit: \
+         no run of them has a part in it. What they \
          showed of a stack or of the mapping is read from the frameworks' code, and stated with that source.\n"
     );
     for (name, report) in &scored.unfitted {

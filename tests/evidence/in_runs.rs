@@ -17,8 +17,8 @@ struct Errors {
     in_run: f64,
 }
 
-/// Calibrations of two devices, whose samples are read once, fitted once for each device, host and stack: samples of one GPU tell nothing
-/// of a cluster's network.
+/// Calibrations of two devices, whose samples are read once, fitted once for each device, host and stack: samples of
+/// one GPU tell nothing of a cluster's network.
 struct Calibrations {
     /// Samples by name of the GPU.
     samples: [(&'static str, Samples); 2],
@@ -54,8 +54,9 @@ fn summary(errors: impl Iterator<Item = f64>) -> (f64, f64) {
     (sorted[sorted.len() / 2], sorted.iter().map(|error| error.abs()).sum::<f64>() / sorted.len() as f64)
 }
 
-/// Without the share of clocks that a run keeps (`clocks::RUN_OVER_LAYER`), who measures a GPU gets predictions that are 9 % too fast, on all
-/// stacks and numbers of GPUs alike. With it the calibration of another device is as good as constants that were fitted to these very runs.
+/// Without the share of clocks that a run keeps (`clocks::RUN_OVER_LAYER`), who measures a GPU gets predictions that
+/// are 9 % too fast, on all stacks and numbers of GPUs alike. With it the calibration of another device is as good as
+/// constants that were fitted to these very runs.
 #[test]
 fn calibrated_devices_predict_published_runs_without_a_bias() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/published/runs.csv");

@@ -13,7 +13,8 @@ use meshwright::workload::Adaptation;
 /// Largest relative difference of parameters between a run's model and the catalogue's: vocabularies are padded differently.
 const SAME_MODEL: f64 = 0.005;
 
-const HEAD: &str = "# The fastest published layout of each catalogue model, GPU, number of GPUs, sequence length and number format, as\n\
+const HEAD: &str = "# The fastest published layout of each catalogue model, GPU, number of GPUs, sequence length and \
+number format, as\n\
     # answers are compared with. Written from tests/published/runs.csv: UPDATE_EXPECT=1 cargo test --test evidence layouts\n\n";
 
 /// Catalogue model of the same shape.

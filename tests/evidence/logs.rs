@@ -93,7 +93,8 @@ fn torchtitan_says_all_but_its_network() {
 #[test]
 fn older_torchtitan_lists_its_mesh() {
     let text = "[rank0]:2024-06-12 10:00:00,000 - root - INFO - Building 2-D device mesh with ['dp', 'tp'], [4, 2]\n\
-                [rank0]:2024-06-12 10:00:09,000 - root - INFO - step: 10  loss:  7.1  memory: 40.43GiB(42.56%)  wps: 5,762  tps: 5,762\n";
+                [rank0]:2024-06-12 10:00:09,000 - root - INFO - step: 10  loss:  7.1  memory: 40.43GiB(42.56%)  wps: \
+                5,762  tps: 5,762\n";
     let row = log::read(text).unwrap().row;
     assert_eq!((row.dp, row.tp, row.gpus_total, row.year), (Some(4.0), Some(2.0), Some(8.0), Some(2024.0)));
 }

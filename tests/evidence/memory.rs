@@ -1,5 +1,5 @@
-//! Memory against PyTorch frameworks' own steps on fake tensors, and against what XLA assigns to MaxText's (`tests/memory/`, remade by
-//! `checks/memory.sh`).
+//! Memory against PyTorch frameworks' own steps on fake tensors, and against what XLA assigns to MaxText's
+//! (`tests/memory/`, remade by `checks/memory.sh`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -191,7 +191,8 @@ fn peaks_are_those_of_the_frameworks_own_code() {
             of_allocated.push(peak / configuration.allocated - 1.0);
             of_reserved.push(held / configuration.reserved - 1.0);
             println!(
-                "{framework:10} {:13} {:58} allocated {:6.2} {peak:6.2} {:+5.1} %  reserved {:6.2} {held:6.2} {:+5.1} %  kept {:5.2} {kept:5.2}",
+                "{framework:10} {:13} {:58} allocated {:6.2} {peak:6.2} {:+5.1} %  reserved {:6.2} {held:6.2} {:+5.1} \
+                %  kept {:5.2} {kept:5.2}",
                 configuration.model,
                 configuration.plan,
                 configuration.allocated,
@@ -203,7 +204,8 @@ fn peaks_are_those_of_the_frameworks_own_code() {
         }
         let near = of_allocated.iter().filter(|error| error.abs() <= 0.05).count() as f64 / of_allocated.len() as f64;
         let line = format!(
-            "{framework}: {} configurations, allocated {:.2} % (worst {:.1} %, {:.0} % within 5 %), reserved {:.1} % (worst {:.1} %)",
+            "{framework}: {} configurations, allocated {:.2} % (worst {:.1} %, {:.0} % within 5 %), reserved {:.1} % \
+            (worst {:.1} %)",
             of_allocated.len(),
             100.0 * mean(&of_allocated),
             100.0 * worst(&of_allocated),

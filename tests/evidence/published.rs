@@ -26,8 +26,9 @@ fn open(name: &str) -> File {
     File::open(format!("{}/tests/published/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Predictions from the columns that the reference reads; it takes torchtitan to compile, weights to be in 16 bits, Megatron-LM to
-/// overlap its collectives and JAX to recompute nothing where a row says nothing, and Paxml of DGX Cloud, whose shard groups its rows did not state, to shard over all.
+/// Predictions from the columns that the reference reads; it takes torchtitan to compile, weights to be in 16 bits,
+/// Megatron-LM to overlap its collectives and JAX to recompute nothing where a row says nothing, and Paxml of DGX
+/// Cloud, whose shard groups its rows did not state, to shard over all.
 fn predictions() -> Vec<Prediction> {
     let compiled =
         |notes: Option<String>| notes.filter(|notes| notes.contains("eager")).or_else(|| Some("compiled".into()));
@@ -77,7 +78,8 @@ fn asks_cudnn_first(row: &runs::Row) -> bool {
     row.framework.as_deref().is_some_and(|framework| framework.contains("torchtitan")) && row.year >= Some(2026.0)
 }
 
-/// Whether a row is of torchtitan with context parallelism, which attends shard by shard: the reference attends to all keys at once.
+/// Whether a row is of torchtitan with context parallelism, which attends shard by shard: the reference attends to all
+/// keys at once.
 fn attends_by_shard(row: &runs::Row) -> bool {
     row.framework.as_deref().is_some_and(|framework| framework.contains("torchtitan")) && row.cp > Some(1.0)
 }

@@ -1,5 +1,5 @@
-//! Steps of one rank of torchtitan's runs against the H200 that ran them (`checks/ranks`, `tests/silicon/`): its own trainer with the shards
-//! of 8 to 256 GPUs, without links.
+//! Steps of one rank of torchtitan's runs against the H200 that ran them (`checks/ranks`, `tests/silicon/`): its own
+//! trainer with the shards of 8 to 256 GPUs, without links.
 
 use serde_json::Value;
 
@@ -71,11 +71,13 @@ fn ranks() -> Vec<Rank> {
     parsed.lines().filter_map(|line| Rank::of(serde_json::from_str(line).unwrap())).collect()
 }
 
-/// Forward and backward passes of ranks without tensor parallelism. Those with it ran on tokens of all parts of the vocabulary, whose embeddings
-/// are zeros on the rank where nothing is summed, so that their kernels drew less power and ran faster than in a run.
+/// Forward and backward passes of ranks without tensor parallelism. Those with it ran on tokens of all parts of the
+/// vocabulary, whose embeddings are zeros on the rank where nothing is summed, so that their kernels drew less power
+/// and ran faster than in a run.
 ///
-/// A dense model is within 8 % of the calibrated price. A layer with experts waits for its host: `stack.torchtitan-2026.launches.expert_layer`
-/// is set to the 23.8 ms of Qwen3's, and DeepSeek-V2-Lite, to which nothing is set, is 13 % too fast.
+/// A dense model is within 8 % of the calibrated price. A layer with experts waits for its host:
+/// `stack.torchtitan-2026.launches.expert_layer` is set to the 23.8 ms of Qwen3's, and DeepSeek-V2-Lite, to which
+/// nothing is set, is 13 % too fast.
 #[test]
 fn passes_of_a_rank_take_what_is_predicted() {
     let mut count = 0;

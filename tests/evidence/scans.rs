@@ -1,5 +1,5 @@
-//! Scans by chunks against an H100: the counted bytes of the kernels that `checks/silicon/scan.py` times, without the convolutions, gates
-//! and norms of their blocks.
+//! Scans by chunks against an H100: the counted bytes of the kernels that `checks/silicon/scan.py` times, without the
+//! convolutions, gates and norms of their blocks.
 
 use serde_json::Value;
 
@@ -45,8 +45,9 @@ fn delta_rule(record: &Value) -> Counted {
     Counted { streamed: 8.0 * channels, by_chunk, kernels: 8.0 }
 }
 
-/// Backward pass of the gated delta rule with a head of keys for each of values: factors and states computed again, gradients of values
-/// inside chunks, of states, of queries, keys and factors, and through the factors and the inverse; norms and a sum stream.
+/// Backward pass of the gated delta rule with a head of keys for each of values: factors and states computed again,
+/// gradients of values inside chunks, of states, of queries, keys and factors, and through the factors and the inverse;
+/// norms and a sum stream.
 fn delta_rule_backward(record: &Value) -> Counted {
     let (heads, dim) = (number(record, "heads"), number(record, "head_dim"));
     let channels = heads * dim;
@@ -97,9 +98,9 @@ fn priced(problem: &Problem) -> f64 {
     (0.52 + Costs::new(problem).device.streaming_bandwidth().get() / (25.8e9 * processors)).max(4.0 / 3.0)
 }
 
-/// Scans on two devices that differ in their memory alone: what the H200's faster memory does not shorten is the work of the processors.
-/// Mamba-2's scan over chunks of 256 tokens takes as long as over 128, though it moves fewer bytes, and is no part of the figures: stacks
-/// scan by 128.
+/// Scans on two devices that differ in their memory alone: what the H200's faster memory does not shorten is the work
+/// of the processors. Mamba-2's scan over chunks of 256 tokens takes as long as over 128, though it moves fewer bytes,
+/// and is no part of the figures: stacks scan by 128.
 #[test]
 fn scans_by_chunk_take_what_is_counted() {
     let devices = [("h100-512", SECOND_H100, SECOND_H100, 4), ("h200-1k", H200, "h200-2026-11-28", 3)];

@@ -29,7 +29,8 @@ pub fn samples(device: &str) -> Samples {
     samples_in(device, "samples")
 }
 
-// The probe ran the first algorithm that cuBLASLt proposes on the first device of each kind, the fastest of eight in short loops on the others.
+// The probe ran the first algorithm that cuBLASLt proposes on the first device of each kind, the fastest of eight in
+// short loops on the others.
 pub const H200: &str = "h200-2026-11-27";
 pub const SECOND_H200: &str = "h200-2026-11-26-b";
 const THIRD_H200: &str = "h200-2026-11-26-a";
@@ -109,8 +110,8 @@ fn is_causal_attention(kernel: &Kernel) -> bool {
     matches!(kernel, Kernel::Attention(core) if core.bound().is_some() && core.mask == Mask::Causal)
 }
 
-/// Bars: 3 % in the median and 8 % at worst. cuBLASLt's choice of a kernel for a shape is not in the curve: one GEMM of the H200 misses the
-/// second, and one in ten of the H100. Copies stand for the streaming kernels of plans.
+/// Bars: 3 % in the median and 8 % at worst. cuBLASLt's choice of a kernel for a shape is not in the curve: one GEMM of
+/// the H200 misses the second, and one in ten of the H100. Copies stand for the streaming kernels of plans.
 #[test]
 fn calibrated_kernels_are_near_their_samples() {
     for (device, gemms, attention) in [
@@ -133,7 +134,8 @@ fn calibrated_kernels_are_near_their_samples() {
     }
 }
 
-/// Files of `clusters/calibrations/` are made of the committed samples, byte for byte; `UPDATE_EXPECT=1` makes them again after a fit.
+/// Files of `clusters/calibrations/` are made of the committed samples, byte for byte; `UPDATE_EXPECT=1` makes them
+/// again after a fit.
 #[test]
 fn calibrations_are_made_again() {
     for (device, name) in [(H200, "h200-sxm-2026-11-27"), (H100, "h100-sxm-2026-11-27")] {
@@ -214,9 +216,9 @@ fn differences(one: &Samples, other: &Samples, pick: impl Fn(&Kernel) -> bool) -
     one.of.keys().filter(|kernel| pick(kernel)).filter_map(ratio).collect()
 }
 
-/// One device, measured again four minutes later: bars 3 % in the median and 8 % at worst of what the first run's calibration says. GEMMs
-/// that it timed take their measured time, so that what is left is the probe's own noise; attention and streaming kernels, which stand as
-/// copies of their bytes, have their curve.
+/// One device, measured again four minutes later: bars 3 % in the median and 8 % at worst of what the first run's
+/// calibration says. GEMMs that it timed take their measured time, so that what is left is the probe's own noise;
+/// attention and streaming kernels, which stand as copies of their bytes, have their curve.
 #[test]
 fn a_second_run_takes_what_the_first_says() {
     let (first, again) = (samples(H200), samples_in(H200, "again"));
@@ -234,7 +236,8 @@ fn a_second_run_takes_what_the_first_says() {
     }
 }
 
-/// The fastest of eight algorithms in short loops is drawn by chance: its times scatter about their own curve as those of the first do not.
+/// The fastest of eight algorithms in short loops is drawn by chance: its times scatter about their own curve as those
+/// of the first do not.
 #[test]
 fn the_first_algorithm_keeps_to_a_curve() {
     let [first, fastest] = ["first", "fastest"].map(|file| {
@@ -268,9 +271,9 @@ fn collectives_of_one_rank_copy() {
     assert_eq!(count, 24);
 }
 
-/// A GEMM between kernels that draw less power than the limit runs at higher clocks than in a loop of its own, so that a mix takes less than
-/// its parts alone: by a tenth of the time of streaming kernels, until the clocks are at their most. Attention draws what the limit
-/// allows, and leaves nothing.
+/// A GEMM between kernels that draw less power than the limit runs at higher clocks than in a loop of its own, so that
+/// a mix takes less than its parts alone: by a tenth of the time of streaming kernels, until the clocks are at their
+/// most. Attention draws what the limit allows, and leaves nothing.
 #[test]
 fn streaming_kernels_leave_power_to_gemms() {
     let mut saved: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

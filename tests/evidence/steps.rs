@@ -171,9 +171,10 @@ fn predicted(device: &str, name: &str, records: &BTreeMap<(String, String), Valu
 
 /// A training step as torchtitan runs it on one GPU: time of forward and backward, peak of allocated and of reserved memory.
 ///
-/// Time and memory of the update are another matter: torchtitan's loop does more between steps than this one does, and the fit to its
-/// published runs has a fixed time for that. Steps with experts are not compared: the modules of `checks/silicon` are not torchtitan's.
-/// One step filled the H100, whose allocator then freed and retried for half its time.
+/// Time and memory of the update are another matter: torchtitan's loop does more between steps than this one does, and
+/// the fit to its published runs has a fixed time for that. Steps with experts are not compared: the modules of
+/// `checks/silicon` are not torchtitan's. One step filled the H100, whose allocator then freed and retried for half its
+/// time.
 #[test]
 fn a_step_takes_what_is_predicted() {
     let mut count = 0;
@@ -189,9 +190,9 @@ fn a_step_takes_what_is_predicted() {
                 "{device} {name}: time {catalogue:.3}, calibrated {calibrated:.3}, \
                  allocated {allocated:.3}, reserved {reserved:.3}"
             );
-            // The traffic of streaming kernels is a stack's over many machines; a narrow model's kernels are mostly such, and a compiled
-            // loss holds no logits in FP32.
-            // With full recomputation the peak is where gradients are copied to be reduced, of which one rank copies none.
+            // The traffic of streaming kernels is a stack's over many machines; a narrow model's kernels are mostly
+            // such, and a compiled loss holds no logits in FP32. With full recomputation the peak is where gradients
+            // are copied to be reduced, of which one rank copies none.
             let (most, most_after, most_allocated, most_reserved) = if name.starts_with("llama3.2-1b") {
                 (0.20, 0.12, 0.09, 0.15)
             } else {

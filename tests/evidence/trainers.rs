@@ -1,5 +1,5 @@
-//! Training steps of Transformers' own models on one H100 (`tests/silicon/h100-2026-11-27/transformers.jsonl`), against the stack that
-//! stands for Accelerate, axolotl and LLaMA-Factory.
+//! Training steps of Transformers' own models on one H100 (`tests/silicon/h100-2026-11-27/transformers.jsonl`), against
+//! the stack that stands for Accelerate, axolotl and LLaMA-Factory.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ fn records(device: &str) -> BTreeMap<String, Value> {
     lines(device).into_iter().map(|record| (record["name"].as_str().unwrap().to_owned(), record)).collect()
 }
 
-/// Compiled kernels and Transformer Engine's are not what Transformers runs: the stack of NeMo Automodel, which has them, is farther off.
+/// Compiled kernels and Transformer Engine's are not what Transformers runs: the stack of NeMo Automodel, which has
+/// them, is farther off.
 ///
 /// The expert GEMMs are one grouped kernel, and one rank copies three billion parameters that more ranks would share. PEFT's
 /// policy for FSDP 1, whose units keep the host busy, and loops over experts of release 5 are not compared.
@@ -86,8 +87,8 @@ const LEFT: f64 = 9_248_710_656.0;
 
 /// Peaks of allocated memory of those steps, on an H200, updated by a fused kernel, as axolotl and LLaMA-Factory ask for.
 ///
-/// One rank reduces no gradients, whose copies are predicted; that is most of what experts, with 0.6 billion parameters a layer, are off by.
-/// A model in BF16 under an optimizer in BF16 is no plan, and not compared.
+/// One rank reduces no gradients, whose copies are predicted; that is most of what experts, with 0.6 billion parameters
+/// a layer, are off by. A model in BF16 under an optimizer in BF16 is no plan, and not compared.
 #[test]
 fn peaks_of_transformers_steps_are_those_of_a_fused_update() {
     let (mut left, mut count) = (0.0, 0);

@@ -233,7 +233,8 @@ fn llm_foundry_says_what_an_mpt_is() {
     let mixtral = emitted("llm-foundry", "mixtral-8x7b", "dp=512 ep=8 zero=3 mbs=1");
     let wanted = [
         "ffn_type: mb_dmoe\n    ffn_hidden_size: 14336\n    ffn_act_fn:\n      name: silu\n    mlp_type: glu",
-        "moe_num_experts: 8\n    moe_top_k: 2\n    moe_normalize_expert_weights: 1\n    moe_loss_weight: 0.02\n    moe_world_size: 8",
+        "moe_num_experts: 8\n    moe_top_k: 2\n    moe_normalize_expert_weights: 1\n    moe_loss_weight: 0.02\n    \
+        moe_world_size: 8",
     ];
     assert_all(&mixtral, &wanted);
     let dbrx = emitted("llm-foundry", "dbrx-132b", "dp=512 ep=16 zero=3 mbs=1 recompute=full");

@@ -226,7 +226,8 @@ fn primus_overrides_its_presets() {
     assert!(refused.contains("Primus-Turbo's"), "{refused}");
 }
 
-/// A model read from `config.json`: MiMo-V2 has narrow values, which no framework with sizes of its own expresses; Hy3 is all flags.
+/// A model read from `config.json`: MiMo-V2 has narrow values, which no framework with sizes of its own expresses; Hy3
+/// is all flags.
 #[test]
 fn models_of_hugging_face_are_written_whole_or_refused_by_the_part() {
     let file = |name: &str| format!("{}/tests/hf/{name}.json", env!("CARGO_MANIFEST_DIR"));

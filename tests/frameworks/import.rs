@@ -131,9 +131,9 @@ fn what_megatron_refuses_is_named() {
     assert!(rules(&arguments(""), Severity::Error).is_empty(), "{:?}", arguments("").findings);
 }
 
-const HYBRID: &str = "--hidden-size 1024 --ffn-hidden-size 4096 --num-attention-heads 16 --group-query-attention --num-query-groups 4 \
-                      --normalization RMSNorm --disable-bias-linear --position-embedding-type none --seq-length 4096 --vocab-size 32000 \
-                      --mamba-num-heads 32 --mamba-state-dim 64 --bf16";
+const HYBRID: &str = "--hidden-size 1024 --ffn-hidden-size 4096 --num-attention-heads 16 --group-query-attention \
+--num-query-groups 4 --normalization RMSNorm --disable-bias-linear --position-embedding-type none --seq-length 4096 \
+                      --vocab-size 32000 --mamba-num-heads 32 --mamba-state-dim 64 --bf16";
 
 #[test]
 fn hybrids_are_read_letter_by_letter() {

@@ -107,13 +107,15 @@ fn chunks_beside_another_layout_are_an_error() {
 
 #[test]
 fn nemo_and_bridge_are_other_spellings() {
-    let nemo = "trainer:\n  num_nodes: 4\n  devices: 8\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 128\n  \
+    let nemo = "trainer:\n  num_nodes: 4\n  devices: 8\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n  \
+    global_batch_size: 128\n  \
                 encoder_seq_length: 4096\n  max_position_embeddings: 4096\n  num_layers: 32\n  hidden_size: 4096\n  \
                 ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n  tensor_model_parallel_size: 4\n  \
                 pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 4\n  sequence_parallel: true\n  \
                 normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n  \
                 share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  \
-                activations_checkpoint_granularity: selective\n  overlap_p2p_comm: true\n  optim:\n    name: distributed_fused_adam\n";
+                activations_checkpoint_granularity: selective\n  overlap_p2p_comm: true\n  optim:\n    name: \
+                distributed_fused_adam\n";
     let imported = read(nemo, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
     assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"), "{:?}", imported.findings);
     assert_eq!((imported.world, imported.plan.layout.dp), (Some(32), 4));
@@ -129,7 +131,8 @@ fn nemo_and_bridge_are_other_spellings() {
     assert_eq!(bridge.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!((bridge.plan.layout.tp, bridge.plan.layout.cp, bridge.plan.layout.dp), (2, 2, 4));
     assert_eq!((bridge.plan.cp_kind, bridge.work.format.to_string().as_str()), (CpKind::AllToAll, "mxfp8"));
-    let recipe = "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: true\n  --swiglu: false\n  \
+    let recipe = "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: \
+    true\n  --swiglu: false\n  \
                   --recompute-modules: \"[layernorm]\"\n  --recompute-granularity: selective\n  --seq-length: 1024\n  \
                   --micro-batch-size: 4\n  --vocab-size: 1000\n  --max-position-embeddings: 1024\n";
     let own = read(recipe, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
@@ -355,7 +358,8 @@ fn the_launchers_resolvers_and_tokenizers_are_read() {
 fn mxfp4_is_not_read_as_nvfp4() {
     let text = |recipe: &str| {
         format!(
-            "modules:\n  pre_trainer:\n    framework: megatron\n    model: llama3_8B.yaml\n    overrides:\n      micro_batch_size: 1\n      \
+            "modules:\n  pre_trainer:\n    framework: megatron\n    model: llama3_8B.yaml\n    overrides:\n      \
+            micro_batch_size: 1\n      \
              global_batch_size: 8\n      seq_length: 8192\n      fp4: e2m1\n      fp4_recipe: {recipe}\n"
         )
     };

@@ -241,7 +241,8 @@ proptest::proptest! {
     #[test]
     fn no_text_is_too_odd(text in "[ -~\n\t]{0,200}", cut in 0_usize..400) {
         for kind in FileKind::names().filter_map(FileKind::named) {
-            for text in [text.clone(), format!("torchrun {text}"), cut_at(DEEPSPEED, cut), cut_at(NANOTRON, cut), cut_at(TITAN, cut)] {
+            let cuts = [DEEPSPEED, NANOTRON, TITAN].map(|whole| cut_at(whole, cut));
+            for text in [text.clone(), format!("torchrun {text}")].into_iter().chain(cuts) {
                 if let Err(error) = import::read(&text, kind, &Context::alone("odd")) {
                     proptest::prop_assert!(error.line >= 1);
                 }
@@ -254,7 +255,8 @@ proptest::proptest! {
     fn scripts_with_a_hole_are_read_or_refused(from in 0_usize..600, long in 1_usize..40) {
         let script = "A=(--num-layers 4 --hidden-size 64)\nB=${X:-\"a b\"}\nif [[ -z \"$C\" && 1 -lt 2 ]]; then A+=(--bf16); fi\n\
                       for i in 1 2; do N=$((N + i)); done\ncase $B in a*) D=1;; *) D=2;; esac\nf() { echo $1; }\n\
-                      cat <<EOF > x.json\n{\"a\": $N}\nEOF\nsrun bash -c \"torchrun --nnodes $N p.py ${A[@]} --seq-length $((2**10))\"\n";
+                      cat <<EOF > x.json\n{\"a\": $N}\nEOF\nsrun bash -c \"torchrun --nnodes $N p.py ${A[@]} \
+                      --seq-length $((2**10))\"\n";
         let holed: String = script.chars().enumerate().filter(|(at, _)| *at < from || *at >= from + long).map(|(_, c)| c).collect();
         let _ = import::read(&holed, FileKind::Script, &Context::alone("holed"));
     }
@@ -267,7 +269,8 @@ fn cut_at(text: &str, at: usize) -> String {
 /// MaxText's YAML is read where it says everything itself; over a model's own file it is refused by its name.
 #[test]
 fn maxtext_is_read_whole_or_refused() {
-    let whole = "base_config: base.yml\ndecoder_block: llama2\nbase_emb_dim: 4096\nbase_num_decoder_layers: 32\nbase_num_query_heads: 32\n\
+    let whole = "base_config: base.yml\ndecoder_block: llama2\nbase_emb_dim: 4096\nbase_num_decoder_layers: \
+    32\nbase_num_query_heads: 32\n\
                  base_num_kv_heads: 8\nhead_dim: 128\nbase_mlp_dim: 14336\nvocab_size: 128256\nenable_dropout: false\n\
                  ici_fsdp_parallelism: 64\nici_tensor_parallelism: 4\nper_device_batch_size: 0.5\nmax_target_length: 8192\n";
     let read = |text: &str| {

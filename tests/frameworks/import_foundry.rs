@@ -82,9 +82,10 @@ fn its_values_refer_to_others() {
 #[test]
 fn its_decoders_have_their_sizes() {
     let settings = "d_model: 4096\n  no_bias: true\n  attention_bias: true\n  norm_type: rmsnorm\n  tie_word_embeddings: false\n  \
-                    resid_pdrop: 0.1\n  ffn_config:\n    ffn_type: mptglu\n    ffn_hidden_size: 11008\n    ffn_act_fn:\n      name: silu";
-    let attention = "attn_impl: torch\n    attn_type: grouped_query_attention\n    kv_n_heads: 8\n    qk_gn: true\n    rope: true\n    \
-                     sliding_window_size: 1023";
+                    resid_pdrop: 0.1\n  ffn_config:\n    ffn_type: mptglu\n    ffn_hidden_size: 11008\n    \
+                    ffn_act_fn:\n      name: silu";
+    let attention = "attn_impl: torch\n    attn_type: grouped_query_attention\n    kv_n_heads: 8\n    qk_gn: \
+    true\n    rope: true\n    sliding_window_size: 1023";
     let imported = read(&changed("d_model: 4096", settings).replace("attn_impl: flash", attention));
     assert_eq!(errors(&imported), [""; 0]);
     assert!(imported.settings.items().contains(&"stack.attention=unfused".to_owned()));
@@ -109,7 +110,8 @@ fn its_decoders_have_their_sizes() {
 fn its_experts_are_megablocks() {
     let experts = |kind: &str, more: &str| {
         let ffn = format!(
-            "n_heads: 32\n  no_bias: true\n  ffn_config:\n    ffn_type: {kind}\n    ffn_hidden_size: 10752\n    ffn_act_fn:\n      name: silu\n    \
+            "n_heads: 32\n  no_bias: true\n  ffn_config:\n    ffn_type: {kind}\n    ffn_hidden_size: 10752\n    \
+            ffn_act_fn:\n      name: silu\n    \
              mlp_type: glu\n    moe_num_experts: 16\n    moe_top_k: 4\n    moe_world_size: 8{more}"
         );
         read(&changed("n_heads: 32", &ffn))

@@ -87,7 +87,8 @@ fn a_recipe_is_read_as_its_parts_are_made() {
 #[test]
 fn what_is_set_on_a_recipe_counts() {
     let read = with(
-        "recipe = faster(recipe)\n    strategy = recipe.trainer.strategy\n    strategy.virtual_pipeline_model_parallel_size = None\n    \
+        "recipe = faster(recipe)\n    strategy = recipe.trainer.strategy\n    \
+        strategy.virtual_pipeline_model_parallel_size = None\n    \
          strategy.context_parallel_size *= 2\n    recipe.data.micro_batch_size = 2\n    recipe.trainer.plugins.fp8 = 'hybrid'\n    \
          recipe.trainer.plugins.fp8_recipe = 'tensorwise'\n    recipe.model.config.recompute_granularity = 'full'\n    \
          recipe.model.config.recompute_method = 'uniform'\n    recipe.model.config.recompute_num_layers = 1",

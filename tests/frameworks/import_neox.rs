@@ -62,7 +62,8 @@ fn gpt_neox_spreads_experts_over_tensor_parallelism() {
 #[test]
 fn gpt_neox_has_gated_widths_and_dashes() {
     let llama = "pipe-parallel-size: 0\nmodel-parallel-size: 1\nnum-layers: 32\nhidden-size: 4096\nnum-attention-heads: 32\n\
-                 seq-length: 4096\npos-emb: rotary\nmlp-multiple-of: 256\nintermediate-size: 32768\nactivation: swiglu\nnorm: rmsnorm\nprecision: bfloat16\n\
+                 seq-length: 4096\npos-emb: rotary\nmlp-multiple-of: 256\nintermediate-size: 32768\nactivation: \
+                 swiglu\nnorm: rmsnorm\nprecision: bfloat16\n\
                  use-bias-in-attn-linear: false\nuse-bias-in-mlp: false\nno-weight-tying: true\ntokenizer-type: SPMTokenizer\n\
                  make-vocab-size-divisible-by: 1\ntrain-batch-size: 64\nnum-nodes: 2\nnum-gpus: 8\n";
     let imported = read(llama, import::kind_of("7B.yml", llama).unwrap());

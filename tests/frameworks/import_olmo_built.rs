@@ -103,7 +103,8 @@ def build_train_module(common: CommonComponents) -> TransformerTrainModuleConfig
     )
 
 def build_trainer(common: CommonComponents) -> TrainerConfig:
-    return TrainerConfig(save_folder=common.save_folder).with_recommended_evals(common.tokenizer, common.max_sequence_length, there())
+    return TrainerConfig(save_folder=common.save_folder).with_recommended_evals(common.tokenizer, \
+    common.max_sequence_length, there())
 
 def last(config: ExperimentConfig):
     config.train_module.rank_microbatch_size = 8192
@@ -145,7 +146,8 @@ if __name__ == '__main__':
 fn launch_lines_say_options_and_settings_over_the_program() {
     let own = changed(
         "if __name__",
-        "def parser():\n    own = argparse.ArgumentParser()\n    own.add_argument('--sequence-length', type=int, default=2048)\n    return own\n\nif __name__",
+        "def parser():\n    own = argparse.ArgumentParser()\n    own.add_argument('--sequence-length', type=int, \
+        default=2048)\n    return own\n\nif __name__",
     );
     let files = |name: &str| (name == "train/run.py").then(|| own.clone());
     let script = |line: &str| {

@@ -136,7 +136,8 @@ fn references_and_defaults_in_yaml_are_followed() {
     assert!(errors(&imported).is_empty(), "{:?}", imported.findings);
     assert_eq!(imported.model.as_ref().map(|model| model.learned_positions), Some(2048));
     let primus = "modules:\n  pre_trainer:\n    framework: megatron\n    model: llama3_8B.yaml\n    overrides:\n\
-                  \n      tensor_model_parallel_size: ${TP:2}\n      micro_batch_size: 1\n      global_batch_size: 16\n      seq_length: 8192\n";
+                  \n      tensor_model_parallel_size: ${TP:2}\n      micro_batch_size: 1\n      global_batch_size: \
+                  16\n      seq_length: 8192\n";
     let variables = [("TP".to_owned(), "4".to_owned())];
     let kind = import::kind_of("p.yaml", primus).unwrap();
     let given = import::read(primus, kind, &Context { variables: &variables, ..Context::alone("p.yaml") }).unwrap();

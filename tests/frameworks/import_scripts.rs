@@ -112,8 +112,10 @@ fn swift_is_read_with_what_it_turns_on_itself() {
 /// `primus-cli` starts eight ranks of one node where its environment says nothing.
 #[test]
 fn primus_is_read_with_the_ranks_of_its_environment() {
-    let yaml = "work_group: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    model: llama3_8B.yaml\n    \
-                overrides:\n      micro_batch_size: 1\n      global_batch_size: 32\n      tensor_model_parallel_size: 2\n      seq_length: 8192\n";
+    let yaml = "work_group: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    \
+    model: llama3_8B.yaml\n    \
+                overrides:\n      micro_batch_size: 1\n      global_batch_size: 32\n      tensor_model_parallel_size: \
+                2\n      seq_length: 8192\n";
     let beside = |name: &str| (name == "exp.yaml").then(|| yaml.to_owned());
     let of = |variables: &str| {
         let text = format!("{variables}\"$PRIMUS\"/runner/primus-cli direct -- train pretrain --config exp.yaml\n");
@@ -189,7 +191,8 @@ fn settings_of_other_yaml_files_are_read() {
             .unwrap_or_else(|error| panic!("{error}"))
     };
     let primus = yaml(
-        "work: ${TEAM:me}\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: base.yaml\n    model: llama3_8B.yaml\n    \
+        "work: ${TEAM:me}\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: base.yaml\n    model: \
+        llama3_8B.yaml\n    \
          overrides:\n      micro_batch_size: 2\n      global_batch_size: 16\n      seq_length: ${LENGTH:8192}\n      \
          tensor_model_parallel_size: 4\n      recompute_num_layers: 0\n      overlap_param_gather: true\n",
     );
@@ -209,7 +212,8 @@ fn settings_of_other_yaml_files_are_read() {
     assert_eq!(own.model.as_ref().map(Model::layers), Some(24));
     assert_eq!((own.plan.layout.tp, own.plan.micro_batch, own.work.seq_len), (2, 2, Some(1024)));
     let listed = yaml(
-        "model:\n  num_layers: 8\n  hidden_size: 512\n  num_attention_heads: 8\n  num_experts: 4\n  moe_layer_freq: \"[0]+[1]*7\"\n",
+        "model:\n  num_layers: 8\n  hidden_size: 512\n  num_attention_heads: 8\n  num_experts: 4\n  \
+        moe_layer_freq: \"[0]+[1]*7\"\n",
     );
     assert_eq!(listed.model.map(|model| model.order.len()), Some(8));
     assert!(import::kind_of("rl.yaml", "trainer:\n  fsdp_config:\n    param_offload: true\n").is_err());
@@ -218,7 +222,8 @@ fn settings_of_other_yaml_files_are_read() {
 
 #[test]
 fn replicas_of_a_sharded_optimizer_are_counted_on_the_cluster() {
-    let text = "def config():\n    cfg = _pretrain_common()\n    cfg.model.num_layers = 8\n    cfg.model.tensor_model_parallel_size = 2\n    \
+    let text = "def config():\n    cfg = _pretrain_common()\n    cfg.model.num_layers = 8\n    \
+    cfg.model.tensor_model_parallel_size = 2\n    \
                 cfg.ddp.use_distributed_optimizer = True\n    cfg.ddp.num_distributed_optimizer_instances = 4\n    return cfg\n";
     let imported = import::read(text, FileKind::Of(&MEGATRON_BRIDGE), &Context::alone("bridge.py"))
         .unwrap_or_else(|error| panic!("{error}"));

@@ -11,7 +11,8 @@ fn read(text: &str, kind: FileKind) -> Imported {
 /// A launch of Megatron-LM with so many layers on 8 stages, and these flags.
 fn megatron(layers: u32, flags: &str) -> Imported {
     let text = format!(
-        "torchrun --nnodes 4 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 9 --tokenizer-type NullTokenizer --num-layers {layers} --hidden-size 4096 --ffn-hidden-size 14336 \
+        "torchrun --nnodes 4 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 9 --tokenizer-type \
+        NullTokenizer --num-layers {layers} --hidden-size 4096 --ffn-hidden-size 14336 \
          --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 \
          --pipeline-model-parallel-size 8 --bf16 --vocab-size 32000 {flags}"
     );

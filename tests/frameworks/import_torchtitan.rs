@@ -138,7 +138,8 @@ fn torchtitan_pipelines_have_their_names() {
 fn torchtitan_counts_the_micro_batches_that_pass_at_once() {
     let of = |local: u32, more: &str| {
         let text = format!(
-            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = {local}\n{more}\n[parallelism]\npipeline_parallel_degree = 4\n\
+            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = \
+            {local}\n{more}\n[parallelism]\npipeline_parallel_degree = 4\n\
              data_parallel_shard_degree = 2\npipeline_parallel_schedule = "
         );
         move |schedule: &str| {

@@ -29,7 +29,8 @@ pub fn script(name: &str, more: &str) -> PathBuf {
                  --bf16 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
                  --cross-entropy-loss-fusion --micro-batch-size 1 --seq-length 8192 --max-position-embeddings 8192";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 100 --tokenizer-type NullTokenizer \\\n{flags} \\\n{more}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 \
+        --train-iters 100 --tokenizer-type NullTokenizer \\\n{flags} \\\n{more}\n"
     );
     file(name, &text)
 }
@@ -85,7 +86,8 @@ fn what_is_illegal_ends_with_1_and_names_its_line() {
         ("--tensor-model-parallel-size 3 --global-batch-size 512", "heads"),
         ("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --global-batch-size 510", "batch"),
         (
-            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5 --global-batch-size 8",
+            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5 \
+            --global-batch-size 8",
             "interleaved-batch",
         ),
         ("--tensor-model-parallel-size 8 --expert-model-parallel-size 4 --global-batch-size 512", "dense-model"),
@@ -132,8 +134,8 @@ fn a_group_that_leaves_its_domain_has_its_price() {
 
 #[test]
 fn what_is_faster_is_really_faster() {
-    let more = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --global-batch-size 512 --recompute-granularity full \
-                --recompute-method uniform --recompute-num-layers 1";
+    let more = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --global-batch-size 512 \
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
     let (answer, code) = json(&script("slow.sh", more), &[]);
     assert_eq!(code, 0, "{answer}");
     let now = answer["prediction"]["step_time_s"].as_f64().unwrap();
@@ -149,7 +151,8 @@ fn what_is_faster_is_really_faster() {
 
 #[test]
 fn what_is_advised_its_framework_can_run() {
-    let yaml = "parallelism:\n  dp: 64\n  tp: 2\n  pp: 1\n  tp_mode: REDUCE_SCATTER\nmodel:\n  model_config:\n    hidden_size: 4096\n    \
+    let yaml = "parallelism:\n  dp: 64\n  tp: 2\n  pp: 1\n  tp_mode: REDUCE_SCATTER\nmodel:\n  model_config:\n    \
+    hidden_size: 4096\n    \
                 intermediate_size: 14336\n    num_attention_heads: 32\n    num_key_value_heads: 8\n    num_hidden_layers: 32\n    \
                 vocab_size: 128256\ntokens:\n  micro_batch_size: 1\n  batch_accumulation_per_replica: 2\n  sequence_length: 4096\n\
                 optimizer:\n  zero_stage: 0\n  accumulate_grad_in_fp32: true\n";
@@ -226,11 +229,14 @@ fn good_on_16_and_bad_on_128_is_not_the_clocks() {
     // Data parallelism with a small model: what grows with the number of nodes is the network, or one slow node.
     let flags = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \
                  --num-query-groups 8 --vocab-size 128256 --swiglu --normalization RMSNorm --disable-bias-linear \
-                 --position-embedding-type rope --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --bf16 \
+                 --position-embedding-type rope --untie-embeddings-and-output-weights --attention-dropout 0 \
+                 --hidden-dropout 0 --bf16 \
                  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 \
-                 --global-batch-size 256 --seq-length 4096 --max-position-embeddings 4096 --tensor-model-parallel-size 2 --sequence-parallel";
+                 --global-batch-size 256 --seq-length 4096 --max-position-embeddings 4096 \
+                 --tensor-model-parallel-size 2 --sequence-parallel";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 100 --tokenizer-type NullTokenizer {flags}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 \
+        --train-iters 100 --tokenizer-type NullTokenizer {flags}\n"
     );
     let path = file("scaling.sh", &text);
     let (answer, _) = json(&path, &["--quick", "--measured", "85%,gpus=16", "--measured", "40%"]);
@@ -366,7 +372,8 @@ fn mistakes_that_stop_the_launch_are_errors() {
 
 #[test]
 fn adapters_do_not_run_out_of_memory_for_sure() {
-    let swift = "NPROC_PER_NODE=8 megatron sft --model meta-llama/Meta-Llama-3-70B --micro_batch_size 4 --max_length 8192 --lr 1e-4";
+    let swift = "NPROC_PER_NODE=8 megatron sft --model meta-llama/Meta-Llama-3-70B --micro_batch_size 4 --max_length \
+    8192 --lr 1e-4";
     let (whole, _) = json(&file("swift-full.sh", swift), &["--quick", "--gpus", "8"]);
     assert_eq!(levels(&whole, "out-of-memory"), ["error"]);
     let (adapted, _) = json(&file("swift-lora.sh", &format!("{swift} --tuner_type lora")), &["--quick", "--gpus", "8"]);

@@ -3,7 +3,8 @@
 
 use super::lint::{file, json, out, run, script};
 
-/// Malformed values are named with file, line, flag, the value that was read and the one that is expected, once each, before what follows from them.
+/// Malformed values are named with file, line, flag, the value that was read and the one that is expected, once each,
+/// before what follows from them.
 #[test]
 fn malformed_values_are_named() {
     let slips = [

@@ -15,7 +15,8 @@ fn short_convolutions_are_for_frameworks_that_load_their_class() {
     assert!(split.contains("no framework splits gated short convolutions"), "{split}");
 }
 
-/// Attention beside Mamba is for those frameworks too; a tensor-parallel degree divides the groups of Mamba, of which most sizes have one.
+/// Attention beside Mamba is for those frameworks too; a tensor-parallel degree divides the groups of Mamba, of which
+/// most sizes have one.
 #[test]
 fn attention_beside_mamba_is_for_frameworks_that_load_its_class() {
     let loaded = emitted("accelerate", "falcon-h1-0.5b", "dp=512 zero=3 mbs=1");

@@ -58,7 +58,8 @@ fn features_of_later_releases_are_refused() {
     }
 }
 
-/// Every plan that an old stack's search names is written for its framework, and random plans have a nearest one without later features.
+/// Every plan that an old stack's search names is written for its framework, and random plans have a nearest one
+/// without later features.
 #[test]
 fn old_stacks_name_plans_of_their_release() {
     for stack in ["megatron-2021", "megatron-2022", "megatron-lm-2023", "megatron-lm-2024", "nemo-24", "simumax-2025"] {

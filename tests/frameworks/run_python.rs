@@ -155,7 +155,8 @@ fn hostile_files_end_with_a_sentence() {
         ("deep", "    return config()", "RecursionError"),
         (
             "junk",
-            "    import os\n    [junk(os, fd) for fd in range(3, 40)]\n    os._exit(0)\n\ndef junk(os, fd):\n    try: os.write(fd, b'junk')\n    except OSError: pass",
+            "    import os\n    [junk(os, fd) for fd in range(3, 40)]\n    os._exit(0)\n\ndef junk(os, fd):\n    try: \
+            os.write(fd, b'junk')\n    except OSError: pass",
             "no answer that can be read",
         ),
         ("quiet", "    import os\n    os._exit(0)", "no answer: "),

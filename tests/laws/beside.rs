@@ -1,4 +1,5 @@
-//! Mixers of hybrids: attention and Mamba side by side, the gated delta rule, Kimi Delta Attention, and latent attention without positions.
+//! Mixers of hybrids: attention and Mamba side by side, the gated delta rule, Kimi Delta Attention, and latent
+//! attention without positions.
 
 use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
@@ -135,7 +136,8 @@ fn a_block_without_a_norm_takes_less_time() {
     assert_eq!(biases(None) - biases(Some(false)), 5120);
 }
 
-/// Kimi Delta Attention of Kimi-Linear: kernels and kept tensors by hand, with 4,096 channels, heads of 128 and chunks of 64 tokens.
+/// Kimi Delta Attention of Kimi-Linear: kernels and kept tensors by hand, with 4,096 channels, heads of 128 and chunks
+/// of 64 tokens.
 #[test]
 fn kimi_delta_attention_moves_and_keeps_what_is_counted() {
     let net = KimiDelta { heads: 32, head_dim: 128, conv_kernel: 4 };
@@ -152,8 +154,8 @@ fn kimi_delta_attention_moves_and_keeps_what_is_counted() {
     assert!((flops - 6.0 * 4096.0 * 128.0).abs() < 1e-3);
 }
 
-/// Gated delta rule of Qwen3-Next: kernels and kept tensors by hand, with 4,096 channels, 2,048 of keys that two heads of values share,
-/// heads of 128 and chunks of 64 tokens.
+/// Gated delta rule of Qwen3-Next: kernels and kept tensors by hand, with 4,096 channels, 2,048 of keys that two heads
+/// of values share, heads of 128 and chunks of 64 tokens.
 #[test]
 fn a_gated_delta_rule_moves_and_keeps_what_is_counted() {
     let net = |key_heads| DeltaNet { key_heads, value_heads: 32, key_dim: 128, value_dim: 128, conv_kernel: 4 };

@@ -49,8 +49,8 @@ fn experts_cast_what_no_producer_does() {
     assert_eq!(pass(0.5, "0.5").1, half);
 }
 
-/// Expert GEMMs by the way in which a stack launches them: one kernel adds its set-up to a batch of equal sizes, streams add the last
-/// tiles of each product and its launch, fewer streams more.
+/// Expert GEMMs by the way in which a stack launches them: one kernel adds its set-up to a batch of equal sizes,
+/// streams add the last tiles of each product and its launch, fewer streams more.
 #[test]
 fn experts_run_in_one_kernel_or_on_streams() {
     let spec = spec("qwen3-30b-a3b", "h100-512", "meta-llama3", 512, 4096);
@@ -124,8 +124,9 @@ fn norms_of_queries_and_keys_are_kernels() {
     assert_eq!(off, on);
 }
 
-/// RMSNorm of 4,096 hidden elements, twice, and the rotation of 32 heads of queries and 8 of keys, of 128: the bytes of PyTorch's operators
-/// in place of fused kernels', and none of the stack's traffic on them. GPT's `LayerNorm` is one kernel in PyTorch too.
+/// RMSNorm of 4,096 hidden elements, twice, and the rotation of 32 heads of queries and 8 of keys, of 128: the bytes of
+/// PyTorch's operators in place of fused kernels', and none of the stack's traffic on them. GPT's `LayerNorm` is one
+/// kernel in PyTorch too.
 #[test]
 fn norms_and_rotation_run_operator_by_operator() {
     let (tokens, plan) = (4096.0, "tp=1 zero=1 mbs=1");
@@ -147,7 +148,8 @@ fn norms_and_rotation_run_operator_by_operator() {
     assert_eq!(off, on);
 }
 
-/// Adapters of Llama 3 8B read and write 3 bytes of each input and 5 of each output, forward: of q, k, v and o, and of gate, up and down.
+/// Adapters of Llama 3 8B read and write 3 bytes of each input and 5 of each output, forward: of q, k, v and o, and of
+/// gate, up and down.
 #[test]
 fn adapters_stream_the_inputs_and_outputs_of_their_projections() {
     let forward = |adaptation, output: f64| {
@@ -171,8 +173,8 @@ fn adapters_stream_the_inputs_and_outputs_of_their_projections() {
     is("inputs", less - full, kilobyte * of_attention.0);
 }
 
-/// 48 layers of Qwen3 30B with 512 tokens a rank wait for the host: 36 and 60 launches of 6 us by the weight, forward again under full
-/// recomputation, 0.12 of it under CUDA graphs; nothing where kernels take longer, or without experts.
+/// 48 layers of Qwen3 30B with 512 tokens a rank wait for the host: 36 and 60 launches of 6 us by the weight, forward
+/// again under full recomputation, 0.12 of it under CUDA graphs; nothing where kernels take longer, or without experts.
 #[test]
 fn layers_with_experts_wait_for_the_host() {
     let step = |model, plan: &str, weight: f64, graphs: bool| {
@@ -222,7 +224,8 @@ fn pools_of_graphs_take_memory() {
     assert!((more - 10e9).abs() < 1.0, "{more}");
 }
 
-/// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements, are gathered.
+/// Llama 3 8B has four heads of queries for each of keys: four times the keys and values, 2·65,536·8·128 bf16 elements,
+/// are gathered.
 #[test]
 fn repeated_keys_are_exchanged_for_each_head_of_queries() {
     let spec = spec("llama3-8b", "h100-512", "torchtitan-2024", 512, 65536).set("stack.overlap.cp=0");
@@ -238,8 +241,9 @@ fn repeated_keys_are_exchanged_for_each_head_of_queries() {
     is("forward", exposed(&on) - exposed(&off), gather(4.0) - gather(1.0));
 }
 
-/// By hand, `Nemotron-H` 56B: d = 16,384, g = 8, N = 256 and chunks of 128, so 0.73 MB a token forward, 2.11 backward, and copies with a
-/// second sequence. All but convolutions, the gate's gradient and the norm runs at three quarters of the bandwidth.
+/// By hand, `Nemotron-H` 56B: d = 16,384, g = 8, N = 256 and chunks of 128, so 0.73 MB a token forward, 2.11 backward,
+/// and copies with a second sequence. All but convolutions, the gate's gradient and the norm runs at three quarters of
+/// the bandwidth.
 #[test]
 fn a_scan_by_chunks_streams_each_kernel_s_operands() {
     let (d, state, pairs) = (16384.0, 8.0 * 256.0, 8.0 * 128.0);

@@ -144,9 +144,9 @@ fn fills_with_weight_gradients(plan: &Plan) -> bool {
 
 /// Whether a step is no slower than another.
 ///
-/// Where the host bounds F and B (they stay) and the GEMMs of W get shorter, a bubble filled with W grows, and with it what stragglers
-/// add: the documented form of the zero-bubble schedules says so, by some 1e-5 of the step. For them it is enough that all other terms
-/// are no longer.
+/// Where the host bounds F and B (they stay) and the GEMMs of W get shorter, a bubble filled with W grows, and with it
+/// what stragglers add: the documented form of the zero-bubble schedules says so, by some 1e-5 of the step. For them it
+/// is enough that all other terms are no longer.
 fn is_no_slower(is: &Evaluation, was: &Evaluation) -> bool {
     let unfilled = |of: &Evaluation| (of.step.total() - of.step.pipeline_bubble - of.step.stragglers).get();
     let is_filled = fills_with_weight_gradients(&was.plan) && was.plan.zero != ZeroStage::Three;

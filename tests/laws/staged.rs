@@ -135,8 +135,8 @@ fn bounds_of_ends_are_bounds() {
     assert!(checked >= plans_wanted(), "{checked} plans");
 }
 
-/// Bounds that count what windows are too short to hide of an exchange, with the windows of the plan itself and with the longest of a flow
-/// that takes no longer, never exceed the simulated time.
+/// Bounds that count what windows are too short to hide of an exchange, with the windows of the plan itself and with
+/// the longest of a flow that takes no longer, never exceed the simulated time.
 #[test]
 fn bounds_with_an_exchange_never_exceed_the_simulated_time() {
     let unhidden = Cell::new(0);
@@ -240,7 +240,8 @@ fn bounds_never_exceed_the_simulated_time() {
             }
         }
         if loaded.pipeline.is_simulated() && plan.zero != ZeroStage::Three {
-            // A replay adds one pass after another, and each addition rounds: what goes in is compared, and what comes of one replay.
+            // A replay adds one pass after another, and each addition rounds: what goes in is compared, and what comes
+            // of one replay.
             let shape = costs.shape(plan);
             let stages = costs.stage_times(plan, &shape);
             for (one, two) in stages.iter().zip(costs.stage_times(plan, &layers.shape)) {
@@ -277,8 +278,8 @@ fn bounds_never_exceed_the_simulated_time() {
     assert!(checked >= plans_wanted());
 }
 
-/// The first rank of a pipeline alone needs no more than the plan, and what its stages know of one number of micro-batches they do not
-/// take for another.
+/// The first rank of a pipeline alone needs no more than the plan, and what its stages know of one number of
+/// micro-batches they do not take for another.
 #[test]
 fn first_ranks_need_no_more_than_their_plans() {
     let tried = std::cell::Cell::new(0);

@@ -123,8 +123,8 @@ fn the_nearest_plan_is_found_among_few_pipelines() {
     assert!((1..FEW).contains(&asked), "{asked}");
 }
 
-/// On 100,000 H100 tensor parallelism over two nodes is the model's fastest of the 405B plans by 0.3 %, and no plainer by the number of
-/// its settings: within run-to-run noise the plan that stays inside the node is recommended.
+/// On 100,000 H100 tensor parallelism over two nodes is the model's fastest of the 405B plans by 0.3 %, and no plainer
+/// by the number of its settings: within run-to-run noise the plan that stays inside the node is recommended.
 #[test]
 fn tensor_parallelism_inside_the_domain_is_preferred() {
     let problem = on_h100("llama3-405b", 8192, Format::Bf16, ("h100-24576", 100_000), 3125);
@@ -148,7 +148,8 @@ fn tensor_parallelism_inside_the_domain_is_sought() {
     advised_inside(&problem);
 }
 
-/// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: the risk is kept, and chunks that no run has had are left out.
+/// Llama 3 70B on 12 GPUs fits with its optimizer on the hosts alone: the risk is kept, and chunks that no run has had
+/// are left out.
 #[test]
 fn what_no_run_has_shown_is_given_up_as_far_as_memory_needs_it() {
     let problem = on_h100("llama3-70b", 8192, Format::Bf16, ("dgx-h100-64", 12), 132);

@@ -76,7 +76,8 @@ fn fewest_dollars_are_those_of_a_plain_reckoning() {
     assert!(fleet.cost_usd >= free.cost_usd * (1.0 - 1e-9));
 
     // Spot only from day 50 on, and 16 of them: a fleet that waits costs less than one that does not.
-    let late = "[[buy.offer]]\ngpu = \"h100-sxm\"\nterms = \"contract\"\n[[buy.offer]]\ngpu = \"h100-sxm\"\nterms = \"spot\"\nfrom = \"50 d\"\nmost = 16\n";
+    let late = "[[buy.offer]]\ngpu = \"h100-sxm\"\nterms = \"contract\"\n[[buy.offer]]\ngpu = \"h100-sxm\"\nterms \
+    = \"spot\"\nfrom = \"50 d\"\nmost = 16\n";
     let waits = bought(&records, &format!("finish_by = \"300 d\"\n{late}"));
     let hurries = bought(&records, &format!("finish_by = \"45 d\"\n{late}"));
     assert!(waits.cost_usd < hurries.cost_usd && waits.lines.iter().any(|line| line.from_day >= 50.0), "{waits:?}");

@@ -1,7 +1,7 @@
 //! The dynamic programs of refinement against HiGHS: `cargo test --features highs --test programs oracle`.
 //!
 //! HiGHS is given another formulation: one binary for each layer, stage and recomputation, with no intervals and no frontiers.
-//! Neither solver's word is taken: HiGHS' choice is added up again from its binaries.
+//! The value of HiGHS' solution is recomputed from its binaries.
 
 use crate::random::{SplitMix, spec};
 use good_lp::{Expression, ResolutionError, Solution, SolverModel, Variable, constraint, highs, variable, variables};
@@ -46,8 +46,10 @@ fn options(stager: &Stager, kind: usize) -> Vec<LayerOption> {
 
 /// Quantity to minimise.
 enum Measure<'a> {
+    /// Time of the slowest rank.
     Slowest,
-    Chain(&'a Path),
+    /// Length of a dependency path.
+    PathLength(&'a Path),
 }
 
 /// One plan as assignments of layers to stages.
@@ -77,7 +79,7 @@ impl<'a> Assignment<'a> {
     fn weigh(measure: &Measure, stage: usize, time: &StageTime) -> f64 {
         match measure {
             Measure::Slowest => (time.forward + time.backward).get(),
-            Measure::Chain(path) => {
+            Measure::PathLength(path) => {
                 path.forward[stage] * time.forward.get()
                     + path.backward[stage] * time.backward.get()
                     + path.wgrad[stage] * time.wgrad.get()
@@ -92,7 +94,7 @@ impl<'a> Assignment<'a> {
             + if mtp { state(self.stager.mtp_parameters()) } else { 0.0 }
     }
 
-    /// The least of a measure as HiGHS finds it, added up again from what it chose. `None` where it finds nothing that fits.
+    /// Minimum of a measure by HiGHS, recomputed from its solution. `None` where no split fits.
     ///
     /// ```text
     /// x_iso  0 or 1: item i lies on stage s and recomputes o         g_s: the largest working set of stage s
@@ -100,8 +102,8 @@ impl<'a> Assignment<'a> {
     /// s.t.   Σ_so x_iso = 1                                           every item lies somewhere
     ///        Σ_(s ≤ S) Σ_o x_(i+1)so ≤ Σ_(s ≤ S) Σ_o x_iso            no item lies before the one it follows
     ///        Σ_io x_iso ≥ 1                                           no stage between the ends is empty
-    ///        Σ_io (states_i + alive·kept_o)·x_iso + g_s ≤ room_s      every rank fits
-    ///        again_o·x_iso ≤ g_s
+    ///        Σ_io (states_i + f_s·kept_o)·x_iso + g_s ≤ room_s        every rank fits, f_s micro-batches in flight
+    ///        workset_o·x_iso ≤ g_s
     /// ```
     fn solve(&self, measure: &Measure) -> Option<f64> {
         let (stager, stages) = (self.stager, self.stages);
@@ -173,7 +175,7 @@ impl<'a> Assignment<'a> {
         }
         let goal: Expression = match measure {
             Measure::Slowest => slowest.into(),
-            Measure::Chain(_) => (0..stages).map(measured).sum(),
+            Measure::PathLength(_) => (0..stages).map(measured).sum(),
         };
         let model = vars.minimise(goal).using(highs).set_mip_rel_gap(0.0).unwrap();
         let model = rows.into_iter().fold(model, SolverModel::with);
@@ -189,7 +191,7 @@ impl<'a> Assignment<'a> {
         };
         Some(match measure {
             Measure::Slowest => (0..stages).map(of_stage).fold(0.0, f64::max),
-            Measure::Chain(_) => (0..stages).map(of_stage).sum(),
+            Measure::PathLength(_) => (0..stages).map(of_stage).sum(),
         })
     }
 }
@@ -238,8 +240,8 @@ fn dynamic_programs_equal_highs() {
         assert!(same(ours.slowest.get(), theirs), "{name}: slowest {} against HiGHS' {theirs}", ours.slowest);
         // Two paths of each: a solution of HiGHS takes a while.
         for (path, length) in [ours.paths.first(), ours.paths.last()].into_iter().flatten() {
-            let theirs = assignment.solve(&Measure::Chain(path)).unwrap();
-            assert!(same(length.get(), theirs), "{name}: chain {length} against HiGHS' {theirs}");
+            let theirs = assignment.solve(&Measure::PathLength(path)).unwrap();
+            assert!(same(length.get(), theirs), "{name}: path {length} against HiGHS' {theirs}");
         }
         equal += 1;
         let fastest = least(&stager, Freedom { recompute: false, ..Freedom::default() }).unwrap();

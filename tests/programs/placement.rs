@@ -169,8 +169,8 @@ fn placements_are_never_slower_than_rank_orders() {
     }
 }
 
-/// Where units are whole parts of the grid, hosts in rank order are priced as they are without a mapping; only sends between stages,
-/// of which some cross farther than the first, cost more.
+/// Where units are whole parts of the grid, hosts in rank order are priced as they are without a mapping; only sends
+/// between stages, of which some cross farther than the first, cost more.
 #[test]
 fn rank_orders_are_placements() {
     let mut compared = 0;
@@ -213,7 +213,8 @@ fn what_cannot_be_placed_is_said() {
     assert_eq!(Grid::new(crooked.cluster(), &plan).unwrap_err(), Unplaceable::IndivisibleHost(8));
 }
 
-/// The list of hosts holds every host once at the most, and the ranks on it are those of the mapping: counted one by one in every unit.
+/// The list of hosts holds every host once at the most, and the ranks on it are those of the mapping: counted one by
+/// one in every unit.
 #[test]
 fn host_lists_are_the_placements() {
     let mut moved = 0;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{all_sources, cycles, files, is_comment, public, root};
 
-/// Modules of all crates from the bottom up; each may use only itself and those before it. Between crates cargo holds the
-/// order; within a crate this list does. The frameworks crate and the module for the browser are one entry each: their files are ordered by having no
-/// cycle.
+/// Modules of all crates from the bottom up; each may use only itself and those before it. Between crates cargo holds
+/// the order; within a crate this list does. The frameworks crate and the module for the browser are one entry each:
+/// their files are ordered by having no cycle.
 const LAYERS: &[&str] = &[
     "ascending",
     "distinct",

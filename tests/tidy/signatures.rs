@@ -58,8 +58,8 @@ fn parameters(text: &str) -> Vec<&str> {
     all
 }
 
-/// Values that several parameters have in common are a struct with documented fields. An adapter of pairs, as iterators take it, has one
-/// parameter.
+/// Values that several parameters have in common are a struct with documented fields. An adapter of pairs, as iterators
+/// take it, has one parameter.
 #[test]
 fn no_function_takes_a_tuple_apart() {
     let mut functions = 0;

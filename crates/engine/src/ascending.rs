@@ -1,5 +1,5 @@
-//! Sorting by numbers, with one comparison function for all types of items: each instance of std's sort would add some ten kilobytes
-//! to the WebAssembly module of the page.
+//! Sorting by numbers, with one comparison function for all types of items: each instance of std's sort would add some
+//! ten kilobytes to the WebAssembly module of the page.
 
 use std::cmp::Ordering;
 

@@ -256,8 +256,8 @@ impl Cluster {
         }
     }
 
-    /// Cluster resized to another number of GPUs; the last level grows as needed. Beyond a scale-up domain without a level above it, the
-    /// network is one level of the device's adapter, which is assumed unless the user states it.
+    /// Cluster resized to another number of GPUs; the last level grows as needed. Beyond a scale-up domain without a
+    /// level above it, the network is one level of the device's adapter, which is assumed unless the user states it.
     #[must_use]
     pub fn resized(mut self, gpus: u32) -> Self {
         self.gpus = gpus;

@@ -174,8 +174,9 @@ impl Gpu {
         Copies { out: share(out), back: share(back) }
     }
 
-    /// Bytes of what GEMMs of all passes need of one weight. A device that has no MXFP8 multiplies 8-bit matrices in one layout, and
-    /// needs the transposed matrix beside the matrix. Blocks have scales along one dimension, so both are needed everywhere.
+    /// Bytes of one weight in the copies that the GEMMs of all passes need. A device that has no MXFP8 multiplies 8-bit matrices in
+    /// one layout, and needs the transposed matrix beside the matrix. Blocks have scales along one dimension, so both
+    /// are needed everywhere.
     ///
     /// Source: [transformer-engine] docs, performance considerations.
     pub(crate) fn weight_bytes(&self, format: Format) -> f64 {

@@ -1,7 +1,7 @@
 //! The cost model: time and memory of one parallel plan of one model on one cluster.
 //!
-//! Pure functions over values: no file, clock, environment or thread, and the same digits on every platform. Entry point: [`cost::Costs::evaluate`], for a
-//! [`problem::Problem`] and a [`plan::Plan`].
+//! Pure functions over values: no file, clock, environment or thread, and the same digits on every platform. Entry
+//! point: [`cost::Costs::evaluate`], for a [`problem::Problem`] and a [`plan::Plan`].
 
 #![warn(clippy::disallowed_methods)]
 

@@ -272,8 +272,8 @@ impl Plan {
         }
     }
 
-    /// Parameters whose optimizer states a rank holds, of its dense and expert parameters: under ZeRO 1 and above its share over dp·cp,
-    /// or over the replicas of the experts.
+    /// Parameters whose optimizer states a rank holds, of its dense and expert parameters: under ZeRO 1 and above its
+    /// share over dp·cp, or over the replicas of the experts.
     pub(crate) fn optimizer_shard(&self, dense: f64, experts: f64) -> f64 {
         if self.zero == ZeroStage::Zero {
             return dense + experts;

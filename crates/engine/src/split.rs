@@ -133,7 +133,7 @@ impl FromStr for LayerSplit {
     /// Reads `even`, `cost-balanced`, `first-3`, `last-2`, `first-3+last-2`, or a layout as [`parse_layout`] does.
     ///
     /// # Errors
-    /// Names what is none of them, or what a layout may not have.
+    /// The text is no split, or the part of a layout that is not allowed.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "even" => return Ok(Self::Even),

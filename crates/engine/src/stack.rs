@@ -101,14 +101,14 @@ const fn one() -> f64 {
 pub struct Stack {
     /// Name as printed.
     pub name: String,
-    /// Family of software, which decides what plans it runs.
+    /// Family of the framework, which decides the plans that it can run.
     #[serde(rename = "framework")]
     pub family: Family,
     /// Release or period of the profile.
     pub release: String,
     /// Newest Megatron core that it stands for, whose features bound its plans; the newest of all if not stated.
     pub megatron_core: Option<CoreRelease>,
-    /// Values of a plan's keys that bound its plans, where the release lacks what later ones have.
+    /// Values of a plan's keys that bound its plans, where the release lacks features of later ones.
     #[serde(default)]
     pub limits: Vec<ReleaseLimit>,
     /// Key of the source.
@@ -124,14 +124,15 @@ pub struct Stack {
     /// That share of the experts' casts, if not `casts`: grouped GEMMs quantize their inputs in kernels of their own. Source:
     /// [transformer-engine] `grouped_linear.py`.
     pub expert_casts: Option<f64>,
-    /// Streams on which the GEMMs of experts run in turn, one launch each; zero for one grouped kernel, and the specification's ramp where
-    /// not stated.
+    /// Streams on which the GEMMs of experts run in turn, one launch each; zero for one grouped kernel, and the
+    /// specification's ramp where not stated.
     pub expert_streams: Option<f64>,
     /// Whether norms, rotary embedding and residuals use Transformer Engine.
     pub transformer_engine: bool,
     /// Attention kernel of the stack.
     pub attention: AttentionKernel,
-    /// Keys that fused attention computes in addition to those in a window: blocks of keys at its edges are computed whole, and masked.
+    /// Keys that fused attention computes in addition to those in a window: blocks of keys at its edges are computed
+    /// whole, and masked.
     #[serde(default)]
     pub window_edge: f64,
     /// Speed of fused attention with heads of 192 relative to heads of 128, forward.
@@ -177,8 +178,8 @@ pub struct Stack {
     /// Traffic of permuting tokens to their experts and back, relative to one pass each way.
     #[serde(default = "one")]
     pub permute_traffic: f64,
-    /// Traffic of experts with a bias beyond the fused activation, relative to the operators of Megatron-Core; zero where one kernel
-    /// does it (specification §2.4).
+    /// Traffic of experts with a bias beyond the fused activation, relative to the operators of Megatron-Core; zero
+    /// where one kernel does it (specification §2.4).
     #[serde(default)]
     pub expert_bias: f64,
     /// Whether recomputation of a layer leaves out its last GEMM, whose output backward does not read (`torch.utils.checkpoint`

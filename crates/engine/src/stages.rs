@@ -46,7 +46,7 @@ impl Stage {
 /// A plan whose stages are spelled out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StagedPlan {
-    /// Degrees, schedule and sharding. Its own split, recomputation and offload are replaced by what stands below.
+    /// Degrees, schedule and sharding. The fields below replace its split, recomputation and offload.
     pub plan: Plan,
     /// The virtual stages, in model order.
     pub stages: Vec<Stage>,

@@ -228,9 +228,10 @@ const BATCH: (u32, u32) = (128, 2048);
 
 /// Default global batch, since a model's description seldom includes one.
 ///
-/// One sequence per GPU, in multiples that reach 128; above 2048 GPUs, the odd part of their number times the power of two
-/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs). Of sequences
-/// of 131,072 tokens and more, half as many until the step has no more than 2048 × 8192 tokens, as Llama 3 405B had at that length.
+/// One sequence per GPU, in multiples that reach 128; above 2048 GPUs, the odd part of their number times the power of
+/// two that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576
+/// GPUs). Of sequences of 131,072 tokens and more, half as many until the step has no more than 2048 × 8192 tokens, as
+/// Llama 3 405B had at that length.
 ///
 /// Source: [llama3-infrastructure].
 pub fn usual_batch(gpus: u32, seq_len: u32) -> u32 {

@@ -8,7 +8,7 @@ use crate::details::{Expressible, inexpressible};
 use crate::rules::{lacking, no_float16};
 use crate::sizes::{Biases, SharedMixer, Sizes};
 
-/// Decoders that a framework writes: Llama's, with what each field adds to it.
+/// Decoders that a framework can express: Llama's, extended by the features that the fields name.
 pub(crate) struct LlamaDecoder {
     /// Whether queries, keys and values may have biases.
     pub qkv_bias: bool,

@@ -28,11 +28,12 @@ pub(crate) struct Expressible {
     pub indexer: bool,
 }
 
-/// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's factor and scale of scores as flags, its other numbers by
-/// default; grouped heads have all of them as flags from core 0.19 on.
+/// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's factor and scale of scores as flags, its
+/// other numbers by default; grouped heads have all of them as flags from core 0.19 on.
 ///
-/// Source: [megatron-lm] `training/arguments.py`, `training/argument_utils.py`; `core/models/common/embeddings/rotary_pos_embedding.py`
-/// (Llama 3's factors 1 and 4 over 8,192 positions); `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
+/// Source: [megatron-lm] `training/arguments.py`, `training/argument_utils.py`;
+/// `core/models/common/embeddings/rotary_pos_embedding.py` (Llama 3's factors 1 and 4 over 8,192 positions);
+/// `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
 pub(crate) const MEGATRON: Expressible = Expressible {
     rotary_share: true,
     scaling: |scaling, latent| match &scaling.kind {
@@ -54,7 +55,8 @@ pub(crate) const MEGATRON: Expressible = Expressible {
     indexer: true,
 };
 
-/// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose ramp is rounded.
+/// Attributes of Megatron-Bridge's providers: as [`MEGATRON`], and YaRN's other numbers for latent attention too, whose
+/// ramp is rounded.
 ///
 /// Source: [megatron-bridge] `models/gpt_provider.py`, `models/mla_provider.py`; [megatron-lm] `MLATransformerConfig`.
 pub(crate) const MEGATRON_BRIDGE: Expressible = Expressible {
@@ -174,7 +176,7 @@ fn activation_name(activation: &Activation) -> &str {
     }
 }
 
-/// Settings that decide what a model computes and that its source does not say, in words for a note; none where all are known.
+/// Settings of a model that its source does not state, in words for a note; none where all are known.
 pub(crate) fn unknown(model: &Model) -> Option<String> {
     let Details { rope_theta, norm_epsilon, activation, router, .. } = &model.details;
     let chosen = model.is_moe() && *router == Router::default();

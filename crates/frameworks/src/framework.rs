@@ -10,7 +10,7 @@ use meshwright_planner::limits::{Limits, Obstacle};
 
 /// A training framework: plans are restricted to it, written for it and read from its files. Two are equal where their names are.
 pub struct Framework {
-    /// Limits of what its files can express, with its name, title and family.
+    /// Limits of the plans that its files can express, with its name, title and family.
     pub limits: &'static Limits,
     /// Other names on the command line.
     pub aliases: &'static [&'static str],
@@ -20,7 +20,7 @@ pub struct Framework {
     pub stack_settings: &'static [&'static str],
     /// Whether it is taken where a stack or a file names its family alone.
     pub(crate) stands_for_family: bool,
-    /// Writes the files of a plan within the limits; the first is what the launcher runs. The error lists obstacles of the model.
+    /// Writes the files of a plan within the limits; the launcher runs the first. The error lists obstacles of the model.
     pub emit: fn(&Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>>,
     /// The obstacle of the optimizer recipe that a request names.
     pub recipe_obstacle: fn(&Request) -> Option<Obstacle>,

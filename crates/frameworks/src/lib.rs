@@ -1,4 +1,4 @@
-//! Training frameworks: a plan as launch files, launch files as a plan, and what is wrong with them on a cluster.
+//! Training frameworks: writes plans as launch files, reads launch files as plans, and checks them against a cluster.
 //!
 //! Entry points: [`FRAMEWORKS`] for the table, [`emit`](mod@emit), [`import`], [`lint`]. `README.md` says how a framework is added.
 

@@ -1,4 +1,4 @@
-//! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
+//! Rules that several frameworks share: each names a feature that a framework lacks, and the plan without it.
 
 use meshwright_engine::gpu::{Format, Gpu, Topology};
 use meshwright_engine::model::{Attention, Layer, Mixer, Model};
@@ -19,7 +19,7 @@ pub(crate) fn is_whole(share: f64) -> bool {
     share <= 0.0 || share >= 1.0
 }
 
-/// Obstacle of a model that has what a framework lacks.
+/// Obstacle of a model with a feature that a framework lacks.
 pub(crate) fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
     Obstacle::of_model(format!("{}: {what}", model.name), why)
 }
@@ -97,8 +97,9 @@ pub(crate) enum FusedExchange {
 impl FusedExchange {
     /// Backend of a cluster's GPUs; none before Ampere, from other vendors and without NVLink, where its kernels do not run.
     ///
-    /// Source: [deepep], requirements; [megatron-bridge] `training/flex_dispatcher_backend.py` (compute capability 8 and 9, B200 and B300 for DeepEP; GB200 and
-    /// GB300 with NVL72 for HybridEP); [torchtitan] `models/common/config_utils.py`, release 0.3.0.
+    /// Source: [deepep], requirements; [megatron-bridge] `training/flex_dispatcher_backend.py` (compute capability 8
+    /// and 9, B200 and B300 for DeepEP; GB200 and GB300 with NVL72 for HybridEP); [torchtitan]
+    /// `models/common/config_utils.py`, release 0.3.0.
     pub fn of(problem: &Problem) -> Option<Self> {
         let cluster = problem.cluster();
         let without_nvlink = cluster.scale_up.topology == Topology::Pcie;
@@ -123,13 +124,14 @@ impl FusedExchange {
     }
 }
 
-/// Name of the backend that the fused exchange of tokens has on a problem's GPUs, as the written files name it; none where they have
-/// none.
+/// Name of the backend that the fused exchange of tokens has on a problem's GPUs, as the written files name it; none
+/// where they have none.
 pub fn fused_exchange_backend(problem: &Problem) -> Option<&'static str> {
     FusedExchange::of(problem).map(FusedExchange::name)
 }
 
-/// Whether FlashAttention runs on a GPU. Before Ampere it does not, and PyTorch's memory-efficient attention (`sdpa`) runs in its place.
+/// Whether FlashAttention runs on a GPU. Before Ampere it does not, and PyTorch's memory-efficient attention (`sdpa`)
+/// runs in its place.
 ///
 /// Source: [flashattention2], "we currently support Ampere, Ada, or Hopper GPUs" in its repository.
 pub(crate) fn runs_flash_attention(gpu: &Gpu) -> bool {
@@ -293,12 +295,12 @@ pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle
     )
 }
 
-/// Obstacle of a plan that splits layers which the framework takes from a class of transformers without a plan for it: a recurrence runs
-/// whole on each rank, over whole sequences.
+/// Obstacle of a plan that splits layers which the framework takes from a class of transformers without a plan for it:
+/// a recurrence runs whole on each rank, over whole sequences.
 ///
-/// Source: [transformers] 5.23: `base_model_tp_plan` of `configuration_qwen3_next.py` gathers what it cuts of the delta rule, that of
-/// `configuration_nemotron_h.py` and `configuration_granitemoehybrid.py` cuts experts alone; `configuration_bamba.py`,
-/// `configuration_mamba2.py` and `configuration_falcon_h1.py` have none.
+/// Source: [transformers] 5.23: `base_model_tp_plan` of `configuration_qwen3_next.py` gathers what it cuts of the delta
+/// rule, that of `configuration_nemotron_h.py` and `configuration_granitemoehybrid.py` cuts experts alone;
+/// `configuration_bamba.py`, `configuration_mamba2.py` and `configuration_falcon_h1.py` have none.
 pub(crate) fn whole_classes(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let what = problem.model().kinds.iter().find_map(|layer: &Layer| match layer.mixer {
         Mixer::AttentionMamba(_) => Some("attention beside Mamba"),
@@ -336,8 +338,8 @@ pub(crate) fn bf16_units(problem: &Problem) -> Option<Obstacle> {
     })
 }
 
-/// Obstacles of a problem without bf16 GEMMs, bf16 weights, gradients of one of these numbers of bytes, fp32 master weights and Adam's
-/// two moments in fp32.
+/// Obstacles of a problem without bf16 GEMMs, bf16 weights, gradients of one of these numbers of bytes, fp32 master
+/// weights and Adam's two moments in fp32.
 pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec<Obstacle> {
     let workload = problem.workload();
     let Recipe { weight, gradient, master, state } = workload.recipe;

@@ -1,8 +1,8 @@
 //! Scaling recipes of FP8 and FP4 GEMMs: which GPUs run them, and from which release of Transformer Engine on.
 //!
-//! Source: [transformer-engine] `common/recipe/__init__.py` and `check_*_support` of `pytorch/fp8.py` and `pytorch/quantization.py`,
-//! v1.13 to v2.18; [transformer-engine-rocm] `pytorch/fp8.py`; [megatron-lm] `core/fp8_utils.py` and `core/fp4_utils.py`
-//! (`is_te_min_version`), 0.12 to 0.20.
+//! Source: [transformer-engine] `common/recipe/__init__.py` and `check_*_support` of `pytorch/fp8.py` and
+//! `pytorch/quantization.py`, v1.13 to v2.18; [transformer-engine-rocm] `pytorch/fp8.py`; [megatron-lm]
+//! `core/fp8_utils.py` and `core/fp4_utils.py` (`is_te_min_version`), 0.12 to 0.20.
 
 use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::stack::AmaxReduction;
@@ -68,7 +68,7 @@ pub(crate) fn oldest_engine(gpu: &Gpu, recipe: &str) -> Option<&'static str> {
     }
 }
 
-/// Why no Transformer Engine runs a recipe on a GPU, with what to take in its place; none where one does.
+/// Why no Transformer Engine runs a recipe on a GPU, with the recipe to take in its place; none where one does.
 pub(crate) fn unrunnable(gpu: &Gpu, recipe: &str) -> Option<(String, &'static str)> {
     if oldest_engine(gpu, recipe).is_some() {
         return None;

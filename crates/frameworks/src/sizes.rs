@@ -13,7 +13,7 @@ pub enum SharedMixer {
     Mla(Mla),
 }
 
-/// A model whose layers differ only in what one set of sizes and a list per layer can say.
+/// A model whose layers differ only in ways that one set of sizes and a list per layer can express.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// Attention of every layer.
@@ -44,7 +44,7 @@ pub struct Biases {
 }
 
 impl Sizes {
-    /// Obstacles of a problem by its model's sizes, or what keeps those from being one set.
+    /// Obstacles of a problem by its model's sizes, or the reasons why those are not one set.
     pub fn judged(problem: &Problem, of: impl FnOnce(&Problem, &Self) -> Vec<Obstacle>) -> Vec<Obstacle> {
         Self::of(problem.model()).map_or_else(|differences| differences, |sizes| of(problem, &sizes))
     }

@@ -66,7 +66,7 @@ pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
     of_family(problem.stack().family).find(|framework| framework.limits.problem_obstacles(problem).is_empty())
 }
 
-/// Keeps plans to what the stack's release has and what the files of the stack can launch; where they cannot say the model, to
+/// Restricts plans to those that the stack's release has and its files can launch; where they cannot say the model, to
 /// their settings. On stacks without files the release alone bounds plans.
 pub fn keep_launchable(restrictions: &mut Restrictions, problem: &Problem) {
     match of_stack(problem) {

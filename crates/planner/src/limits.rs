@@ -1,4 +1,4 @@
-//! Limits of a training framework: what its files can express of a plan, one rule a function, each with its reason and the
+//! Limits of a training framework: the plans that its files can express, one rule a function, each with its reason and the
 //! nearest plan without it.
 //!
 //! The planner knows the type; the frameworks themselves are defined in a crate above it.

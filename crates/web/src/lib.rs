@@ -1,7 +1,7 @@
 //! meshwright in the browser: the question of `plan`, and what a page shows in addition to its answer.
 //!
-//! A page writes a [`PageRequest`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`, whose text is
-//! that of the command line.
+//! A page writes a [`PageRequest`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`,
+//! whose text is that of the command line.
 
 #[cfg(target_arch = "wasm32")]
 mod exports;

@@ -91,7 +91,7 @@ impl Screen<'_> {
         Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n", rows.trim_end()))
     }
 
-    /// The question, the first plan by what is minimised, and a line for each plan of the ranking.
+    /// The question, the best plan by the objective, and a line for each plan of the ranking.
     fn by_objective(&self) -> String {
         let Self { args, answer: PlanAnswer { problem, found, .. } } = *self;
         let heading = table::wrapped(&problem.heading());
@@ -143,7 +143,7 @@ fn launched(advice: &Advice) -> String {
     advice.plan().map_or_else(String::new, |plan| plan.plan.to_string())
 }
 
-/// One line for each plan, and below them what all plans share.
+/// One line for each plan, and below them the settings that all plans have in common.
 fn lines(problem: &Problem, plans: AnswerRows) -> String {
     let shared = shared(problem, plans);
     let all = if shared.is_empty() { String::new() } else { table::labelled(" all:", &[shared]) };

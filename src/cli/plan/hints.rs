@@ -1,4 +1,4 @@
-//! Hints on what would train more tokens a second: a neighbouring number of GPUs or a batch where sizes divide badly.
+//! Hints on neighbouring sizes with a higher throughput: a number of GPUs of whole domains, a batch that divides.
 
 use crate::cli::effort::EffortLimits;
 use crate::question::{Found, PlanQuestion};

@@ -47,8 +47,8 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
     Ok(Outcome::NoPlan)
 }
 
-/// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework or, where that bounds plans,
-/// by the stack's release; empty if nothing is fixed, or to ranges or lists.
+/// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework or, where that
+/// bounds plans, by the stack's release; empty if nothing is fixed, or to ranges or lists.
 fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>, of_release: bool) -> Vec<String> {
     let Ok(plan) = parse_plan(&fix.join(" "), problem) else { return Vec::new() };
     if fix.is_empty() {

@@ -166,8 +166,8 @@ pub(super) fn degrees(plan: &Plan) -> String {
     degrees.filter_map(|setting| (setting.words)(plan)).collect::<Vec<_>>().join(" · ")
 }
 
-/// Degrees of a plan in words; of one with the degrees of `other`, the settings that differ: `micro-batch 4 · full recomputation`. All
-/// settings where it only lacks what the other has.
+/// Degrees of a plan in words; of one with the degrees of `other`, the settings that differ: `micro-batch 4 · full
+/// recomputation`. All settings where it only lacks what the other has.
 pub(super) fn unlike(problem: &Problem, plan: &Plan, other: &Plan) -> String {
     let own = degrees(plan);
     if own != degrees(other) {

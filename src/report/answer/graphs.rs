@@ -10,7 +10,8 @@ use meshwright_planner::space::check;
 /// Share of the step that waits for the host, and gain of throughput, from which on a sentence is worth it.
 const WORTH_SAYING: f64 = 0.03;
 
-/// Sentence on what CUDA graphs would give, where a plan of Megatron waits for the host, may have them, fits with their pools, and gains.
+/// Sentence on what CUDA graphs would give, where a plan of Megatron waits for the host, may have them, fits with their
+/// pools, and gains.
 pub(super) fn sentence(problem: &Problem, plan: &Evaluation) -> Option<String> {
     let waits = plan.step.host / plan.step.total();
     if waits < WORTH_SAYING || problem.stack().family != Family::Megatron || problem.stack().cuda_graphs {

@@ -1,4 +1,4 @@
-//! Answer of `plan` at a glance: what was asked, the plan to launch, one line for each rival, and a few sentences.
+//! Answer of `plan` at a glance: the problem, the plan to launch, one line for each rival, and a few sentences.
 
 mod columns;
 mod graphs;
@@ -61,7 +61,7 @@ pub struct AnswerRows<'a> {
     evaluations: &'a [Evaluation],
     /// Index of the plan to mark.
     recommended: Option<usize>,
-    /// Probability that each plan is the fastest; empty where step time is not what counts.
+    /// Probability that each plan is the fastest; empty where step time is not the objective.
     chances: &'a [f64],
     /// Step times given the user's measured runs; empty where there are none.
     given_runs: &'a [StepGivenRuns],

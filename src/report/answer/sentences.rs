@@ -1,4 +1,4 @@
-//! Sentences below the answer: what stands against the model's first choice, and how sure the order is.
+//! Sentences below the answer: reasons against the model's first choice, and the certainty of the order.
 
 use super::{columns, graphs};
 use crate::report::basis;
@@ -30,7 +30,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     found.into_iter().flatten().collect()
 }
 
-/// Sentence on what no plan keeps: the accepted risk, or the mechanisms that published runs have shown.
+/// Sentence on limits that no plan keeps: the accepted risk, or the mechanisms that published runs have shown.
 fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) -> Option<String> {
     Some(match advice.given_up? {
         GivenUp::Risk => format!(
@@ -61,7 +61,8 @@ fn unseen_risk(problem: &Problem, sure: &Confidence, risk: f64) -> Option<String
     let least = peaks.least_share();
     (risk < least && sure.oom_probability > risk).then(|| {
         format!(
-            "Peaks of {} published runs show no risk of running out of memory below {}: plans are held to the largest error among them.",
+            "Peaks of {} published runs show no risk of running out of memory below {}: plans are held to the largest \
+            error among them.",
             peaks.runs,
             whole_percent(least)
         )

@@ -10,7 +10,7 @@ use meshwright_engine::cost::{Costs, Evaluation, Footprint};
 /// Largest number of ranks whose memory is also a table that is open.
 const OPEN_RANKS: usize = 8;
 
-/// Appends what is known of a plan in detail to a report.
+/// Appends the details of a plan to a report.
 pub fn plan_sections(
     report: &mut HtmlReport,
     costs: &Costs,

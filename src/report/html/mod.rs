@@ -1,6 +1,6 @@
 //! Reports as HTML: one file each, without scripts, that reads on a screen, in the dark, on a phone and on paper.
 //!
-//! All markup is made of [`element`]s, which escape what they hold; drawings are SVG, alone or in a report.
+//! All markup is made of [`element`]s, which escape their content; drawings are SVG, alone or in a report.
 
 mod bars;
 mod colour;

@@ -124,7 +124,7 @@ fn passes_within(timeline: &Timeline, span: Span) -> usize {
     timeline.events.iter().filter(inside).count()
 }
 
-/// Busy times of every rank over the whole step, with what follows the pipeline.
+/// Busy times of every rank over the whole step, with the exchange and update after the pipeline.
 fn overview(timeline: &Timeline, whole: f64, top: f64, row: f64) -> HtmlElement {
     let ranks = timeline.plan.layout.pp;
     let x_at = |time: f64| LEFT + time / whole * ACROSS;

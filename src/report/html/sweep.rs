@@ -1,4 +1,4 @@
-//! Report of a sweep: the front of dollars and days, steps of its options, what moves the cost, what to buy.
+//! Report of a sweep: the front of dollars and days, steps of its options, sensitivities of the cost, recommended purchase.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ pub fn sweep_report(sweep: &Sweep, records: &[Record], results: &SweepResults) -
     report.text()
 }
 
-/// First line of the report: what is trained, the options, and where the prices are from.
+/// First line of the report: the workloads, the options, and the source of the prices.
 fn lead(sweep: &Sweep, results: &SweepResults) -> String {
     let tasks = sweep.tasks.iter().map(|task| {
         let runs =

@@ -133,8 +133,10 @@ const HOW: &str = "
 The program, its relaxation, its Lagrangian dual and the proofs are in `crates/planner/src/refine/README.md`.
 
 One stage a rank: the time T of the slowest stage is bisected. Under each interval of T the shortest path over cuts is a lower bound
-on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow intervals are branched
-on the first layer of a stage. A limit on the number of arcs ends the search. From the best split, single layers are moved between stages
+on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it; narrow \
+intervals are branched
+on the first layer of a stage. A limit on the number of arcs ends the search. From the best split, single layers are \
+moved between stages
 while the step gets shorter.
 
 Several stages a rank: local search moves single layers while the simulated pipeline gets shorter, from a few starts and from where
@@ -142,35 +144,46 @@ simulated annealing ends; a rank's recomputation is then chosen again by the sim
 a relaxation with one column a rank, raised by the volume algorithm and by branch and bound; a gap of 0.9 % ends the search, and so
 does a limit on its work. Where the gap stays over 2 %, annealing runs nine times longer.
 
-The gap of Llama 4 Maverick with three stages a rank stays open because stages hold whole layers. Its head takes as long as 2.1 layers, so
-the 23 other stages hold 48 layers: the relaxation gives each of them 2.1, a split two or three, and the third layer of a stage, which 32
+The gap of Llama 4 Maverick with three stages a rank stays open because stages hold whole layers. Its head takes as \
+long as 2.1 layers, so
+the 23 other stages hold 48 layers: the relaxation gives each of them 2.1, a split two or three, and the third layer \
+of a stage, which 32
 micro-batches pass, takes 0.29 to 0.43 s of a pipeline of 2.71 s. The split seems not to be the cause: annealing 30 to 400 times
-longer, from starting temperatures of 0.3 to 10 % and three seeds, ended at this split or at a slower one. Three other bounds were tried and
+longer, from starting temperatures of 0.3 to 10 % and three seeds, ended at this split or at a slower one. Three \
+other bounds were tried and
 left out:
 
 * branching on the layers of one stage, in two parts, instead of those of a rank: a gap of 8.50 instead of 8.44 %;
-* the slowest stage of each virtual pipeline rank, as its time and its rank, with the critical path of such a pipeline alone: below the
+* the slowest stage of each virtual pipeline rank, as its time and its rank, with the critical path of such a \
+pipeline alone: below the
   bound of the root in every case;
-* the same with an ascent for each case: of 22 cases drawn from those with the least bounds, 11 exceed the cutoff of 2.60 s and 11 rise
+* the same with an ascent for each case: of 22 cases drawn from those with the least bounds, 11 exceed the cutoff of \
+2.60 s and 11 rise
   from 2.36 to between 2.41 and 2.52 s, at 20 million multiplications each, and there are some thousands of cases.
 
-The gap of Nemotron-H with two stages a rank is that of the root node: every annealing above ends at its split. Even with the layers of
-each stage fixed to those of that split the bound of the root is 1.0 % below its pipeline, for the kinds of layer are relaxed too. Left
+The gap of Nemotron-H with two stages a rank is that of the root node: every annealing above ends at its split. Even \
+with the layers of
+each stage fixed to those of that split the bound of the root is 1.0 % below its pipeline, for the kinds of layer are \
+relaxed too. Left
 out, for they gain nothing or take too long:
 
-* branching in two parts about the mean: on the layers of a rank 2.09 %, on those of a stage 2.08 % (and the gap of DeepSeek-V3 under
+* branching in two parts about the mean: on the layers of a rank 2.09 %, on those of a stage 2.08 % (and the gap of \
+DeepSeek-V3 under
   DualPipe-V 0.97 instead of 0.90 %, at nine times the work); with fifty times the work 1.98 %;
 * the cutoff at a gap of 2 %, which drops more columns: 2.09 %, and 2.06 % with ten times the work;
-* steps towards the longest path of the mean of the minimisers instead of the cutoff: 5.821 instead of 5.817 s of 5.945 at the root, but
+* steps towards the longest path of the mean of the minimisers instead of the cutoff: 5.821 instead of 5.817 s of \
+5.945 at the root, but
   2.10 % in the end, and 8.48 % for Maverick;
 * shortest paths over cuts instead of columns, in which the order of kinds is exact: 5.819 s at the root.
 
 Neither split has a faster one near it: a depth-first search over cuts with every layer under its fastest options, which leaves a
 branch where a dependency path with its shortest completion is as long as the incumbent, passed every split with all cuts within two
-layers of Maverick's (127 million nodes, two minutes) or three of Nemotron-H's (303 million). Over all cuts neither it nor a search with
+layers of Maverick's (127 million nodes, two minutes) or three of Nemotron-H's (303 million). Over all cuts neither \
+it nor a search with
 better bounds ends:
 
-* the same search for Maverick, its branches left by 70 to 3,000 dependency paths and by mixtures of them: it passes a billion nodes a
+* the same search for Maverick, its branches left by 70 to 3,000 dependency paths and by mixtures of them: it passes \
+a billion nodes a
   minute, and under a tenth of the tree. The rank with seven layers alone has a bound of 2.42 to 2.52 s of 2.53 s;
 * branch and bound over cuts in place of columns: the bound rises by 0.07 % in 4,750 nodes.
 
@@ -181,7 +194,8 @@ The times of an answer are not the solver's: `cost::Stager`, which is independen
 ## Ablation
 
 Each method left out in turn: mean and largest increase of the step and of the optimality gap, in percent, and processor time over
-that with every method. On the left the 11 plans above, before the last three were deleted and the ascent was replaced (wall time on a
+that with every method. On the left the 11 plans above, before the last three were deleted and the ascent was \
+replaced (wall time on a
 loaded machine); on the right 258 random small plans of 500 that fit, with all methods still in
 (`cargo test --release --test planner ablation -- --ignored --nocapture` prints the rows of those that are left).
 

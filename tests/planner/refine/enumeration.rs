@@ -89,7 +89,8 @@ fn all_cuts(n: usize, chunks: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Step time in seconds and fullest rank of every split and mix, by the evaluator alone. Neither depends on the memory of the device.
+/// Step time in seconds and fullest rank of every split and mix, by the evaluator alone. Neither depends on the memory
+/// of the device.
 pub(super) fn every_split(problem: &Problem, plan: &Plan) -> Vec<(f64, Bytes)> {
     let costs = Costs::new(problem);
     let stager = Stager::new(&costs, plan);

@@ -33,8 +33,8 @@ fn check(problem: &Problem, plan: &Plan, refined: &Refined) {
     }
 }
 
-/// Plans whose schedule has no list of operations (interleaving without whole groups of micro-batches, pairs of passes): no bound is
-/// over what brute force finds by their closed form.
+/// Plans whose schedule has no list of operations (interleaving without whole groups of micro-batches, pairs of
+/// passes): no bound is over what brute force finds by their closed form.
 #[test]
 fn plans_without_a_list_are_bounded_by_their_closed_form() {
     let mut recomputed = 0;

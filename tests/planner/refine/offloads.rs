@@ -7,8 +7,9 @@ use meshwright::plan::Offload;
 use meshwright::refine::{Options, refine};
 use meshwright::space::parse_plan;
 
-/// Solved together, programs stop at what others found, and are left out where memory limits nothing; solved alone, each is searched
-/// whole. Ceilings go from ample, where no share on the host helps, to those under which only a share on the host fits.
+/// Solved together, programs stop at what others found, and are left out where memory limits nothing; solved alone,
+/// each is searched whole. Ceilings go from ample, where no share on the host helps, to those under which only a share
+/// on the host fits.
 #[test]
 fn offloads_together_find_what_each_finds_alone() {
     let offloads: Vec<Offload> = [0.0, 0.5, 1.0].map(|optimizer| Offload { optimizer, activations: 0.0 }).to_vec();

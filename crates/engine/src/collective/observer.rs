@@ -35,7 +35,7 @@ impl fmt::Display for TransferKind {
 pub struct PricedTransfer {
     /// Kind.
     pub kind: TransferKind,
-    /// Payload: the whole tensor of a collective, the tokens of a rank once, what a send moves.
+    /// Payload: the whole tensor of a collective; the tokens of a rank, each once, of a dispatch; the bytes of a send.
     pub payload: Bytes,
     /// Ranks that take part.
     pub group: Group,

@@ -14,8 +14,8 @@ pub struct Axis {
     pub inside: Vec<u32>,
 }
 
-/// Mapping of a rank grid to a cluster: its axes, innermost first, stages last (`tp-cp-ep-dp-pp`), each with its ranks in each unit of
-/// the cluster.
+/// Mapping of a rank grid to a cluster: its axes, innermost first, stages last (`tp-cp-ep-dp-pp`), each with its ranks
+/// in each unit of the cluster.
 ///
 /// A group is a range of that order: ranks `stride` apart, `ranks` of them. Regular strides are the grid of one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -67,8 +67,9 @@ impl Fabric<'_> {
         self.observed(TransferKind::Collective(op), payload, group, time)
     }
 
-    /// Times of an all-gather of `gathered` bytes and a reduce-scatter of `scattered` bytes over one group, each as `buckets` messages.
-    /// Where each rank of the group is alone in its domain, both take the same time for the same bytes, for no curve of a domain is read.
+    /// Times of an all-gather of `gathered` bytes and a reduce-scatter of `scattered` bytes over one group, each as
+    /// `buckets` messages. Where each rank of the group is alone in its domain, both take the same time for the same
+    /// bytes, for no curve of a domain is read.
     pub fn gather_and_scatter(&self, gathered: Bytes, scattered: Bytes, group: Group, buckets: f64) -> GatherScatter {
         let gather = self.time(Collective::AllGather, gathered, group, buckets);
         let is_spread = group.ranks > 1 && self.inside_domain(group) == 1;

@@ -92,8 +92,8 @@ mod tests {
     use crate::gpu::Topology;
     use crate::units::BytesPerSec;
 
-    /// Specification, appendix A: an all-gather of 268 MB on v5p takes 1.26 ms over one wrapped ring of 16, and 0.67 ms over all 256
-    /// chips of two axes.
+    /// Specification, appendix A: an all-gather of 268 MB on v5p takes 1.26 ms over one wrapped ring of 16, and 0.67 ms
+    /// over all 256 chips of two axes.
     #[test]
     fn an_all_gather_on_a_v5p() {
         let torus = ScaleUp {

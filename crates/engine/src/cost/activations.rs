@@ -137,7 +137,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Ranks among which the kept inputs of column-parallel matmuls are split: none where the stack keeps what they gather.
+    /// Ranks among which the kept inputs of column-parallel matmuls are split: 1 where the stack keeps the gathered inputs.
     pub(super) fn input_shards(&self, plan: &Plan) -> f64 {
         if self.device.stack.memory.keeps_gathered_inputs { 1.0 } else { plan.sequence_shards() }
     }
@@ -147,9 +147,9 @@ impl Costs<'_> {
         self.device.format.element_bytes()
     }
 
-    /// Bytes per token of attention: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, and `a/t·s·(2 + 3δ)` for unfused scores (§6.3). Another
-    /// `2·d(a+g)/t` where rotated queries and keys are kept in addition to the whole output of QKV, and again where norms of queries
-    /// and keys keep their input (6 instead of 2 if unfused).
+    /// Bytes per token of attention: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, and `a/t·s·(2 + 3δ)` for unfused scores (§6.3).
+    /// Another `2·d(a+g)/t` where rotated queries and keys are kept in addition to the whole output of QKV, and again
+    /// where norms of queries and keys keep their input (6 instead of 2 if unfused).
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;

@@ -26,7 +26,7 @@ use crate::units::{Bytes, Seconds};
 pub struct LayerOption {
     /// Recomputation of the layer in backward.
     pub recompute: Recompute,
-    /// Cost by what the time is spent on.
+    /// Cost by kind of work: compute, recomputation, each communication.
     pub work: Work,
     /// Time as the schedule takes it: with the exposed expert traffic.
     pub time: StageTime,

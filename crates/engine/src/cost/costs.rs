@@ -134,7 +134,8 @@ impl<'a> Costs<'a> {
         if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }
     }
 
-    /// Load of the busiest rank of an expert group relative to the mean, ξ of specification §2.8; 1 where every rank has all experts.
+    /// Load of the busiest rank of an expert group relative to the mean, ξ of specification §2.8; 1 where every rank
+    /// has all experts.
     pub(super) fn imbalance(&self, plan: &Plan) -> f64 {
         if plan.layout.ep > 1 { self.problem.workload().imbalance } else { 1.0 }
     }

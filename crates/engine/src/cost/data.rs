@@ -24,7 +24,7 @@ const LEAST_BUCKET: f64 = 40e6;
 /// Elements of Megatron's gradient bucket for each data-parallel rank; the source is that of [`LEAST_BUCKET`].
 const BUCKET_PER_RANK: f64 = 1e6;
 
-/// Parameters on one rank, by what shards them.
+/// Parameters on one rank, by the replicas that shard them: dense parameters and experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankParameters {
     /// Replicated over dp·cp ranks.
@@ -225,8 +225,9 @@ impl Costs<'_> {
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. The stage is `zero`; of the plan's sharding nothing is read. ZeRO 2 reduces whenever the backward passes
-    /// of a virtual stage end ([`Windows::run`]), all but the last time behind the next ones. Source: specification §5.2 with version 1.1.
+    /// nb = layers of a rank. The stage is `zero`; of the plan's sharding nothing is read. ZeRO 2 reduces whenever the
+    /// backward passes of a virtual stage end ([`Windows::run`]), all but the last time behind the next ones. Source:
+    /// specification §5.2 with version 1.1.
     #[inline]
     pub(super) fn exposed_exchange(
         &self,

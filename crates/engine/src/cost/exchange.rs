@@ -59,9 +59,10 @@ impl Costs<'_> {
     /// exposed (1 − θ)·c;  the hidden part slows compute by θ·c·σ/2
     /// ```
     ///
-    /// A layer has one such block for its mixer, two where attention and Mamba stand side by side, and one for its feed-forward part;
-    /// experts that are not split themselves (etp = 1) take their tokens as sequence parallelism left them. GEMMs gather y bytes an
-    /// element ([`TpGather`](crate::stack::TpGather)), split experts two. Source: specification §3.6, §5.3.
+    /// A layer has one such block for its mixer, two where attention and Mamba stand side by side, and one for its
+    /// feed-forward part; experts that are not split themselves (etp = 1) take their tokens as sequence parallelism
+    /// left them. GEMMs gather y bytes an element ([`TpGather`](crate::stack::TpGather)), split experts two. Source:
+    /// specification §3.6, §5.3.
     pub(super) fn tensor_parallel(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         if plan.layout.tp == 1 {
             return;
@@ -121,8 +122,8 @@ impl Costs<'_> {
 
     /// Bytes of keys and values of one micro-batch, all context-parallel ranks together, on one tensor-parallel rank.
     ///
-    /// `2·b·s·max(1, g/t)·(d + d_v)`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the stack repeats keys
-    /// and values for each head of queries before it exchanges them.
+    /// `2·b·s·max(1, g/t)·(d + d_v)`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7); g = a where the
+    /// stack repeats keys and values for each head of queries before it exchanges them.
     fn kv_bytes(&self, mixer: &Mixer, plan: &Plan) -> Bytes {
         let tp = f64::from(plan.layout.tp);
         let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
@@ -151,7 +152,7 @@ impl Costs<'_> {
     /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
     /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed; by shard where the stack attends so
     /// all-to-all  heads for tokens: T forward, 1.5·T backward
-    /// a2a+p2p     all-to-all inside the scale-up domain, then a ring of what is left across
+    /// a2a+p2p     all-to-all inside the scale-up domain, then a ring across domains
     /// ```
     ///
     /// Source: specification §3.7 with version 1.1.

@@ -51,8 +51,8 @@ impl Costs<'_> {
         cost.dgrad += self.device.stream(Bytes::new(elements * traffic::BF16 * (2.0 * gates + 1.0)), 1.0);
     }
 
-    /// Adds activation and bias of experts with a bias, where they run operator by operator; `outputs` and `activations` are elements of all
-    /// local experts together.
+    /// Adds activation and bias of experts with a bias, where they run operator by operator; `outputs` and
+    /// `activations` are elements of all local experts together.
     ///
     /// ```text
     /// T = β·((OUTPUT·outputs + ACTIVATION·activations)/(BW·e_mem) + KERNELS·experts·t_op)          specification §2.4

@@ -15,11 +15,12 @@ pub struct Figures {
     pub tokens_per_second: f64,
     /// Model FLOP/s of one GPU.
     pub rate: FlopsPerSec,
-    /// Share of the dense bf16 peak, whatever the format of the GEMMs, as publications count it; 0 where the device has no such peak.
+    /// Share of the dense bf16 peak, whatever the format of the GEMMs, as publications count it; 0 where the device has
+    /// no such peak.
     pub mfu: f64,
     /// Peak memory of the fullest rank, as the device shows it.
     pub peak: Bytes,
-    /// Memory that the plan leaves of what the HBM profile allows, in GiB; negative if the plan does not fit.
+    /// Memory budget of the HBM profile less the peak, in GiB; negative if the plan does not fit.
     pub headroom_gib: f64,
 }
 

@@ -45,8 +45,8 @@ pub struct SendTime {
 }
 
 impl<'s, 'a> HeterogeneousStager<'s, 'a> {
-    /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = send from
-    /// a rank of stager a to one of stager b.
+    /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank;
+    /// `across(a, b)` = send from a rank of stager a to one of stager b.
     ///
     /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
     pub fn new(stagers: &'s [Stager<'a>], of_rank: &'s [usize], across: impl Fn(usize, usize) -> SendTime) -> Self {
@@ -80,8 +80,8 @@ impl<'s, 'a> HeterogeneousStager<'s, 'a> {
     /// T_step = (T_simulated + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)
     /// ```
     ///
-    /// with the replay of [`crate::schedule::replay`] over links with a delay each, which carry one send at a time. Where no send is overlapped,
-    /// a delay blocks both stages of the link. `None` where the schedule does not run.
+    /// with the replay of [`crate::schedule::replay`] over links with a delay each, which carry one send at a time.
+    /// Where no send is overlapped, a delay blocks both stages of the link. `None` where the schedule does not run.
     pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
         let (plan, costs) = (self.stagers[0].plan(), self.stagers[0].costs());
         let m = self.stagers[0].micro_batches();

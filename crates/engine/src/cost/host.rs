@@ -17,8 +17,8 @@ pub struct HostExcess {
 }
 
 impl Costs<'_> {
-    /// Excess of a plan's offloaded bytes over the memory of the fullest host; `None` where that is enough, not known, or nothing is
-    /// left there.
+    /// Excess of a plan's offloaded bytes over the memory of the fullest host; `None` where that is enough, not known,
+    /// or nothing is left there.
     ///
     /// ```text
     /// host h holds  Σ over its ranks r of  offloaded optimizer states(r) + offloaded activations(r)

@@ -140,8 +140,8 @@ fn mixer_modules(mixer: &Mixer) -> f64 {
     }
 }
 
-/// Modules of a layer that have a matrix of their own; routed experts and their router, which are gathered together, are none of them.
-/// Norms stay whole on every rank.
+/// Modules of a layer that have a matrix of their own; routed experts and their router, which are gathered together,
+/// are none of them. Norms stay whole on every rank.
 fn modules(layer: &Layer) -> f64 {
     let gates = |mlp: &Mlp| mlp.gates() as f64 + 1.0;
     mixer_modules(&layer.mixer)
@@ -180,7 +180,7 @@ impl Costs<'_> {
         cost
     }
 
-    /// Layer of the two parts, with what only the whole has: adapters, the host floor, recomputation.
+    /// Layer joined of its two parts, with the costs that only the whole layer has: adapters, the host floor, recomputation.
     pub(super) fn joined(&self, kind: usize, plan: &Plan, mixing: &LayerCost, feed_forward: &LayerCost) -> LayerCost {
         let layer = &self.problem.model().kinds[kind];
         let mut cost = mixing.plus(feed_forward);
@@ -233,11 +233,13 @@ impl Costs<'_> {
         cost.host = PassTimes { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
     }
 
-    /// A layer's cost under ZeRO 3, where hooks gather and free the weights of each module on the way; `None` where they cost nothing.
+    /// A layer's cost under ZeRO 3, where hooks gather and free the weights of each module on the way; `None` where
+    /// they cost nothing.
     ///
     /// ```text
     /// n_f·t_host + M·h_f                   backward n_b·t_host + M·h_b
-    /// w·n_e·E_loc·t_host + E_loc·x_f       backward 2·w·n_e·E_loc·t_host + E_loc·x_b [+ the forward again under full recomputation]
+    /// w·n_e·E_loc·t_host + E_loc·x_f       backward 2·w·n_e·E_loc·t_host + E_loc·x_b
+    /// backward of full recomputation       + the forward's
     /// ```
     ///
     /// M: [`modules`]. h, x: `stack.launches.module_hooks`. Source: specification §2.9.
@@ -263,8 +265,8 @@ impl Costs<'_> {
         if self.device.format == Format::Bf16 { launches.per_expert_bf16 } else { launches.per_expert_narrow }
     }
 
-    /// Forward launches of one local expert that each leave a gap on the device: those of its casts alone where the stack says how its GEMMs
-    /// run, whose time has their gaps.
+    /// Forward launches of one local expert that each leave a gap on the device: those of its casts alone where the
+    /// stack says how its GEMMs run, whose time has their gaps.
     pub(super) fn gaps_per_expert(&self) -> f64 {
         let stack = self.device.stack;
         let gemms = if stack.expert_streams.is_some() { stack.launches.per_expert_bf16 } else { 0.0 };

@@ -31,7 +31,8 @@ mod element_bytes {
     pub const DENSE_MLP: f64 = 6.0;
 }
 
-/// GiB of NCCL's buffers for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
+/// GiB of NCCL's buffers for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source:
+/// specification §6.5.
 const NCCL_GIB: f64 = 0.8;
 /// Bytes of a weight in 16 bits, as tables and other weights have that no GEMM takes in a narrow format.
 const WIDE: f64 = 2.0;
@@ -268,7 +269,8 @@ impl Costs<'_> {
     /// Bytes of one weight.
     ///
     /// ```text
-    /// weights in 16 bits or more    w + y, w          in 8 bits    y, 2          y = what GEMMs take of a weight (`Gpu::weight_bytes`)
+    /// weights in 16 bits or more    w + y, w          in 8 bits    y, 2
+    /// y = bytes of a weight that GEMMs read (`Gpu::weight_bytes`)
     /// ```
     ///
     /// Without quantized copies (`stack.memory.keeps_quantized_weights`), and under ZeRO 3, both are those of the recipe.
@@ -283,7 +285,7 @@ impl Costs<'_> {
         WeightBytes { layer: wide + self.device.gpu.weight_bytes(format), table: held.max(WIDE) }
     }
 
-    /// Working set of a rank in addition to what it keeps, without that of recomputed layers.
+    /// Working set of a rank, in addition to its kept activations, without that of recomputed layers.
     fn end_bytes(&self, timing: Timing, plan: &Plan) -> EndBytes {
         match timing {
             Timing::Together => self.working_set(plan),
@@ -291,7 +293,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Working set in addition to what is kept.
+    /// Working set, in addition to the kept activations.
     ///
     /// ```text
     /// last rank     n·V/t·(6 fused | 12) + 4·n·h/ts          others    6·n·f/t, with experts 4·n·h
@@ -317,7 +319,7 @@ impl Costs<'_> {
         EndBytes { head: with_scores(head), others: with_scores(layer) }
     }
 
-    /// Weights and gradients that are whole for a while although ZeRO shards them.
+    /// Weights and gradients that are temporarily unsharded, although ZeRO shards them.
     pub(super) fn unsharded(&self, plan: &Plan, counts: &StageCounts) -> Temporary {
         match plan.zero {
             ZeroStage::Zero | ZeroStage::One => Temporary::default(),
@@ -326,8 +328,9 @@ impl Costs<'_> {
         }
     }
 
-    /// Unsharded gradients under ZeRO 2 in a pipeline: those of the virtual stage whose backward passes add them up, on the rank
-    /// with the most layers; of one layer where the passes of a stage do not follow each other. Source: [llama3-infrastructure] §3.3.2.
+    /// Unsharded gradients under ZeRO 2 in a pipeline: those of the virtual stage whose backward passes add them up, on
+    /// the rank with the most layers; of one layer where the passes of a stage do not follow each other. Source:
+    /// [llama3-infrastructure] §3.3.2.
     fn whole_gradients(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
         if plan.layout.pp == 1 || self.is_lora() {
             return Bytes::ZERO;

@@ -95,8 +95,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Adds the elementwise kernels of a layer with attention and Mamba side by side to its cost: the products with the multipliers of
-    /// `config.json`, and the sum of both outputs.
+    /// Adds the elementwise kernels of a layer with attention and Mamba side by side to its cost: the products with the
+    /// multipliers of `config.json`, and the sum of both outputs.
     ///
     /// ```text
     /// n·(26·h/ts + 4·(g·d + d_in + f)/t), 9 kernels, in either pass          specification §2.3
@@ -220,8 +220,8 @@ impl Costs<'_> {
         self.attention_core(&heads, Span::Full, self.device.stack.attention, plan, cost);
     }
 
-    /// Adds scores, softmax and context of one rank to a layer's cost. Where there are more tensor-parallel ranks than heads of keys, ranks
-    /// hold copies of a head.
+    /// Adds scores, softmax and context of one rank to a layer's cost. Where there are more tensor-parallel ranks than
+    /// heads of keys, ranks hold copies of a head.
     fn attention_core(&self, heads: &Heads, span: Span, kernel: AttentionKernel, plan: &Plan, cost: &mut LayerCost) {
         let seq_len = f64::from(self.problem.workload().seq_len);
         let shape = AttentionShape {
@@ -268,7 +268,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Adds the projections, gates and convolution of a gated short convolution to a layer's cost: streaming kernels over the h channels.
+    /// Adds the projections, gates and convolution of a gated short convolution to a layer's cost: streaming kernels
+    /// over the h channels.
     ///
     /// ```text
     /// forward    16·n·h/t, 3 kernels          backward    42·n·h/t, 6 kernels          specification §2.3
@@ -282,12 +283,13 @@ impl Costs<'_> {
         cost.dgrad += time(&traffic::SHORT_CONV.backward);
     }
 
-    /// Adds the projections and kernels of a gated delta rule to a layer's cost: w channels of values, k of keys, e of the keys expanded
-    /// to the heads of values, head dimension d of keys, chunks of Q tokens.
+    /// Adds the projections and kernels of a gated delta rule to a layer's cost: w channels of values, k of keys, e of
+    /// the keys expanded to the heads of values, head dimension d of keys, chunks of Q tokens.
     ///
     /// ```text
-    /// forward    n·((38 + 4·d/Q)·w + 50·k + 4·e + 6·Q·heads)/t          backward    n·((58 + 8·d/Q)·w + 64·k + 16·e + 4·Q·heads)/t
-    /// + n·6·(k + e)/t backward where heads of values share keys          specification §2.3
+    /// forward    n·((38 + 4·d/Q)·w + 50·k + 4·e + 6·Q·heads)/t
+    /// backward   n·((58 + 8·d/Q)·w + 64·k + 16·e + 4·Q·heads)/t, and n·6·(k + e)/t where heads of values share keys
+    /// specification §2.3
     /// ```
     fn gated_delta_net(&self, net: &DeltaNet, plan: &Plan, cost: &mut LayerCost) {
         self.input_and_output_projections(&net.projections(self.problem.model().hidden), plan, cost);
@@ -309,7 +311,8 @@ impl Costs<'_> {
     /// Adds the projections and kernels of Kimi Delta Attention to a layer's cost: width w, heads of d, chunks of Q tokens.
     ///
     /// ```text
-    /// forward    n·((82 + 4·d/Q)·w + 12.5·Q·heads)/t          backward    n·((202 + 8·d/Q)·w + 22·Q·heads)/t          specification §2.3
+    /// forward    n·((82 + 4·d/Q)·w + 12.5·Q·heads)/t
+    /// backward   n·((202 + 8·d/Q)·w + 22·Q·heads)/t          specification §2.3
     /// ```
     fn kimi_delta_attention(&self, net: &KimiDelta, plan: &Plan, cost: &mut LayerCost) {
         self.input_and_output_projections(&net.projections(self.problem.model().hidden), plan, cost);
@@ -331,7 +334,8 @@ impl Costs<'_> {
         cost.dgrad += time([&kimi_delta::BACKWARD, &kimi_delta::BACKWARD_BY_CHUNK], kimi_delta::KERNELS.backward);
     }
 
-    /// Time of kernels that multiply a chunk's matrices, relative to streaming kernels, on the problem's device: [`chunked::slowdown`].
+    /// Time of kernels that multiply a chunk's matrices, relative to streaming kernels, on the problem's device:
+    /// [`chunked::slowdown`].
     fn slowdown_by_chunk(&self) -> f64 {
         chunked::slowdown(self.device.streaming_bandwidth(), self.device.gpu.processors.value)
     }

@@ -1,4 +1,4 @@
-//! Moments of a step at which a rank may hold the most (specification §6.10).
+//! Moments of a step that may be the peak of a rank's memory (specification §6.10).
 
 use super::activations::UNFUSED_NORM;
 use super::costs::Costs;
@@ -78,7 +78,7 @@ pub(super) struct Needs {
     pub activations: Bytes,
     /// Activations of the layer that keeps the most.
     pub layer: Bytes,
-    /// Working sets, and weights or gradients that are whole for a while.
+    /// Working sets, and temporarily unsharded weights or gradients.
     pub temporary: Temporary,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct Fullest {
     pub gradients: Bytes,
     /// Activations that are there at that moment.
     pub activations: Bytes,
-    /// Working sets, and weights or gradients that are whole for a while.
+    /// Working sets, and temporarily unsharded weights or gradients.
     pub transient: Bytes,
 }
 
@@ -168,8 +168,8 @@ impl Timing {
     ///
     /// ```text
     /// together    max( G + A + loss + backward,  G + update )
-    /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward,  G + update )          g = G where they stay, else 0
-    /// loop        max( g + A + loss,  G + A + backward,  G + update )
+    /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward,  G + update )
+    /// loop        max( g + A + loss,  G + A + backward,  G + update )          g = G where gradients stay, else 0
     /// ```
     ///
     /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded. The arrays
@@ -200,7 +200,7 @@ impl Timing {
     /// ```text
     /// together    share·tensors, and of a loop
     /// by moment   one pool a stream, each at its own peak:
-    ///             T + β·T + max(A + α·A, update) + G + gathers − (what of these is there together)
+    ///             T + β·T + max(A + α·A, update) + G + gathers − (the part of these that is resident together)
     ///             T = max(loss, backward); where no stream reduces gradients, they are in the pool of the activations:
     ///             max(g + A + α·A, G + max(A_layer, update))
     /// ```
@@ -232,8 +232,8 @@ pub(super) struct MlpWidths {
     pub of_weights: f64,
 }
 
-/// Whether a single GPU holds the whole model, and no engine shards it: nothing is gathered or reduced. ZeRO 3 on one rank goes through
-/// its engine all the same.
+/// Whether a single GPU holds the whole model, and no engine shards it: nothing is gathered or reduced. ZeRO 3 on one
+/// rank goes through its engine all the same.
 pub(super) fn is_whole(plan: &Plan) -> bool {
     plan.layout.world_size() == 1 && plan.zero != ZeroStage::Three
 }
@@ -244,8 +244,8 @@ impl Costs<'_> {
         self.device.stack.memory.by_moment
     }
 
-    /// Whether the peak of a plan's ranks is that of one moment: under ZeRO 3, and on a single GPU, where no buckets of gradients are
-    /// reduced.
+    /// Whether the peak of a plan's ranks is that of one moment: under ZeRO 3, and on a single GPU, where no buckets of
+    /// gradients are reduced.
     pub fn is_by_moment(&self, plan: &Plan) -> bool {
         self.has_moments() && (plan.zero == ZeroStage::Three || is_whole(plan))
     }
@@ -277,7 +277,8 @@ impl Costs<'_> {
     ///
     /// ```text
     /// whole      max(10·n·V/t + 2·h·V/t, b·n·V/t)          b = 12, `logit_bytes`, or `split_logit_bytes` where t > 1
-    ///            + 2·h·V/t where the head stays gathered, 2 more of b where the outputs are kept; on a single GPU the head is a weight
+    ///            + 2·h·V/t where the head stays gathered, b + 2 where the outputs are kept; on a single GPU the
+    ///            head is a weight
     /// chunked    12·h·V/t + 2·n·V/(t·c) + 4·n·h
     /// both       + 2·n·h/ts + 2·n·h/(ts, or 1 where gathered inputs are kept) + 4·n·h/ts of an un-fused norm
     /// ```
@@ -305,7 +306,8 @@ impl Costs<'_> {
         Bytes::new(own + tokens * hidden * inputs)
     }
 
-    /// Bytes of the backward of one layer in addition to what it keeps: what is recomputed, and gradients of its activations.
+    /// Bytes of the backward of one layer, in addition to its kept activations: recomputed activations, and gradients
+    /// of activations.
     ///
     /// ```text
     /// A − A_kept + 4·n·f/t + 2·h·f/t,  and where tensor parallelism splits the sequence  + 4·n·h
@@ -342,7 +344,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Bytes of weights and gradients that are whole for a while, of layers whose weights on a rank are `layer` at most and
+    /// Bytes of temporarily unsharded weights and gradients, of layers whose weights on a rank are `layer` at most and
     /// `own` in all.
     ///
     /// ```text
@@ -351,7 +353,7 @@ impl Costs<'_> {
     /// gathers     2·P_layer + 4·h·V/t: buffers of a layer, and of both tables
     /// ```
     ///
-    /// Source: [memory-oracle]. The backward of a scanned layer counts what is whole there.
+    /// Source: [memory-oracle]. The backward of a scanned layer includes its gathered matrices.
     pub(super) fn whole_for_a_while(&self, plan: &Plan, layer: f64, own: f64) -> Temporary {
         let weight = self.problem.workload().recipe.weight;
         let reduced = if self.is_lora() { 0.0 } else { self.device.stack.reduce_bytes };

@@ -23,7 +23,7 @@ impl Costs<'_> {
         if plan.layout.pp > 1 { gpu.copies_both_ways() } else { gpu.copies_one_way() }
     }
 
-    /// Adds what a layer waits for its activations on their way to the host and back.
+    /// Adds the exposed time of a layer's activation copies to the host and back.
     ///
     /// ```text
     /// forward    max(0, A·x/out − F − host) + 0.1·min(TP, A·x/out)          A = activations, x = share on the host

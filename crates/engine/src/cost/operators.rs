@@ -1,9 +1,11 @@
 //! Operators that the host runs for a layer with experts, counted in Megatron core.
 //!
-//! Views and new tensors without a kernel are not counted. Shapes do not matter: the count is of a layer on one rank, with the fused
-//! kernels that Megatron-Bridge's performance recipes choose, for the permutation of tokens, rotary positions and the router.
+//! Views and new tensors without a kernel are not counted. Shapes do not matter: the count is of a layer on one rank,
+//! with the fused kernels that Megatron-Bridge's performance recipes choose, for the permutation of tokens, rotary
+//! positions and the router.
 //!
-//! Source of all counts: [megatron-lm] core 0.19.2, counted by `checks/operators.py`, which compares them with `checks/operators.tsv`.
+//! Source of all counts: [megatron-lm] core 0.19.2, counted by `checks/operators.py`, which compares them with
+//! `checks/operators.tsv`.
 
 use crate::kernel::PerPass;
 use crate::model::{Layer, Mixer, Moe, QkNorm};

@@ -1,4 +1,4 @@
-//! The update, and what every step pays once.
+//! Time of the optimizer update, and the fixed costs of a step.
 
 use super::costs::Costs;
 use super::data::{LORA_SHARE, RankParameters};
@@ -91,7 +91,8 @@ impl Costs<'_> {
     /// Time of the update; `scalars` = of the reductions of norms and loss scalars.
     ///
     /// ```text
-    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + what the host does once a step           u = 38 bytes with fp32 gradients and moments
+    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + host time once a step
+    /// u = 38 bytes with fp32 gradients and moments
     /// ```
     ///
     /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host

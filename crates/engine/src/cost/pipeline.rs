@@ -81,7 +81,7 @@ pub struct StagePayload {
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
-    /// Source: specification §3.8; without sequence parallelism the receiver gathers what was scattered.
+    /// Source: specification §3.8; without sequence parallelism the receivers all-gather the scattered parts.
     pub(crate) fn stage_send(&self, plan: &Plan) -> Seconds {
         if plan.layout.pp == 1 {
             return Seconds::ZERO;

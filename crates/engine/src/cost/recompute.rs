@@ -21,8 +21,8 @@ impl Costs<'_> {
     ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
     ///
-    /// Recomputing `moe` dispatches the tokens again. Under JAX the modules are those of [`Self::policy`]. Source: specification §6.4
-    /// with version 1.1.
+    /// Recomputing `moe` dispatches the tokens again. Under JAX the modules are those of [`Self::policy`]. Source:
+    /// specification §6.4 with version 1.1.
     pub(super) fn recomputed(&self, layer: &Layer, plan: &Plan, cost: &LayerCost) -> Seconds {
         if let Some(modules) = self.policy(plan.recompute) {
             return self.recomputed_modules(modules, layer, cost);
@@ -69,9 +69,10 @@ impl Costs<'_> {
             + when(moe && is_moe, cost.ep.forward)
     }
 
-    /// Number of kernels that the backward of a layer with experts launches again: all `forward` ones under full recomputation, half of
-    /// them where every other layer or operator is recomputed. Of recomputed modules, attention and the activation function are one
-    /// kernel each, norms and up-projections two, routing and dispatch those of [`MOE_LAUNCHES`].
+    /// Number of kernels that the backward of a layer with experts launches again: all `forward` ones under full
+    /// recomputation, half of them where every other layer or operator is recomputed. Of recomputed modules, attention
+    /// and the activation function are one kernel each, norms and up-projections two, routing and dispatch those of
+    /// [`MOE_LAUNCHES`].
     pub(super) fn recomputed_launches(recompute: Recompute, forward: f64) -> f64 {
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp: _, moe } = match recompute {
             Recompute::None | Recompute::FirstLayers(_) => return 0.0,

@@ -17,8 +17,8 @@ const MLP_GRADIENTS: f64 = 2.0;
 /// lanes, what is rotated, its gradient, and attention's output or the values' gradient. Source: [maxtext-compiled].
 const ROTATED: f64 = 5.0;
 
-/// Tensors of the width of queries that are held during the backward of an MLP: attention's output and input, and its log-sum-exp, which is
-/// padded to 128 lanes in fp32. Source: [maxtext-compiled].
+/// Tensors of the width of queries that are held during the backward of an MLP: attention's output and input, and its
+/// log-sum-exp, which is padded to 128 lanes in fp32. Source: [maxtext-compiled].
 const BESIDE_MLP: f64 = 4.0;
 
 /// Tensors of the hidden width in the backward of attention. Source: [maxtext-compiled].
@@ -46,7 +46,8 @@ impl Costs<'_> {
         self.device.stack.memory.scanned_layers
     }
 
-    /// Bytes of the backward of one scanned layer in addition to what the loop keeps, and of the head that waits for the loop's end.
+    /// Bytes of the backward of one scanned layer in addition to what the loop keeps, and of the head that waits for
+    /// the loop's end.
     ///
     /// ```text
     /// max( n·2·(m·f + 5·d(a+g))/t + 4·n·h/ts,  n·2·(m·f + 4·a·d)/t + 2·n·h/ts + 2·h·(3·f + 2·a·d)/t )   m = 4, or 2 if kept

@@ -1,10 +1,11 @@
 //! Latent attention over the keys that an indexer chooses, as Megatron core runs it from 0.19 on with fused kernels.
 //!
-//! Symbols: n tokens of a micro-batch, s of a sequence, a heads on a rank, q_r, r and d_r ranks and rotary width of latent attention,
-//! a_i and d_i heads and width of the indexer, k keys chosen, σ = s/2 and κ = k·(1 − k/(2s)) the mean keys before a token and chosen
-//! for it.
+//! Symbols: n tokens of a micro-batch, s of a sequence, a heads on a rank, q_r, r and d_r ranks and rotary width of
+//! latent attention, a_i and d_i heads and width of the indexer, k keys chosen, σ = s/2 and κ = k·(1 − k/(2s)) the mean
+//! keys before a token and chosen for it.
 //!
-//! Source of all: [megatron-lm] `experimental_attention_variant/dsa.py`, `absorbed_mla.py` and `dsa_cudnn_kernels.py`, release 0.19.
+//! Source of all: [megatron-lm] `experimental_attention_variant/dsa.py`, `absorbed_mla.py` and `dsa_cudnn_kernels.py`,
+//! release 0.19.
 
 use super::costs::Costs;
 use super::layer::{LayerCost, PassTimes};
@@ -17,7 +18,8 @@ use crate::plan::{Modules, Plan};
 use crate::problem::IndexScores;
 use crate::units::{Bytes, Flops, Seconds};
 
-/// Heads of queries that the kernels compute together, to whose multiple they are padded; heads of the indexer in backward likewise.
+/// Heads of queries that the kernels compute together, to whose multiple they are padded; heads of the indexer in
+/// backward likewise.
 const PADDED_HEADS: u32 = 64;
 
 /// GEMMs of the backward of sparse attention over the width of the joined keys: scores, and the gradients of queries and keys.
@@ -68,8 +70,8 @@ impl Costs<'_> {
     /// loss         2·n·a'·(r + d_r)·κ scores once more, 3·2·n·a_i'·d_i·κ for the indexer's gradients, both in backward
     /// ```
     ///
-    /// The loss belongs to the forward pass, or to the second one where a layer is recomputed: either way once, so that it counts in
-    /// backward here.
+    /// The loss belongs to the forward pass, or to the second one where a layer is recomputed: either way once, so that
+    /// it counts in backward here.
     pub(super) fn sparse_attention(&self, mla: &Mla, indexer: &Indexer, plan: &Plan, cost: &mut LayerCost) {
         let tokens = self.tokens(plan);
         let wide = Absorbed::of(mla, plan);
@@ -186,7 +188,8 @@ impl Costs<'_> {
     /// + 2·(a_i·d_i + d_i + a_i) + 4·d_i + 2·(h + q) where tp splits the sequence   indexer: its gradients, key, gathered inputs
     /// ```
     ///
-    /// Recomputing the up-projections frees queries and what is joined of them, recomputing attention its results and the indexer's.
+    /// Recomputing the up-projections frees queries and what is joined of them, recomputing attention its results and
+    /// the indexer's.
     pub(super) fn sparse_activations(&self, mla: &Mla, indexer: &Indexer, plan: &Plan, recomputed: Modules) -> f64 {
         let wide = Absorbed::of(mla, plan);
         let stored = BF16 + self.device.format.element_bytes();

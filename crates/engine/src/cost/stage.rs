@@ -21,7 +21,7 @@ const SYNC_FORWARD: f64 = 1.0 / 3.0;
 const FLOOR_ACROSS: f64 = 1.5;
 
 impl Costs<'_> {
-    /// One layer of kind `kind` as the pipeline sees it: the host floor, what waits for it, and where expert traffic runs.
+    /// Work of one layer of kind `kind` in a pipeline, with the wait for the host and the exposed expert traffic.
     ///
     /// ```text
     /// F = max(F_gpu, n_f·t_host) + sync/3          B = max(B_gpu, n_b·t_host [+ n_f·t_host under full recomputation]) + 2·sync/3
@@ -57,8 +57,8 @@ impl Costs<'_> {
         work
     }
 
-    /// Adds what a layer with experts waits for the host beyond its other work, so that it takes no less than its operators take to
-    /// launch: routing, permutation and dispatch are many small ones.
+    /// Adds the wait of a layer with experts for the host beyond its other work, so that it takes no less than its
+    /// operators take to launch: routing, permutation and dispatch are many small ones.
     ///
     /// ```text
     /// F ≥ w·(n_f + 14)·o_f·t_host          B ≥ w·((n_b + 20)·o_b + n_again·o_f)·t_host          w = `stack.launches.expert_layer`
@@ -137,7 +137,8 @@ impl Costs<'_> {
         stack.cuda_graphs && (stack.graphed_experts || recompute != Recompute::Full)
     }
 
-    /// Host time of a layer's launches relative to that of the stack: more where the stack has CUDA graphs and they do not replay the layer.
+    /// Host time of a layer's launches relative to that of the stack: more where the stack has CUDA graphs and they do
+    /// not replay the layer.
     fn launched_again(&self, recompute: Recompute) -> f64 {
         if self.replays(recompute) { 1.0 } else { 1.0 / self.device.replayed() }
     }
@@ -234,8 +235,8 @@ impl Costs<'_> {
         self.works_at(counted, works, counts.of_classes(classes), chunks_each, place)
     }
 
-    /// Work at each of `places`, which are given by their layers of each choice and hold `chunks_each` virtual stages each; `place` =
-    /// index of the place of a virtual stage.
+    /// Work at each of `places`, which are given by their layers of each choice and hold `chunks_each` virtual stages
+    /// each; `place` = index of the place of a virtual stage.
     fn works_at<'c>(
         &self,
         counted: CountedPlan,

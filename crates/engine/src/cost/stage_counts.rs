@@ -43,7 +43,8 @@ impl Costs<'_> {
         self.with_layers(plan, ranks, self.counted_by_chunk(plan, layers))
     }
 
-    /// Counts of a plan with its choices, these layers on its ranks and virtual stages, and the place of its multi-token prediction.
+    /// Counts of a plan with its choices, these layers on its ranks and virtual stages, and the place of its
+    /// multi-token prediction.
     fn with_layers(&self, plan: &Plan, ranks: Runs, chunks: Runs) -> StageCounts {
         let model = self.problem.model();
         StageCounts {

@@ -17,7 +17,9 @@ pub struct Origin {
 
 /// Declares an enum of names: its members in order, their keys and their origins, each written once.
 macro_rules! names {
-    ($(#[$doc:meta])* $name:ident { $($(#[$member:meta])* $variant:ident = $key:literal, $file:literal, $function:literal, $section:literal;)* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$member:meta])* $variant:ident = $key:literal, $file:literal, $function:literal, $section:literal;)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name {
@@ -38,7 +40,11 @@ macro_rules! names {
             /// The function that computes it.
             pub const fn origin(self) -> Origin {
                 match self {
-                    $(Self::$variant => Origin { file: concat!("crates/engine/src/", $file), function: $function, section: $section },)*
+                    $(Self::$variant => Origin {
+                        file: concat!("crates/engine/src/", $file),
+                        function: $function,
+                        section: $section,
+                    },)*
                 }
             }
         }

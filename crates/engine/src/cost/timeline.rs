@@ -9,7 +9,7 @@ use crate::schedule::replay::{Event, StageTime, Trace, replay};
 use crate::schedule::slot::Pass;
 use crate::units::{Bytes, Seconds};
 
-/// Shares of one pass of a chunk, by what the time is spent on.
+/// Shares of one pass of a chunk, by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PassParts {
     /// Kernels, recomputation, and waiting for the host.

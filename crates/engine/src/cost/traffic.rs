@@ -45,7 +45,7 @@ pub const NORM_BACKWARD_KERNELS: f64 = 1.5;
 /// Split of the fused projection of queries, keys and values, and the rotation of queries and keys.
 pub const SPLIT: Streamed = streamed(4.0, 2.0);
 
-/// Passes of [`SPLIT`] over its elements, by what runs it and whether positions are rotary.
+/// Passes of [`SPLIT`] over its elements, by library and by whether positions are rotary.
 pub mod split_passes {
     /// PyTorch, without rotation.
     pub const PLAIN: f64 = 1.0;
@@ -57,11 +57,11 @@ pub mod split_passes {
     pub const FUSED_ROTARY: f64 = 0.65;
 }
 
-/// RMSNorm operator by operator, forward and backward, per element and call: reads and writes of every operator, 2 bytes in bf16 and 4 in
-/// fp32. Source: `LlamaRMSNorm` of [transformers], counted in specification §2.4.
+/// RMSNorm operator by operator, forward and backward, per element and call: reads and writes of every operator, 2
+/// bytes in bf16 and 4 in fp32. Source: `LlamaRMSNorm` of [transformers], counted in specification §2.4.
 pub const EAGER_NORM: StreamedPasses = StreamedPasses { forward: streamed(36.0, 8.0), backward: streamed(84.0, 15.0) };
-/// Rotation operator by operator, forward and backward, per element of queries and keys. Source: `apply_rotary_pos_emb` of [transformers],
-/// likewise.
+/// Rotation operator by operator, forward and backward, per element of queries and keys. Source: `apply_rotary_pos_emb`
+/// of [transformers], likewise.
 pub const EAGER_ROTARY: StreamedPasses =
     StreamedPasses { forward: streamed(20.0, 10.0), backward: streamed(30.0, 18.0) };
 
@@ -93,15 +93,15 @@ pub mod sparse {
     pub const CHOSEN: f64 = 400.0;
     /// Bytes per token and chosen key of the softmax of index scores, the target and their divergence.
     pub const COMPARED: f64 = 150.0;
-    /// Bytes per token and chosen key that are there at once.
+    /// Bytes per token and chosen key that are resident together.
     pub const CHOSEN_AT_ONCE: f64 = 48.0;
     /// Kernels that join and copy queries, in addition to those of the rotation.
     pub const JOIN_KERNELS: f64 = 4.0;
     /// Kernels of the indexer's norm, rotations and copies.
     pub const INDEX_KERNELS: f64 = 26.0;
-    /// Kernels of the choice.
+    /// Kernels of the choice of keys.
     pub const CHOICE_KERNELS: f64 = 40.0;
-    /// Kernels of the loss.
+    /// Kernels of the indexer's loss.
     pub const LOSS_KERNELS: f64 = 30.0;
     /// Launches of the host in either pass beyond those of latent attention.
     pub const LAUNCHES: PerPass = PerPass::new(80.0, 50.0);
@@ -110,24 +110,25 @@ pub mod sparse {
 /// Scan of a state-space block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: StreamedPasses = StreamedPasses { forward: streamed(12.0, 2.0), backward: streamed(30.0, 3.0) };
 
-/// Gates and convolution of a gated short convolution, kernel by kernel in PyTorch and `causal-conv1d`, per token and channel in bf16.
-/// Forward: B·x, convolution, C·y. Backward: gradients of C and y, convolution, gradients of B and x, and their concatenation.
+/// Gates and convolution of a gated short convolution, kernel by kernel in PyTorch and `causal-conv1d`, per token and
+/// channel in bf16. Forward: B·x, convolution, C·y. Backward: gradients of C and y, convolution, gradients of B and x,
+/// and their concatenation.
 ///
 /// Source: [transformers] `modeling_lfm2.py`, `Lfm2ShortConv`; [causal-conv1d]; counted in specification §2.3.
 pub const SHORT_CONV: StreamedPasses = StreamedPasses { forward: streamed(16.0, 3.0), backward: streamed(42.0, 6.0) };
-/// Bytes per token and channel that a gated short convolution keeps for its backward pass: B, C and x, the input and the output of the
-/// convolution, and the input of the projection out (specification §2.3).
+/// Bytes per token and channel that a gated short convolution keeps for its backward pass: B, C and x, the input and
+/// the output of the convolution, and the input of the projection out (specification §2.3).
 pub const SHORT_CONV_KEPT: f64 = 12.0;
 
-/// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core. Source: [mamba-ssm],
-/// counted in specification §2.3.
+/// Convolution, scan by chunks and norm of a state-space block, kernel by kernel in `mamba_ssm` and Megatron-Core.
+/// Source: [mamba-ssm], counted in specification §2.3.
 pub mod chunked {
     use crate::cost::traffic::gated_delta;
     use crate::kernel::PerPass;
     use crate::model::DeltaNet;
     use crate::units::BytesPerSec;
 
-    /// Bytes moved per token, by what they are in proportion to.
+    /// Bytes moved per token, by the size that they are proportional to.
     pub struct PerToken {
         /// Bytes for each inner channel.
         pub channel: f64,
@@ -180,15 +181,15 @@ pub mod chunked {
                 + self.expanded * of.expanded
         }
 
-        /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a chunk's matrices and
-        /// take `slowdown` times as long as streaming kernels.
+        /// Bytes per token that stream in the time of these, of which `by_chunk` are moved by kernels that multiply a
+        /// chunk's matrices and take `slowdown` times as long as streaming kernels.
         pub const fn streamed(&self, by_chunk: &Self, slowdown: f64, of: &BlockSizes) -> f64 {
             self.bytes(of) + (slowdown - 1.0) * by_chunk.bytes(of)
         }
     }
 
-    /// Time of kernels that multiply the small matrices of a chunk, against streaming kernels of as many bytes: waiting for the memory, and
-    /// work of the device's processors, which does not hide.
+    /// Time of kernels that multiply the small matrices of a chunk, against streaming kernels of as many bytes: waiting
+    /// for the memory, and work of the device's processors, which does not hide.
     ///
     /// ```text
     /// max(4/3 , 0.52 + BW'/(25.8 GB/s · processors))          specification §2.3
@@ -199,8 +200,8 @@ pub mod chunked {
         (MEMORY + bandwidth / (PROCESSOR * f64::from(processors))).max(LEAST)
     }
 
-    /// Part of the time of streaming kernels that those by chunk wait for the memory. Source: [meshwright-silicon], seven scans on an H100 and
-    /// an H200, which differ in their memory alone (specification §2.3).
+    /// Part of the time of streaming kernels that those by chunk wait for the memory. Source: [meshwright-silicon],
+    /// seven scans on an H100 and an H200, which differ in their memory alone (specification §2.3).
     const MEMORY: f64 = 0.52;
     /// Bytes that one processor works on in a second. Source: as [`MEMORY`].
     const PROCESSOR: BytesPerSec = BytesPerSec::new(25.8e9);
@@ -214,7 +215,7 @@ pub mod chunked {
     /// Part of it by kernels that multiply a chunk's matrices: all but convolution and norm.
     pub const FORWARD_BY_CHUNK: PerToken =
         PerToken { channel: 10.0, state: 12.0, group: 8.0, expanded: 0.0, chunk: 8.0 };
-    /// Backward pass of a block, which computes the states again.
+    /// Backward pass of a block, which recomputes the states.
     pub const BACKWARD: PerToken = PerToken { channel: 52.0, state: 34.0, group: 58.0, expanded: 0.0, chunk: 24.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, the gate's gradient and the norm's.
     pub const BACKWARD_BY_CHUNK: PerToken =
@@ -223,14 +224,14 @@ pub mod chunked {
     pub const COPIES: PerToken = PerToken { channel: 12.0, state: 0.0, group: 8.0, expanded: 0.0, chunk: 0.0 };
     /// Kernels forward and backward.
     pub const KERNELS: PerPass = PerPass::new(7.0, 17.0);
-    /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which blocks without that
-    /// norm do not run.
+    /// Bytes for each inner channel of the norm behind the gate, forward and backward: a kernel in either pass, which
+    /// blocks without that norm do not run.
     pub const NORM: PerPass = PerPass::new(4.0, 8.0);
 }
 
-/// Gated delta rule as Qwen3-Next's class runs it, kernel by kernel in PyTorch, `causal-conv1d` and Triton: the projections' parts copied
-/// out and joined, convolution, copies of queries, keys and values, norms of queries and keys, the rule by chunks, gated norm. A state has
-/// a key's elements for each channel, in bf16.
+/// Gated delta rule as Qwen3-Next's class runs it, kernel by kernel in PyTorch, `causal-conv1d` and Triton: the
+/// projections' parts copied out and joined, convolution, copies of queries, keys and values, norms of queries and
+/// keys, the rule by chunks, gated norm. A state has a key's elements for each channel, in bf16.
 ///
 /// Source: [transformers] `modeling_qwen3_next.py`, `Qwen3NextGatedDeltaNet`; [flash-linear-attention] `fla/ops/gated_delta_rule/`;
 /// counted in specification §2.3.
@@ -245,7 +246,7 @@ pub mod gated_delta {
     /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution and norms.
     pub const FORWARD_BY_CHUNK: PerToken =
         PerToken { channel: 12.0, state: 4.0, group: 10.0, expanded: 4.0, chunk: 6.0 };
-    /// Backward pass of a block, which computes factors and states again.
+    /// Backward pass of a block, which recomputes factors and states.
     pub const BACKWARD: PerToken = PerToken { channel: 58.0, state: 8.0, group: 64.0, expanded: 16.0, chunk: 4.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but copies, convolution, norms and sums.
     pub const BACKWARD_BY_CHUNK: PerToken =
@@ -258,14 +259,16 @@ pub mod gated_delta {
     pub const SHARED_KERNELS: f64 = 3.0;
     /// Bytes that are kept for backward.
     pub const KEPT: PerToken = PerToken { channel: 10.0, state: 0.0, group: 8.0, expanded: 0.0, chunk: 2.0 };
-    /// Bytes that are kept of a head of values: its decay before and after the activation and summed, its step, the scale of its norm.
+    /// Bytes that are kept of a head of values: its decay before and after the activation and summed, its step, the
+    /// scale of its norm.
     pub const KEPT_OF_VALUES: f64 = 18.0;
     /// Bytes that are kept of a head of keys: the scales of two norms.
     pub const KEPT_OF_KEYS: f64 = 8.0;
 }
 
-/// Kimi Delta Attention, kernel by kernel in Triton: convolutions, norms of queries and keys, decays summed over a chunk, scores inside a
-/// chunk and their inverse, states of chunks, output and gated norm. A state is as wide as a head, in bf16.
+/// Kimi Delta Attention, kernel by kernel in Triton: convolutions, norms of queries and keys, decays summed over a
+/// chunk, scores inside a chunk and their inverse, states of chunks, output and gated norm. A state is as wide as a
+/// head, in bf16.
 ///
 /// Source: [flash-linear-attention] `fla/layers/kda.py`, `fla/ops/kda/`; counted in specification §2.3.
 pub mod kimi_delta {
@@ -282,7 +285,7 @@ pub mod kimi_delta {
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
     pub const FORWARD_BY_CHUNK: PerToken =
         PerToken { channel: 50.0, state: 4.0, group: 0.0, expanded: 0.0, chunk: 10.0 * (1.0 + PART) };
-    /// Backward pass of a block, which computes decays, factors and states again.
+    /// Backward pass of a block, which recomputes decays, factors and states.
     pub const BACKWARD: PerToken = PerToken { channel: 202.0, state: 8.0, group: 0.0, expanded: 0.0, chunk: 22.0 };
     /// Part of it by kernels that multiply a chunk's matrices: all but convolutions, norms and decays.
     pub const BACKWARD_BY_CHUNK: PerToken =
@@ -299,8 +302,8 @@ pub mod kimi_delta {
     pub const KEPT_LOW_RANK: f64 = 4.0;
 }
 
-/// Attention and Mamba side by side as Falcon-H1's class runs them: multiplications by the numbers of `config.json` and the sum of both
-/// outputs, kernel by kernel, in bf16. A product reads and writes an element in either pass.
+/// Attention and Mamba side by side as Falcon-H1's class runs them: multiplications by the numbers of `config.json` and
+/// the sum of both outputs, kernel by kernel, in bf16. A product reads and writes an element in either pass.
 ///
 /// Source: [transformers] `modeling_falcon_h1.py`, `FalconH1DecoderLayer`; counted in specification §2.3.
 pub mod beside {
@@ -308,14 +311,14 @@ pub mod beside {
 
     /// Bytes per element of a product with a number, in either pass.
     pub const PRODUCT: f64 = 4.0;
-    /// Products over the hidden size: inputs of attention and of Mamba, outputs of both, output of the MLP.
+    /// Multiplications over the hidden size: inputs of attention and of Mamba, outputs of both, output of the MLP.
     pub const HIDDEN_PRODUCTS: f64 = 5.0;
     /// Bytes per hidden element of the sum of both outputs, and of the sum of both gradients of the normed input.
     pub const SUM: f64 = 6.0;
-    /// Kernels in either pass: the products above, those of keys, of Mamba's projection and of the MLP's gate, and the sum.
+    /// Kernels in either pass: the multiplications above, those of keys, of Mamba's projection and of the MLP's gate, and the sum.
     pub const KERNELS: f64 = 9.0;
-    /// Launches of the host in either pass beyond those of a layer with attention: Mamba's two projections, whose backward has two GEMMs
-    /// each, in addition to its scan and the kernels above.
+    /// Launches of the host in either pass beyond those of a layer with attention: Mamba's two projections, whose
+    /// backward has two GEMMs each, in addition to its scan and the kernels above.
     pub const PROJECTIONS: PerPass = PerPass::new(2.0, 4.0);
 }
 

@@ -26,8 +26,9 @@ pub(super) struct Windows {
 }
 
 impl Costs<'_> {
-    /// Windows that hide the exchange at the ends of the step, from the longest passes of the ranks; each rank comes with the number
-    /// of identical ranks. Under interleaving, the gradients of earlier chunks are complete before those of later ones:
+    /// Windows that hide the exchange at the ends of the step, from the longest passes of the ranks; each rank comes
+    /// with the number of identical ranks. Under interleaving, the gradients of earlier chunks are complete before
+    /// those of later ones:
     ///
     /// ```text
     /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
@@ -98,8 +99,8 @@ fn backward_run(plan: &Plan, micro_batches: f64) -> f64 {
     run.min(micro_batches).max(1.0)
 }
 
-/// Mean work of ranks, each with the number of identical ones: that of every rank of a bidirectional pipeline, which holds a stage from
-/// each end.
+/// Mean work of ranks, each with the number of identical ones: that of every rank of a bidirectional pipeline, which
+/// holds a stage from each end.
 pub(super) fn mean_of_ranks<'w>(ranks: impl Iterator<Item = (&'w Work, f64)> + Clone) -> Work {
     let all: f64 = ranks.clone().map(|(_, times)| times).sum();
     let mut mean = Work::default();

@@ -1,10 +1,10 @@
-//! Work of a rank, a virtual stage or a layer on one micro-batch, by what the time is spent on.
+//! Work of a rank, a virtual stage or a layer on one micro-batch, by kind of work.
 
 use super::layer::PassTimes;
 use crate::schedule::closed::RankTime;
 use crate::units::Seconds;
 
-/// Work on one micro-batch, by what it is spent on.
+/// Work on one micro-batch, by kind: compute, recomputation, each communication, waits for the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Kernels of the model.

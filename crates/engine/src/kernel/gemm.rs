@@ -50,7 +50,8 @@ mod ramp {
     pub const WGRAD: f64 = 80.0;
 }
 
-/// Constants of the GEMMs of experts where the stack says how they run (`stack.expert_streams`). Source: [meshwright-silicon], section `grouped`.
+/// Constants of the GEMMs of experts where the stack says how they run (`stack.expert_streams`). Source:
+/// [meshwright-silicon], section `grouped`.
 mod apart {
     use crate::units::Seconds;
 
@@ -130,7 +131,8 @@ fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
     libm::pow(best.1, wave) * libm::pow(best.2, intensity)
 }
 
-/// Slow-down of grouped GEMMs with few tokens per expert; where the stack says how experts run, of the mathematics of weight gradients alone:
+/// Slow-down of grouped GEMMs with few tokens per expert; where the stack says how experts run, of the mathematics of
+/// weight gradients alone:
 ///
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
@@ -171,7 +173,7 @@ impl Device<'_> {
     /// T      = ϑ·(max(T_flop + T_acc, T_mem) + t_op)
     /// ```
     ///
-    /// T_acc is what a tile reads and writes of its fp32 sum after its mathematics, as far as no other tile's mathematics runs
+    /// T_acc is the time in which a tile reads and writes its fp32 sum after its math, as far as no other tile's math runs
     /// meanwhile ([cutlass-efficient-gemm]; x = `stack.accumulate_exposed`): benchmarks write two bytes.
     ///
     /// ϑ is 1 but for shapes that a calibration timed on the device.
@@ -194,7 +196,8 @@ impl Device<'_> {
         self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
     }
 
-    /// Measured time of a GEMM in a loop over that of the curve, ϑ, where a calibration timed this very shape on the device; else 1.
+    /// Measured time of a GEMM in a loop over that of the curve, ϑ, where a calibration timed this very shape on the
+    /// device; else 1.
     fn timed(&self, shape: &GemmShape, format: Format, pass: Pass) -> f64 {
         let GemmShape { m, n, k, batch, output_bytes } = *shape;
         if batch > 1.0 { 1.0 } else { self.gpu.timed_gemms.ratio(format, pass, [m, n, k, output_bytes]) }
@@ -208,7 +211,8 @@ impl Device<'_> {
         }
     }
 
-    /// Parts of the time of one GEMM, or of a batch; of its ramp, that of weight gradients alone, and where the stack says how experts run.
+    /// Parts of the time of one GEMM, or of a batch; of its ramp, that of weight gradients alone, and where the stack
+    /// says how experts run.
     fn parts(&self, shape: &GemmShape, format: Format, pass: Pass) -> Parts {
         let (format, curve) = self.curve(format);
         let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
@@ -230,8 +234,8 @@ impl Device<'_> {
         Parts { compute: compute + accumulated, memory, tile }
     }
 
-    /// Time of the GEMMs of a batch of experts beyond that of one kernel of equal sizes, as the stack runs them: one grouped kernel, or one
-    /// GEMM an expert, on S streams in turn.
+    /// Time of the GEMMs of a batch of experts beyond that of one kernel of equal sizes, as the stack runs them: one
+    /// grouped kernel, or one GEMM an expert, on S streams in turn.
     ///
     /// ```text
     /// grouped    T_set

@@ -1,4 +1,5 @@
-//! Grouped-query attention, with multi-head and multi-query as its ends, and what all kinds of attention share.
+//! Grouped-query attention, with multi-head and multi-query attention as special cases, and the types that all kinds of
+//! attention share.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Settings of a model that decide what it computes and change neither its parameters nor its price.
+//! Settings of a model that change its results and neither its parameters nor its cost, such as the base of rotary embeddings.
 
 use serde::Serialize;
 

@@ -112,7 +112,8 @@ impl Moe {
         }
     }
 
-    /// Whether the router scores these experts by a sigmoid: as the model's source says, or else where it has a bias and they have none.
+    /// Whether the router scores these experts by a sigmoid: as the model's source says, or else where it has a bias
+    /// and they have none.
     pub fn has_sigmoid_scores(&self) -> bool {
         self.router_score.map_or(self.router_bias && !self.bias, |score| score == RouterScore::Sigmoid)
     }

@@ -36,8 +36,9 @@ impl Indexer {
         u64::from(self.heads) * u64::from(self.head_dim)
     }
 
-    /// Linear maps of the indexer, none of which tensor parallelism splits: index queries from queries of width `queries_from`, the index
-    /// key and the weights of the heads from the hidden size. A layer that takes the keys of another has none.
+    /// Linear maps of the indexer, none of which tensor parallelism splits: index queries from queries of width
+    /// `queries_from`, the index key and the weights of the heads from the hidden size. A layer that takes the keys of
+    /// another has none.
     ///
     /// Source: [megatron-lm] `dsa.py` (`parallel_mode = "duplicated"`).
     pub fn projections(&self, queries_from: u32, hidden: u32) -> Vec<Projection> {

@@ -42,8 +42,8 @@ impl Mla {
         self.before_keys(hidden).into_iter().chain([self.key_value_up(), self.output(hidden)]).collect()
     }
 
-    /// The projections that take tokens: all, but key-value up where attention runs over chosen keys. Queries are multiplied with its first
-    /// part there, and attention's results with its second ("absorbed").
+    /// The projections that take tokens: all, but key-value up where attention runs over chosen keys. Queries are
+    /// multiplied with its first part there, and attention's results with its second ("absorbed").
     pub(crate) fn token_projections(&self, hidden: u32) -> Vec<Projection> {
         if self.indexer.is_none() {
             return self.projections(hidden);
@@ -87,7 +87,7 @@ impl Mla {
         self.indexer.as_ref().map_or(0, |indexer| indexer.weights(self.queries_from(hidden), hidden))
     }
 
-    /// Width of what index queries are projected from: the compressed queries, or the hidden size.
+    /// Input width of the projection of index queries: the compressed queries, or the hidden size.
     pub const fn queries_from(&self, hidden: u32) -> u32 {
         if self.q_rank > 0 { self.q_rank } else { hidden }
     }
@@ -101,7 +101,7 @@ impl Mla {
         self.projections(hidden).iter().map(|p| (p.input * p.output) as u64).sum()
     }
 
-    /// Parameters that tensor parallelism does not split: the projections down, with the norms on what they give, and the indexer.
+    /// Parameters that tensor parallelism does not split: the projections down, the norms of their outputs, and the indexer.
     pub(crate) fn whole_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
         let down = self.projections(hidden).into_iter().filter(|p| p.split == Split::Whole);
         down.chain(self.index_projections(hidden)).map(|p| (p.input * p.output) as u64).sum::<u64>()

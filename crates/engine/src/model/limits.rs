@@ -1,5 +1,5 @@
-//! Ranges of the sizes of a model, and an upper bound of its parameters in floating point, by which impossible sizes are refused before
-//! parameters are counted in integers.
+//! Ranges of the sizes of a model, and an upper bound of its parameters in floating point, by which impossible sizes
+//! are refused before parameters are counted in integers.
 
 use super::{Attention, DeltaNet, Ffn, Indexer, KimiDelta, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
 use crate::range::{self, HIDDEN, LAYERS, MTP_LAYERS, OutOfRange, PARTS, SEQUENCE, WIDTH};

@@ -1,8 +1,8 @@
 //! Sparse attention: whether a stack and a device run the fused kernels of a model whose indexer chooses the keys.
 //!
-//! Source: [megatron-lm] `dsa.py` and `dsa_cudnn_kernels.py`: 0.16 to 0.18 write the fp32 scores of all keys and heads to memory, as 0.19
-//! does without `--dsa-kernel-backend`; its kernels need Hopper or Blackwell, and values of 512, and their backward waits for the host
-//! (`torch.nonzero`).
+//! Source: [megatron-lm] `dsa.py` and `dsa_cudnn_kernels.py`: 0.16 to 0.18 write the fp32 scores of all keys and heads
+//! to memory, as 0.19 does without `--dsa-kernel-backend`; its kernels need Hopper or Blackwell, and values of 512, and
+//! their backward waits for the host (`torch.nonzero`).
 
 use crate::gpu::{Format, Gpu};
 use crate::model::{Layer, Mla, Model};
@@ -62,7 +62,8 @@ fn of_stack(stack: &Stack) -> Option<SparseRefusal> {
     }
     if let Some(core) = stack.megatron_core.filter(|core| *core < FIRST_SPARSE) {
         let why = format!(
-            "Megatron core {core} writes the scores of all keys to memory, in fp32: no rate of that is known; {FIRST_SPARSE} has fused kernels"
+            "Megatron core {core} writes the scores of all keys to memory, in fp32: no rate of that is known; \
+            {FIRST_SPARSE} has fused kernels"
         );
         return Some(SparseRefusal { why, hint: SPARSE_STACK });
     }
@@ -76,7 +77,8 @@ fn of_sequence(seq_len: u32) -> Option<SparseRefusal> {
     let scores = IndexScores::of(1, seq_len);
     (scores > IndexScores::MOST).then(|| SparseRefusal {
         why: format!(
-            "the index scores of a sequence of {} tokens take {scores}: above {} no fused kernel computes them, unless sequences are packed",
+            "the index scores of a sequence of {} tokens take {scores}: above {} no fused kernel computes them, \
+            unless sequences are packed",
             thousands(u64::from(seq_len)),
             IndexScores::MOST
         ),

@@ -40,10 +40,11 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 /// ZB-V          (p−1)·max(F, B − W)/2
 /// ```
 ///
-/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1, and of ZB-H2 from 2p − 1 micro-batches on; an upper
-/// bound for unequal ones (§4.2). The zero-bubble forms are those of their lists in one step: the last rank begins p − 1 forwards
-/// late. What the paper calls zero counts each rank from its own begin. ZB-V's is exact for uniform stages where F = B−W = W, and no
-/// more than the list takes where they differ. The two bidirectional pipelines have their own form, `dual_pipe`.
+/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1, and of ZB-H2 from 2p − 1 micro-batches on;
+/// an upper bound for unequal ones (§4.2). The zero-bubble forms are those of their lists in one step: the last rank
+/// begins p − 1 forwards late. What the paper calls zero counts each rank from its own begin. ZB-V's is exact for
+/// uniform stages where F = B−W = W, and no more than the list takes where they differ. The two bidirectional pipelines
+/// have their own form, `dual_pipe`.
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {

@@ -26,7 +26,8 @@ pub(crate) fn peak_moments_of(pipeline: PipelineShape, micro_batches: f64, rank:
     vec![vec![in_flight(pipeline, rank, micro_batches) * share; held]]
 }
 
-/// Moments of largest counts in a rank's list of operations, which visits chunks of `distinct` ranks; a count for each of `held` chunks.
+/// Moments of largest counts in a rank's list of operations, which visits chunks of `distinct` ranks; a count for each
+/// of `held` chunks.
 fn moments(list: &[Slot], distinct: u32, held: usize) -> Vec<Vec<f64>> {
     let mut now = vec![0.0_f64; held];
     let mut most: Vec<Vec<f64>> = Vec::new();

@@ -17,7 +17,7 @@ pub struct StageTime {
     pub paired: Seconds,
 }
 
-/// Link between two neighbouring chunks of a heterogeneous pipeline: time of a send beyond what is counted elsewhere.
+/// Link between two neighbouring chunks of a heterogeneous pipeline: time of a send beyond the latency that the closed form counts.
 /// Chunks of the same two ranks share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
@@ -58,7 +58,8 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
-/// Simulates one step of a pipeline with these stages, one per chunk, in model order; `send` = latency between neighbouring chunks on different ranks, asynchronous.
+/// Simulates one step of a pipeline with these stages, one per chunk, in model order; `send` = latency between
+/// neighbouring chunks on different ranks, asynchronous.
 ///
 /// `None` if the pipeline does not run ([`PipelineShape::runs`]).
 pub fn replay(pipeline: PipelineShape, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
@@ -104,8 +105,8 @@ fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
     }
 }
 
-/// Runs the operations of all ranks in turn, each as soon as its inputs and its rank are there, and records each slot. Returns the time
-/// of the last; `None` if the schedule does not run.
+/// Runs the operations of all ranks in turn, each as soon as its inputs and its rank are there, and records each slot.
+/// Returns the time of the last; `None` if the schedule does not run.
 fn simulate(
     pipeline: PipelineShape,
     micro_batches: u32,

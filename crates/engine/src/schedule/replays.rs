@@ -9,7 +9,8 @@ use super::paths::{Path, paths_through};
 use super::peaks::Peaks;
 use super::simulator::Simulator;
 
-/// Memory of one operation of a simulator: 8 bytes of its own and three dependencies of 4, and a quarter for what allocators add.
+/// Memory of one operation of a simulator in bytes: 8 of its own, three dependencies of 4, and a quarter for the
+/// overhead of the allocator.
 const OPERATION_BYTES: usize = 25;
 /// Most memory of the simulators that are kept; further ones are made anew for each use.
 const MOST_BYTES: usize = 480 << 20;

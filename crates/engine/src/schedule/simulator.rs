@@ -104,8 +104,8 @@ impl Simulator {
         (simulator.placed.len() == all).then_some(simulator)
     }
 
-    /// Numbers that a slot of a rank waits for: `before` on the rank, and of those that it needs what runs on other ranks; none if one of
-    /// these is open.
+    /// Numbers that a slot of a rank waits for: `before` on the rank, and of those that it needs what runs on other
+    /// ranks; none if one of these is open.
     fn waits(&self, rank: u32, before: u32, slot: Slot, number: impl Fn(Op) -> u32) -> Option<[u32; 3]> {
         let (mut waits, mut known) = ([before, START, START], 1);
         for op in slot.ops() {

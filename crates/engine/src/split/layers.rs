@@ -161,7 +161,7 @@ pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> 
 /// Whether the first and the last rank can have stated numbers of layers.
 ///
 /// # Errors
-/// The layers do not divide, with what does not.
+/// The layers that do not divide, and among how many.
 ///
 /// Source: [megatron-lm] `get_num_layers_to_build`: what is left divides by the ranks that are left, and each rank's layers by
 /// its chunks.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Memory traffic of the operators of one low-rank adapter: bytes for each element of the input, and of the output, of the projection that
-/// it adapts (specification §2.11). Sources: [peft], [automodel-lora].
+/// Memory traffic of the operators of one low-rank adapter: bytes for each element of the input, and of the output, of
+/// the projection that it adapts (specification §2.11). Sources: [peft], [automodel-lora].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterTraffic {

@@ -8,7 +8,7 @@ use crate::gpu::Format;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TpGather {
-    /// 16 bits: a GEMM casts what it has gathered.
+    /// 16 bits: a GEMM casts its gathered input.
     #[default]
     Bf16,
     /// The format of the GEMM where one scale serves a whole tensor, else 16 bits. Source: [torchao]

@@ -30,7 +30,8 @@ pub struct Launches {
     /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,
-    /// Host time of the hooks that gather and free the weights of each module under ZeRO 3, beside the launches; none where not stated.
+    /// Host time of the hooks that gather and free the weights of each module under ZeRO 3, beside the launches; none
+    /// where not stated.
     pub module_hooks: Option<ModuleHooks>,
     /// Host time of one launch on x86.
     pub x86: Seconds,

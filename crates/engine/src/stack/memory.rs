@@ -1,4 +1,4 @@
-//! Memory behaviour of a framework: what it frees, caches and reserves.
+//! Memory behaviour of a framework: tensors that it keeps, frees and caches, and memory that it reserves.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +23,10 @@ pub struct MemoryUse {
     pub attention_output_bytes: f64,
     /// Whether recomputation is by JAX's checkpoint policies, which keep outputs of matmuls (specification §6.4).
     pub keeps_matmul_outputs: bool,
-    /// Whether checkpointing by operator keeps what PyTorch's policy lists: the output of every second matmul, attention's
-    /// output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
+    /// Whether checkpointing by operator keeps the outputs that PyTorch's policy lists: the output of every second
+    /// matmul, attention's output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
     pub keeps_listed_operators: bool,
-    /// Whether checkpointing by operator keeps of that list what the backward reads, as a compiled layer does. Source:
+    /// Whether checkpointing by operator keeps only the outputs of that list that backward reads, as a compiled layer does. Source:
     /// [meshwright-silicon].
     pub keeps_needed_operators: bool,
     /// Whether the gathered inputs of column-parallel matmuls are kept whole; other frameworks gather them once more in backward.

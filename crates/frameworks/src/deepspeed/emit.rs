@@ -1,4 +1,4 @@
-//! DeepSpeed: its JSON, and a script with the launcher line and what the model's own code must do.
+//! DeepSpeed: its JSON, and a script with the launcher line and a list of the model code's duties.
 //!
 //! Keys: [deepspeed] `deepspeed/runtime/config.py`, `zero/config.py`, release 0.19.8. Unknown keys are ignored there, so none is
 //! written.

@@ -13,7 +13,8 @@ use meshwright_engine::workload::{Half, Recipe};
 
 /// Keys of the top that some part of DeepSpeed reads.
 const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type \
-    compile csv_monitor data_efficiency data_parallel_size data_types dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc \
+    compile csv_monitor data_efficiency data_parallel_size data_types dataloader_drop_last datastates_ckpt \
+    disable_allgather disable_python_gc \
     dump_state expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op gradient_clipping \
     gradient_predivide_factor hybrid_engine log_level managed_gradient_accumulation memory_breakdown optimizer pipeline \
     prescale_gradients scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print tensor_parallel \
@@ -147,8 +148,8 @@ fn zero(document: &Document, imported: &mut Imported) {
     }
 }
 
-/// Reads stage 0 with 16-bit weights as ZeRO 1 where DeepSpeed does not keep copies of all states: with gradients in fp32, and with bf16
-/// in the pipeline engine, unless the launch has one replica, which shards nothing.
+/// Reads stage 0 with 16-bit weights as ZeRO 1 where DeepSpeed does not keep copies of all states: with gradients in
+/// fp32, and with bf16 in the pipeline engine, unless the launch has one replica, which shards nothing.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), release 0.19.8.
 fn replicated(document: &Document, imported: &mut Imported) {

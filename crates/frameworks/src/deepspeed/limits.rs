@@ -111,8 +111,9 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     )
 }
 
-/// Without ZeRO, `engine.py` (`_do_optimizer_sanity_check`) stops where gradients are wider than the 16-bit weights; with bf16 in the
-/// pipeline engine it takes `BF16_Optimizer`, which shards its states over the replicas as ZeRO 1 does.
+/// Without ZeRO, `engine.py` (`_do_optimizer_sanity_check`) stops where gradients are wider than the 16-bit weights;
+/// with bf16 in the pipeline engine it takes `BF16_Optimizer`, which shards its states over the replicas as ZeRO 1
+/// does.
 pub(crate) fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.zero != ZeroStage::Zero {
         return None;

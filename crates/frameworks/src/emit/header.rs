@@ -60,7 +60,7 @@ fn predicted(request: &Request) -> Vec<String> {
     lines
 }
 
-/// A line broken at spaces; what follows the first is indented.
+/// A line wrapped at spaces; lines after the first are indented.
 fn wrapped(line: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();

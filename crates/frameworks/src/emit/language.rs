@@ -73,7 +73,7 @@ impl Language for Yaml {
     }
 }
 
-/// Text in double quotes with the escapes that Python and YAML share; what is not ASCII is escaped.
+/// Text in double quotes with the escapes that Python and YAML share; characters beyond ASCII are escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

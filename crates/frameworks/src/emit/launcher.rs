@@ -21,8 +21,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes that have the GPUs of a cluster: a part of one node stays one node, and nodes of which some would be part empty use fewer
-    /// GPUs each.
+    /// Nodes that have the GPUs of a cluster: a part of one node stays one node, and nodes of which some would be part
+    /// empty use fewer GPUs each.
     pub fn of_cluster(cluster: &Cluster) -> Self {
         let Cluster { gpus, gpus_per_node, .. } = *cluster;
         let gpus_each = (1..=gpus_per_node.min(gpus)).rev().find(|n| gpus.is_multiple_of(*n)).unwrap_or(1);
@@ -77,13 +77,13 @@ pub(crate) fn launch_script<S: AsRef<str>>(
 pub(crate) struct TorchrunScript<'a> {
     /// Limits of the framework, which name it.
     pub framework: &'a Limits,
-    /// Comments below those of the plan: how the script is started, and what takes the arguments behind its name.
+    /// Comments below those of the plan: how the script is started, and which program takes its further arguments.
     pub comments: &'a [&'static str],
     /// Variables that the user sets.
     pub wanted: &'a [Wanted],
     /// File in which the user replaces each mark; none where the script takes all in variables.
     pub marked: Option<MarkedFile>,
-    /// Lines that export what the framework needs beside what every run does; empty for none.
+    /// Lines that export variables of the framework, in addition to those of every run; empty for none.
     pub exports: &'static str,
     /// The program and its arguments, behind the options of `torchrun`.
     pub program: Snippet<Shell>,
@@ -121,8 +121,8 @@ pub(crate) fn own_code_duties(request: &Request) -> Vec<String> {
 
 /// Duty of having the packages whose kernels are priced where a layer has a recurrence.
 ///
-/// Source: [transformers] 5.23 `modeling_nemotron_h.py`, `modeling_falcon_h1.py` and `modeling_qwen3_next.py`, which run plain PyTorch
-/// without these packages.
+/// Source: [transformers] 5.23 `modeling_nemotron_h.py`, `modeling_falcon_h1.py` and `modeling_qwen3_next.py`, which
+/// run plain PyTorch without these packages.
 pub(crate) fn recurrence_kernels(problem: &Problem) -> Option<String> {
     let packages = problem.model().kinds.iter().find_map(|layer| match layer.mixer {
         Mixer::Mamba(_) | Mixer::AttentionMamba(_) => Some("mamba-ssm and causal-conv1d"),
@@ -139,7 +139,7 @@ pub(crate) fn with_duties(whose: &str, duties: &[String]) -> Vec<String> {
     [whose.to_owned()].into_iter().chain(listed).chain([start.to_owned()]).collect()
 }
 
-/// A variable that the user sets: its name, and what it holds.
+/// A variable that the user sets: its name and its meaning.
 pub(crate) type Wanted = (&'static str, &'static str);
 
 /// Checks of the variables that a run needs, each with a sentence where it is not set.
@@ -155,7 +155,7 @@ pub(crate) fn wanted(text: &mut Lines<Shell>, variables: &[Wanted]) {
     text.fixed("");
 }
 
-/// Mark of what a run needs and the user sets, in files that take no variables.
+/// Placeholder of a value that the user must set, in files that take no variables.
 pub(crate) const UNSET: &str = "TO_BE_SET";
 
 /// File in which the user replaces each mark [`UNSET`].
@@ -167,7 +167,7 @@ pub(crate) struct MarkedFile {
     pub of: &'static str,
 }
 
-/// Check that no mark is left in a file outside of comments, with a sentence that lists what they stand for where one is.
+/// Shell check that no placeholder is left in a file outside of comments; otherwise a message lists their meanings.
 pub(crate) fn no_marks(text: &mut Lines<Shell>, marked: MarkedFile) {
     text.line(snippet!("if grep -n '^[^#]*{}' {} >&2; then", Snippet::fixed(UNSET), marked.name));
     let sentence = format!("{}: set these: {}", marked.name, marked.of);
@@ -175,7 +175,7 @@ pub(crate) fn no_marks(text: &mut Lines<Shell>, marked: MarkedFile) {
     text.fixed("    exit 1\nfi\n");
 }
 
-/// Variables that the recipes of NVIDIA and PyTorch set, each with its reason; what the environment has already stays.
+/// Variables that the recipes of NVIDIA and PyTorch set, each with its reason; variables that the environment has already are kept.
 ///
 /// Source: [megatron-bridge] `src/megatron/bridge/recipes/utils/environment_utils.py`; [torchtitan] `run_train.sh`.
 pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {

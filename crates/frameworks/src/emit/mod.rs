@@ -46,7 +46,7 @@ impl fmt::Display for EmitRefusal {
     }
 }
 
-/// The files of a legal plan for a framework; the first is what the launcher runs.
+/// The files of a legal plan for a framework; the launcher runs the first.
 ///
 /// # Errors
 /// Every obstacle of the plan, each with its reason, and the nearest plan without any. Nothing is approximated.

@@ -42,7 +42,7 @@ impl<'a> Request<'a> {
         Self { costs, evaluation, recipe: None, steps: None, release: None, staged: None, pools: None }
     }
 
-    /// The plan with what its stages share of recomputation, so that flags can say it.
+    /// The plan with the recomputation that its stages have in common, so that flags can express it.
     pub(crate) fn spelled_out(&self) -> Evaluation {
         let recompute = self.staged.and_then(StagedPlan::shared_recompute);
         let plan =

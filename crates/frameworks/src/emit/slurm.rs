@@ -86,7 +86,8 @@ impl SlurmJob<'_> {
         ));
         text.fixed("if [ \"$CONTAINER\" != none ]; then");
         text.fixed(
-            "    CONTAINER_ARGS=(--container-image=\"$CONTAINER\" --container-mounts=\"${MOUNTS:-$PWD:$PWD}\" --container-workdir=\"$PWD\")",
+            "    CONTAINER_ARGS=(--container-image=\"$CONTAINER\" --container-mounts=\"${MOUNTS:-$PWD:$PWD}\" \
+            --container-workdir=\"$PWD\")",
         );
         text.fixed("fi\n");
         text.comments(["Ranks meet on the job's first node; jobs that follow each other there differ in the port."]);
@@ -98,7 +99,8 @@ impl SlurmJob<'_> {
             "One task a node starts the processes of its GPUs; unbound, they share all of the node's cores.",
         ]);
         text.line(snippet!(
-            "srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1 ${CONTAINER_ARGS[@]+\"${CONTAINER_ARGS[@]}\"} \\\n    bash {} \"$@\"",
+            "srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1 \
+            ${CONTAINER_ARGS[@]+\"${CONTAINER_ARGS[@]}\"} \\\n    bash {} \"$@\"",
             self.script
         ));
     }

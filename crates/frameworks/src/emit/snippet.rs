@@ -47,7 +47,7 @@ impl<L: Language> Snippet<L> {
 }
 
 impl Snippet<Python> {
-    /// An identifier; what no identifier has becomes `_`.
+    /// An identifier; characters that identifiers cannot have become `_`.
     pub fn name(name: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         Self::new(name.chars().map(plain).collect())

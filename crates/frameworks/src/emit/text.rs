@@ -34,7 +34,7 @@ impl<L: Language> Lines<L> {
         self.text.push('\n');
     }
 
-    /// Adds comments, one line each whatever they hold: what would end a line, or is not visible, is escaped.
+    /// Adds comments, one line each: line breaks and invisible characters are escaped.
     pub fn comments<S: AsRef<str>>(&mut self, lines: impl IntoIterator<Item = S>) {
         for line in lines {
             self.push_line(format!("# {}", visible(line.as_ref())).trim_end());

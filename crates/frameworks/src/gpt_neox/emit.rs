@@ -1,7 +1,8 @@
 //! GPT-NeoX: its YAML, the program that every rank runs, and a script with the launcher line.
 //!
-//! Keys: [gpt-neox] `megatron/neox_arguments/`, commit ea7aefd8, whose data class refuses unknown ones. Its own launcher starts ranks on
-//! other nodes; under `torchrun` each node starts its own, and the program does what `train.py` does with the YAML itself.
+//! Keys: [gpt-neox] `megatron/neox_arguments/`, commit ea7aefd8, whose data class refuses unknown ones. Its own
+//! launcher starts ranks on other nodes; under `torchrun` each node starts its own, and the program does what
+//! `train.py` does with the YAML itself.
 
 use super::limits::{LIMITS, PARALLEL};
 use crate::details::unknown;
@@ -29,7 +30,7 @@ const CONFIG: &str = "gpt_neox.yml";
 /// Name of the program.
 pub(crate) const PROGRAM: &str = "gpt_neox.py";
 
-/// Program with the steps of `train.py` after it has read what its launcher hands over.
+/// Program with the steps of `train.py` that follow the reading of its launcher's configuration.
 const TRAIN: &str = "\
 import sys
 
@@ -60,7 +61,8 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     }));
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &notes));
-    text.comments(["To be edited: all that says TO_BE_SET. Other files, with data and folders of a site, may stand behind the script's name."]);
+    text.comments(["To be edited: all that says TO_BE_SET. Other files, with data and folders of a site, may stand \
+    behind the script's name."]);
     parallelism(request, &mut text);
     architecture(request, sizes, &mut text);
     sharding(request, &mut text);
@@ -201,7 +203,8 @@ fn script(request: &Request) -> EmittedFile {
     let script = TorchrunScript {
         framework: &LIMITS,
         comments: &[
-            "Run it once a node; under Slurm: sbatch launch.sbatch. Data and tokenizer are set in its YAML, or in others whose names follow",
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Data and tokenizer are set in its YAML, or in \
+            others whose names follow",
             "its own.",
         ],
         wanted: &[("GPT_NEOX", "a checkout of GPT-NeoX")],

@@ -82,7 +82,7 @@ const WORDS: &[(&str, &str)] = &[
     ("zero_optimization.stage", "--zero-stage"),
 ];
 
-/// A configuration with what was taken from it.
+/// A configuration, with the keys that were read.
 struct Neox<'a> {
     document: &'a Document,
     list: Arguments,
@@ -258,7 +258,7 @@ fn architecture(neox: &mut Neox) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Sequences per step from what two of three numbers say.
+/// Sequences per step, from two of three numbers.
 fn batch(neox: &mut Neox, world: Option<u32>, pp: u32, steps: u32) {
     let tp = neox.number("model_parallel_size").unwrap_or(1).max(1);
     let Some(dp) = world.map(|world| replicas(world, &[tp, pp])) else { return };

@@ -135,7 +135,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
     lacking(model, rows)
 }
 
-/// Obstacles of what stands around the layers, and of their norms.
+/// Obstacles of embedding, head and norms.
 fn around(model: &Model) -> Vec<Obstacle> {
     let theta = model.details.rope_theta.unwrap_or_default();
     let rows: [(bool, String, &str); _] = [
@@ -220,8 +220,8 @@ fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     rules::reshard_only(problem, plan)
 }
 
-/// [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`): without ZeRO, bf16 takes the optimizer that shards its states over
-/// the replicas, or stops; fp16 adds gradients in fp16.
+/// [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`): without ZeRO, bf16 takes the optimizer that shards
+/// its states over the replicas, or stops; fp16 adds gradients in fp16.
 fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.zero != ZeroStage::Zero {
         return None;

@@ -146,7 +146,7 @@ pub(crate) fn json_of(
     Ok(json)
 }
 
-/// The model of a name of the hub, with a finding of what it is read as.
+/// The model of a name of the hub, with a finding that names the catalogue's entry.
 pub(crate) fn model(document: &Document, key: &str, imported: &mut Imported) {
     let Some(name) = document.word(key) else { return };
     let Some(model) = known::of_hub(&name) else { return };
@@ -183,7 +183,7 @@ pub(crate) fn optimizer(document: &Document, key: &str, imported: &mut Imported)
     }
 }
 
-/// Whether a word switches something on: anything but nothing and what says off.
+/// Whether a word switches something on: any word but an empty one and those for off.
 pub(crate) fn is_on(document: &Document, path: &str) -> bool {
     document.word(path).is_some_and(|word| !matches!(word.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0"))
 }

@@ -1,4 +1,5 @@
-//! Limits of Hugging Face's `Trainer` over FSDP2 or DeepSpeed: those of Accelerate and of DeepSpeed's JSON, less what it leaves out.
+//! Limits of Hugging Face's `Trainer` over FSDP2 or DeepSpeed: those of Accelerate and of DeepSpeed's JSON, less what
+//! it leaves out.
 //!
 //! Source: [transformers] `trainer.py`, `training_args.py`, `integrations/deepspeed.py`, release 5.23.
 
@@ -24,8 +25,8 @@ const NO_MASTERS: &str =
 
 /// Whether weights that are loaded in a 16-bit type have fp32 copies: those of FSDP2 and DeepSpeed have, and adapters are fp32.
 ///
-/// Source: [axolotl] `loaders/model.py`, release 0.19.0; [ms-swift] `swift/arguments/base_args/model_args.py` (`_init_torch_dtype`), commit
-/// 3602360a.
+/// Source: [axolotl] `loaders/model.py`, release 0.19.0; [ms-swift] `swift/arguments/base_args/model_args.py`
+/// (`_init_torch_dtype`), commit 3602360a.
 fn keeps_copies(problem: &Problem) -> bool {
     on_deepspeed(problem) || problem.workload().adaptation.is_lora()
 }
@@ -43,8 +44,8 @@ pub(crate) fn copies(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan("zero=0", NO_MASTERS, Plan { zero: ZeroStage::Three, ..plan.clone() })
 }
 
-/// `integrations/deepspeed.py` (`trainer_config_process`): the batch of the JSON must be that of all ranks, so that ranks which share a
-/// sequence or a matrix are counted as replicas.
+/// `integrations/deepspeed.py` (`trainer_config_process`): the batch of the JSON must be that of all ranks, so that
+/// ranks which share a sequence or a matrix are counted as replicas.
 pub(crate) fn degrees(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Layout { tp, cp, .. } = plan.layout;
     if !on_deepspeed(problem) || tp * cp == 1 {

@@ -1,4 +1,4 @@
-//! Low-rank adapters of a training: their settings in a file, and findings of what is priced.
+//! Low-rank adapters of a training: their settings in a file, and findings on how they are priced.
 
 use super::finding::{Finding, Place};
 use super::imported::{Adapters, Imported};
@@ -16,7 +16,7 @@ pub(crate) struct AdapterTraining {
 }
 
 impl AdapterTraining {
-    /// Sets the workload to adapters, with a finding of what is priced: the rank does not enter the price.
+    /// Sets the workload to adapters, with a finding on how they are priced: their rank does not enter the price.
     pub fn apply(self, imported: &mut Imported) {
         let Self { setting, place, adapters } = self;
         let rank = adapters.rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));

@@ -47,7 +47,7 @@ pub(crate) struct Launched {
     pub gpus_per_node: Option<u32>,
     /// `CUDA_DEVICE_MAX_CONNECTIONS`.
     pub connections: Option<String>,
-    /// Whether a script was read: what it does not set is not set.
+    /// Whether a script was read, so that a setting that it lacks is unset.
     pub in_script: bool,
     /// The model, where a recipe's name says it.
     pub model: Option<Model>,

@@ -34,8 +34,8 @@ const ENDS: &[&str] = &[
 const WHOLE: &[&str] =
     &["tp", "pp", "cp", "ep", "etp", "vpp", "tp_size", "pp_size", "cp_size", "ep_size", "dp_size", "peft"];
 
-/// Parts of keys that do not decide although their ending says so: those of evaluation, inference and other networks, and sizes that
-/// follow from others.
+/// Parts of keys that do not decide although their ending says so: those of evaluation, inference and other networks,
+/// and sizes that follow from others.
 const APART: &[&str] = &[
     "eval",
     "valid",

@@ -82,7 +82,7 @@ impl Finding {
         Self::new(rule, Severity::Note, message)
     }
 
-    /// Error of a setting whose value is malformed: `name` is the flag or the key, `expected` what its value must be, such as
+    /// Error of a setting whose value is malformed: `name` is the flag or the key, `expected` the form of its value, such as
     /// "a whole number".
     pub fn wrong_value(name: &str, value: &str, expected: &str) -> Self {
         Self::error("wrong-value", format!("`{name}` has the value `{value}`")).expected(format!("{expected} expected"))
@@ -102,7 +102,7 @@ impl Finding {
         self
     }
 
-    /// The finding with what was expected, or the remedy.
+    /// The finding with the expected value, or the remedy.
     #[must_use]
     pub fn expected(mut self, expected: impl Into<String>) -> Self {
         self.expected = expected.into();

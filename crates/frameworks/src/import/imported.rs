@@ -230,7 +230,7 @@ impl Imported {
         plan
     }
 
-    /// Sequences per step on `gpus` GPUs: as given, or what every replica accumulates.
+    /// Sequences per step on `gpus` GPUs: as given, or the sum of those that the replicas accumulate.
     pub fn batch_on(&self, gpus: u32) -> u32 {
         let plan = self.on(gpus);
         self.work

@@ -10,8 +10,8 @@ static KNOWN: LazyLock<Vec<(&'static str, Model)>> = LazyLock::new(|| {
     names.filter_map(|name| Some((name, catalog::model(name, &Overrides::default()).ok()?))).collect()
 });
 
-/// A layer without what not every source says of its router: balancing biases are a parameter to some and a buffer to others, a number
-/// per expert either way, and scores are said by some alone.
+/// A layer without what not every source says of its router: balancing biases are a parameter to some and a buffer to
+/// others, a number per expert either way, and scores are said by some alone.
 fn without_router(mut layer: Layer) -> Layer {
     if let Ffn::Moe(moe) = &mut layer.ffn {
         moe.router_bias = false;

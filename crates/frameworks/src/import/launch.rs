@@ -4,7 +4,7 @@ use super::finding::{Finding, Place};
 use crate::readers::shell::text::{Text, readable};
 use crate::readers::shell::{Called, Ran};
 
-/// A program and what it is launched with.
+/// A program with its launcher, arguments and environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// The program: a script or a module.
@@ -27,8 +27,8 @@ pub struct Launch {
     pub processes: Option<Text>,
 }
 
-/// Launcher of the processes, the least certain to train first: of several launches of a script the last in this order counts, and of
-/// two launchers around one program.
+/// Launcher of the processes, the least certain to train first: of several launches of a script the last in this order
+/// counts, and of two launchers around one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {
     /// The program itself.
@@ -193,8 +193,8 @@ fn launcher(words: &[Text], inner: usize) -> Option<(usize, Launcher)> {
     })
 }
 
-/// The launcher at a place, or the one that Python runs there as a module, and the words behind it; none for a command of `accelerate`
-/// that launches nothing.
+/// The launcher at a place, or the one that Python runs there as a module, and the words behind it; none for a command
+/// of `accelerate` that launches nothing.
 fn behind(words: &[Text], at: usize, found: Launcher) -> Option<(Launcher, &[Text])> {
     let rest = &words[at + 1..];
     match found {
@@ -338,7 +338,7 @@ pub(crate) struct LaunchedGpus {
 }
 
 impl Launch {
-    /// GPUs of the launch, as far as they are known, with findings on what is not.
+    /// GPUs of the launch, as far as they are known, with findings on the unknown ones.
     pub fn gpus(&self, file: &str, findings: &mut Vec<Finding>) -> LaunchedGpus {
         let mut number = |text: Option<&Text>, what: &str| {
             let text = text?;

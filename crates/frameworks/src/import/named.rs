@@ -1,4 +1,4 @@
-//! Configurations that a launch names, and what its command line says over them.
+//! Configurations that a launch names, and the overrides of its command line.
 
 use super::context::{Context, ImportError};
 use super::formats::refuse_foreign;

@@ -10,7 +10,8 @@ use crate::readers::shell::Ran;
 use crate::readers::shell::text::Text;
 use crate::torchtitan::import::{self as torchtitan, Written};
 
-/// Plan, workload and settings of a launch of torchtitan: its file, or the registry's function that it names, with the settings behind it.
+/// Plan, workload and settings of a launch of torchtitan: its file, or the registry's function that it names, with the
+/// settings behind it.
 ///
 /// # Errors
 /// A file that is not there, or does not parse.

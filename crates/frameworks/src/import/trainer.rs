@@ -134,7 +134,7 @@ fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     AdapterTraining { setting, place: place(at), adapters }.apply(imported);
 }
 
-/// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.
+/// Adds settings of the program's arguments that its configuration lacks; `accumulation` is that of the environment.
 pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Option<u32>, file: &str) {
     let number = |names: &[&str]| {
         let dashed: Vec<String> = names.iter().map(|name| format!("--{}", name[2..].replace('_', "-"))).collect();

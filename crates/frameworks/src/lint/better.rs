@@ -30,7 +30,7 @@ pub enum Change {
     Software(String),
 }
 
-/// One change and what it brings.
+/// One change of the plan, with its gain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suggestion {
     /// The change.
@@ -59,7 +59,7 @@ const SHOWS: f64 = 0.04;
 /// Error of the model between plans (specification §10.9): from here another plan is better, below it is a tie.
 const TIE: f64 = 0.12;
 
-/// Switches of the software, with what turns them to the faster side: `(setting, flag)`.
+/// Switches of the software, with the flag that makes each faster: `(setting, flag)`.
 const SWITCHES: &[(&str, &str)] = &[
     ("overlap.dp", "--overlap-grad-reduce --overlap-param-gather (DeepSpeed: overlap_comm)"),
     ("overlap.tp", "--tp-comm-overlap (torchtitan: enable_async_tensor_parallel)"),
@@ -250,7 +250,7 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<Neighbour> {
     list
 }
 
-/// Plans that differ in what is sharded, or in when it is gathered.
+/// Plans that differ in ZeRO stage, shard group or resharding.
 fn sharded(plan: &Plan) -> Vec<Neighbour> {
     let mut list = Vec::new();
     let mut add = |key, words: String, plan: Plan| list.push(Neighbour { key, words, plan });

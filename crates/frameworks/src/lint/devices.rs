@@ -9,8 +9,8 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::AmaxReduction;
 
-/// Sets the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block on Blackwell are
-/// priced as the MXFP8 GEMMs that they are there.
+/// Sets the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block
+/// on Blackwell are priced as the MXFP8 GEMMs that they are there.
 ///
 /// Source: [transformer-engine] `common/swizzle/swizzle_block_scaling.cu`, v2.10.
 pub fn settle_formats(imported: &mut Imported, gpu: &Gpu) {

@@ -1,4 +1,4 @@
-//! A launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+//! Checks of a launch file against a cluster: legality, memory, traffic over slow links, faster settings.
 
 mod better;
 mod devices;
@@ -47,7 +47,7 @@ pub enum Depth {
     Everything,
 }
 
-/// Looks at what was imported, on a problem made of it.
+/// Findings on an imported launch, on the problem that it describes.
 pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> LintReport {
     let costs = Costs::new(problem);
     let mut findings = imported.findings.clone();

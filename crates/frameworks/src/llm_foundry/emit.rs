@@ -1,7 +1,8 @@
 //! llm-foundry: its YAML with the sizes of an MPT, and a script with the line of Composer's launcher.
 //!
-//! Keys: [llm-foundry-code] `utils/config_utils.py` (`TrainConfig`, which refuses others), `models/mpt/configuration_mpt.py`, commit 8c8dd48f;
-//! [composer] `utils/parallelism.py`, `cli/launcher.py`, release 0.32.1.
+//! Keys: [llm-foundry-code] `utils/config_utils.py` (`TrainConfig`, which refuses others),
+//! `models/mpt/configuration_mpt.py`, commit 8c8dd48f; [composer] `utils/parallelism.py`, `cli/launcher.py`, release
+//! 0.32.1.
 
 use super::limits::{CAP, LIMITS};
 use crate::details::unknown;
@@ -215,7 +216,10 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
     text.fixed(
         "  drop_last: true\n  num_workers: 8\n  pin_memory: true\n  prefetch_factor: 2\n  persistent_workers: true",
     );
-    text.fixed("optimizer:\n  name: decoupled_adamw\n  lr: 0.0003\n  betas: [0.9, 0.95]\n  eps: 0.00000001\n  weight_decay: 0.00001");
+    text.fixed(
+        "optimizer:\n  name: decoupled_adamw\n  lr: 0.0003\n  betas: [0.9, 0.95]\n  eps: 0.00000001\n  \
+    weight_decay: 0.00001",
+    );
     text.line(snippet!("scheduler:\n  name: cosine_with_warmup\n  t_warmup: {}ba", request.warm_up()));
     text.fixed(
         "  alpha_f: 0.1\nalgorithms:\n  gradient_clipping:\n    clipping_type: norm\n    clipping_threshold: 1.0",
@@ -242,7 +246,8 @@ fn script(request: &Request) -> EmittedFile {
         request,
         &[],
         [
-            "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer, duration and folder are set in its YAML; what follows",
+            "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer, duration and folder are set in \
+            its YAML; what follows",
             "its name goes to llm-foundry, such as optimizer.lr=0.0001.",
         ],
     );

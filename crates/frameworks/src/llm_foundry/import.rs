@@ -1,7 +1,8 @@
 //! llm-foundry's YAML: the engine (FSDP or DDP), batch, sequence, precision, optimizer and model, whose values may refer to others.
 //!
-//! Source: [llm-foundry-code] `utils/config_utils.py`, `command_utils/train.py`, commit 8c8dd48f; [composer] `utils/parallelism.py`,
-//! `distributed/{dist_strategy,mosaic_parallelism}.py`, `core/{state,precision}.py`, release 0.32.1.
+//! Source: [llm-foundry-code] `utils/config_utils.py`, `command_utils/train.py`, commit 8c8dd48f; [composer]
+//! `utils/parallelism.py`, `distributed/{dist_strategy,mosaic_parallelism}.py`, `core/{state,precision}.py`, release
+//! 0.32.1.
 
 use super::model;
 use crate::import::context::{Context, ImportError, Launched};
@@ -20,17 +21,20 @@ pub(crate) const KIND: &str = "llm-foundry";
 /// Keys of `TrainConfig`, which refuses others.
 const TOP: &str = "model tokenizer optimizer scheduler train_loader device_train_batch_size device_eval_batch_size max_duration \
     max_seq_len seed precision code_paths max_split_size_mb expandable_segments cuda_load_lazy dist_timeout fsdp_config tp_config \
-    accumulate_train_batch_on_tokens eval_interval eval_loader eval_loaders icl_tasks icl_tasks_str eval_gauntlet eval_gauntlet_str \
-    icl_subset_num_batches icl_seq_len loggers progress_bar log_to_console python_log_level console_log_interval log_config callbacks \
+    accumulate_train_batch_on_tokens eval_interval eval_loader eval_loaders icl_tasks icl_tasks_str eval_gauntlet \
+    eval_gauntlet_str \
+    icl_subset_num_batches icl_seq_len loggers progress_bar log_to_console python_log_level console_log_interval \
+    log_config callbacks \
     algorithms save_folder save_latest_filename save_overwrite save_weights_only save_filename save_interval \
     save_num_checkpoints_to_keep load_path load_weights_only load_strict_model_weights load_ignore_keys save_ignore_keys \
     only_hf_checkpoint only_composer_checkpoint train_subset_num_batches device_train_microbatch_size global_train_batch_size \
-    spin_dataloaders eval_subset_num_batches eval_first compile_config metadata flatten_metadata run_name autoresume profiler variables \
-    n_gpus device_train_grad_accum";
+    spin_dataloaders eval_subset_num_batches eval_first compile_config metadata flatten_metadata run_name autoresume \
+    profiler variables n_gpus device_train_grad_accum";
 
 /// Fields of `FSDPConfig`, and those that older releases had; others are taken and have no effect.
-const FSDP: &str = "activation_checkpointing activation_checkpointing_reentrant activation_cpu_offload auto_wrap te_checkpoint_wrapper \
-    te_shard_fp8_weight backward_prefetch backward_prefetch_limit cpu_offload data_parallel_shard_degree data_parallel_replicate_degree \
+const FSDP: &str = "activation_checkpointing activation_checkpointing_reentrant activation_cpu_offload auto_wrap \
+te_checkpoint_wrapper te_shard_fp8_weight backward_prefetch backward_prefetch_limit cpu_offload data_parallel_shard_degree \
+    data_parallel_replicate_degree \
     forward_prefetch forward_prefetch_limit ignored_modules keep_low_precision_grads limit_all_gathers load_monolith_rank0_only \
     load_planner mixed_precision process_group save_planner sharded_ckpt_prefix_dir sharding_strategy state_dict_type \
     sync_module_states use_orig_params verbose min_params flatten_parameters device_mesh load_fsdp_monolith_rank0_only";

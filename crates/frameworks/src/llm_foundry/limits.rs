@@ -1,7 +1,7 @@
 //! Limits of llm-foundry: MPT decoders under PyTorch's FSDP, with copies of shard groups, or DDP.
 //!
-//! Source: [llm-foundry-code] `models/mpt/`, `models/layers/`, commit 8c8dd48f; [composer] `core/state.py`, `distributed/dist_strategy.py`,
-//! `utils/parallelism.py`, release 0.32.1.
+//! Source: [llm-foundry-code] `models/mpt/`, `models/layers/`, commit 8c8dd48f; [composer] `core/state.py`,
+//! `distributed/dist_strategy.py`, `utils/parallelism.py`, release 0.32.1.
 
 use crate::details::{Expressible, inexpressible};
 use crate::rules::{self, bytes_are, lacking, lacks};
@@ -147,7 +147,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
     lacking(model, rows)
 }
 
-/// Obstacles of biases, norms, and what stands around the layers: `no_bias` is for all but the queries, keys and values.
+/// Obstacles of biases, norms, embedding and head: `no_bias` is for all but the queries, keys and values.
 fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
     let Biases { out: of_out, mlp: of_mlp, .. } = sizes.biases();
     let theta = model.details.rope_theta.unwrap_or_default();
@@ -216,7 +216,7 @@ fn optimizer_on_host(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("offload-optimizer={optimizer}"), "Composer refuses `cpu_offload`", near)
 }
 
-/// `activation_cpu_offload` puts on the host what blocks keep for backward.
+/// `activation_cpu_offload` keeps the activations of blocks on the host until backward.
 fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let activations = plan.offload.activations;
     let share = |activations| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };

@@ -1,7 +1,7 @@
 //! Models of llm-foundry's YAML: MPT by its sizes, those of Hugging Face by their name.
 //!
-//! Source: [llm-foundry-code] `models/mpt/configuration_mpt.py`, `models/utils/config_defaults.py`, `models/layers/{attention,ffn,norm}.py`,
-//! `models/hf/hf_causal_lm.py`, commit 8c8dd48f: names, defaults and shapes.
+//! Source: [llm-foundry-code] `models/mpt/configuration_mpt.py`, `models/utils/config_defaults.py`,
+//! `models/layers/{attention,ffn,norm}.py`, `models/hf/hf_causal_lm.py`, commit 8c8dd48f: names, defaults and shapes.
 
 use super::limits::CAP;
 use crate::hugging_face::import as hugging_face;
@@ -270,7 +270,8 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForw
 
 /// Experts of MegaBlocks, or those of its own, which it walks one by one.
 ///
-/// Source: [llm-foundry-code] `models/layers/{ffn,dmoe}.py`, `models/utils/config_moe_args.py`; [megablocks] `layers/arguments.py`, commit 78eea65f.
+/// Source: [llm-foundry-code] `models/layers/{ffn,dmoe}.py`, `models/utils/config_moe_args.py`; [megablocks]
+/// `layers/arguments.py`, commit 78eea65f.
 fn experts(document: &Document, kind: &str, expert: &Mlp, activation: Activation) -> FeedForward {
     let path_of = |key: &str| format!("model.ffn_config.{key}");
     let size = |key: &str| document.size(&path_of(key)).unwrap_or(1);

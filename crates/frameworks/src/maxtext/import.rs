@@ -33,7 +33,7 @@ pub(crate) fn is_whole(document: &Document) -> bool {
     keys.iter().all(|key| document.has(key))
 }
 
-/// Product of an axis inside and across slices; none where one of them is what is left.
+/// Product of an axis inside and across slices; none where one of them takes the remaining devices.
 fn axis(document: &Document, name: &str) -> Option<u32> {
     let size = |side: &str| match document.word(&format!("{side}_{name}_parallelism")).as_deref() {
         None => Some(1),

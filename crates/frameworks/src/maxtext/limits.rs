@@ -86,7 +86,7 @@ fn of_experts(model: &Model, sizes: &Sizes, moe: &Moe) -> Vec<Obstacle> {
     )
 }
 
-/// Policy that keeps what `minimal` keeps, on the host.
+/// Policy that keeps the tensors of `minimal` on the host.
 pub(super) const OFFLOADED: &str = "minimal_offloaded";
 
 /// Recomputations that its policies are, with their names. Source: [maxtext] `layers/decoders.py`, `get_remat_policy`, where `none`

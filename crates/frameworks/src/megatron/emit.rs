@@ -18,7 +18,7 @@ use crate::sizes::Sizes;
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
 use meshwright_planner::limits::Obstacle;
 
-/// Arguments in groups: the name of the group's shell array, what it is, its flags.
+/// Arguments in groups: name of the group's shell array, its title, its flags.
 pub(crate) struct ArgumentGroups {
     pub groups: Vec<(&'static str, &'static str, FlagGroup)>,
     /// Assumptions of the prediction that no argument expresses, and arguments that it does not model.
@@ -109,8 +109,8 @@ pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
     })
 }
 
-/// Note on flags that the Megatron core of the stack may not take: it lacks some of the file's, or is older than all whose flags are
-/// known. None where it takes them.
+/// Note on flags that the Megatron core of the stack may not take: it lacks some of the file's, or is older than all
+/// whose flags are known. None where it takes them.
 fn note_on_core(request: &Request, releases: Releases) -> Option<String> {
     let stack = request.costs.problem.stack();
     let core = stack.megatron_core?.to_string();

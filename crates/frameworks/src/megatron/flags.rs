@@ -25,7 +25,7 @@ pub enum ValueType {
     Int,
     /// A number.
     Float,
-    /// Words, or what a function of the parser reads.
+    /// One of several words, or a value that a function of the parser reads.
     Text,
 }
 

@@ -1,7 +1,8 @@
-//! Megatron-LM's CUDA graphs of modules: what they exclude, and their flags.
+//! Megatron-LM's CUDA graphs of modules: settings that they exclude, and their flags.
 //!
-//! Source: [megatron-lm] `transformer_config.py`: whole layers of dense models; of mixtures without capacity, attention, the router and,
-//! where no count of tokens is read back, preprocessing; none under full recomputation, offloaded activations or FSDP.
+//! Source: [megatron-lm] `transformer_config.py`: whole layers of dense models; of mixtures without capacity,
+//! attention, the router and, where no count of tokens is read back, preprocessing; none under full recomputation,
+//! offloaded activations or FSDP.
 
 use super::hybrid::is_hybrid;
 use crate::emit::flags::FlagGroup;

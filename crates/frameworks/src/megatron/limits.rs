@@ -52,8 +52,8 @@ fn values(problem: &Problem) -> Vec<&'static str> {
     release::values(problem).chain(of_dense).collect()
 }
 
-/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `expressible` is what the files can express of its
-/// other settings.
+/// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `expressible` is what the
+/// files can express of its other settings.
 pub(crate) fn of_container(problem: &Problem, expressible: &Expressible) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);

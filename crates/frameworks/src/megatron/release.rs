@@ -78,8 +78,8 @@ const SHARDING: &[Feature] = &[
 /// First release whose files list the layers of each stage, by its number.
 const LISTED_STAGES: u32 = 13;
 
-/// Values of a plan's keys that the stack's release has, as [`Limits::values`](meshwright_planner::limits::Limits) has them; of two for
-/// one key the first is the narrower.
+/// Values of a plan's keys that the stack's release has, as [`Limits::values`](meshwright_planner::limits::Limits) has
+/// them; of two for one key the first is the narrower.
 pub(super) fn values(problem: &Problem) -> impl Iterator<Item = &'static str> {
     let all = [SHAPE, PLAN, ON_HOST, SHARDING].into_iter().flatten();
     all.filter(|feature| release_before(problem, feature.first).is_some()).filter_map(|feature| feature.without)

@@ -24,7 +24,8 @@ const LOSS: &str = "0.001";
 const KEY_NORM_EPSILON: &str = "1e-06";
 
 /// Note on a file with an indexer.
-pub(crate) const NOTE: &str = "sparse attention needs FlashMLA and nvidia-cudnn-frontend[cutedsl], and fast-hadamard-transform where activations are \
+pub(crate) const NOTE: &str = "sparse attention needs FlashMLA and nvidia-cudnn-frontend[cutedsl], and \
+fast-hadamard-transform where activations are \
                                rotated; the indexer is trained on the chosen keys, with a loss of 0.001, to be edited";
 
 /// Layers that choose keys: each `every`-th from layer `offset` on, counted from 1, and all before.

@@ -24,8 +24,8 @@ use meshwright_planner::limits::Obstacle;
 /// Name of the file.
 const FILE: &str = "megatron_bridge.py";
 
-/// Lines of Python that set a flag: attributes of the container, or none where other code sets it. `latent` for the provider of latent
-/// attention, whose YaRN has attributes of its own.
+/// Lines of Python that set a flag: attributes of the container, or none where other code sets it. `latent` for the
+/// provider of latent attention, whose YaRN has attributes of its own.
 fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Python>> {
     let FlagSetting { flag, value } = setting;
     let set = |path: Snippet<Python>| vec![snippet!("{} = {}", path, python(value))];
@@ -307,7 +307,7 @@ impl Program<'_> {
         ));
     }
 
-    /// Tokenizer, checkpoints and steps: those of a timing run, or what the user sets.
+    /// Tokenizer, checkpoints and steps: those of a timing run, or of the user.
     fn run(&self, text: &mut Lines<Python>) {
         match self.request.steps {
             Some(steps) => {

@@ -187,7 +187,7 @@ pub(crate) fn imported_from(document: &Document, launched: &mut Launched) -> Imp
     imported
 }
 
-/// The arguments that a document means, and what it says of its launch.
+/// The Megatron arguments that a document stands for, and its launch settings.
 pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Arguments {
     // Megatron's own arguments pass its parser; the fields of configurations do not.
     let mut list = Arguments::empty(document.has("MODEL_ARGS"));

@@ -4,7 +4,7 @@ use crate::import::finding::Finding;
 use crate::import::imported::Imported;
 use crate::readers::document::Document;
 
-/// The error of a section whose `virtual_pipeline_model_parallel_size` is not what its layout has.
+/// The error of a section whose `virtual_pipeline_model_parallel_size` contradicts its layout.
 ///
 /// Source: [megatron-lm] `megatron/core/transformer/transformer_config.py`, `__post_init__`, 0.13 and later.
 pub(super) fn other_chunks(document: &Document, sections: &[String], imported: &Imported) -> Option<Finding> {
@@ -19,7 +19,8 @@ pub(super) fn other_chunks(document: &Document, sections: &[String], imported: &
             return None;
         }
         let message = format!(
-            "`{size}: {stated}` beside a layout of {} stages on pp={pp}, which has {chunks} a rank: Megatron core asserts that they agree",
+            "`{size}: {stated}` beside a layout of {} stages on pp={pp}, which has {chunks} a rank: Megatron core \
+            asserts that they agree",
             pp * chunks
         );
         let finding = Finding::error("contradiction", message).at_maybe(document.place(&size).as_ref());

@@ -1,4 +1,5 @@
-//! NeMo 2's recipes: `run.Partial(pretrain, model=…, trainer=…, data=…, optim=…)`, whose parts are made when the launched program runs.
+//! NeMo 2's recipes: `run.Partial(pretrain, model=…, trainer=…, data=…, optim=…)`, whose parts are made when the
+//! launched program runs.
 //!
 //! Source: [nemo] `nemo/lightning/pytorch/strategies/megatron_strategy.py` (`MegatronStrategy`), `plugins/mixed_precision.py`
 //! (`MegatronMixedPrecision`, `update_config_with_dtype_overrides`), `callbacks/{megatron_comm_overlap,moe_token_drop,deepep}.py`,
@@ -220,7 +221,7 @@ fn plugin(document: &mut Document) {
     put(document, &format!("{DDP}.use_distributed_optimizer"), &sharded, "optim");
 }
 
-/// Callbacks that set what bears on the step.
+/// Callbacks with settings that affect the step.
 fn callbacks(document: &mut Document) {
     for at in 0..document.count("trainer.callbacks").unwrap_or(0) {
         let path = format!("trainer.callbacks.{at}");
@@ -281,10 +282,10 @@ fn unnamed(document: &Document, is: &str) {
     document.note(finding.expected("--model NAME, or --model config.json"));
 }
 
-/// Rule of what the user can give.
+/// Values that the user can give.
 const MISSING: &str = "missing-flag";
 
-/// Settings that bear on the step of the classes of models' configurations, by what their names begin with.
+/// Settings that affect the step, of the classes of models' configurations, by what their names begin with.
 ///
 /// Source: [nemo] `nemo/collections/llm/gpt/model/{base,ssm,deepseek,gpt_oss,llama,mixtral,qwen3}.py`, main of 2025-09.
 const CLASSES: &[(&str, &[(&str, &str)])] = &[

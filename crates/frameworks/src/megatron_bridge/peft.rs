@@ -15,7 +15,7 @@ const RANK: u32 = 32;
 /// Modules where the file names none.
 const TARGETS: [&str; 4] = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"];
 
-/// Low-rank adapters of a document, with findings of what is not priced of them.
+/// Low-rank adapters of a document, with findings on settings of them that are not priced.
 pub(super) fn adapting(document: &Document) -> Option<AdapterTraining> {
     of_container(document).or_else(|| of_nemo(document))
 }

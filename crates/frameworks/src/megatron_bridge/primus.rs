@@ -25,7 +25,7 @@ const USUAL: &[(&str, &str)] = &[
     ("untie_embeddings_and_output_weights", "true"),
 ];
 
-/// Sets what the files that a module builds on set, and the module does not.
+/// Adds the settings of the files that a module extends, where the module has none.
 pub(super) fn complete(document: &mut Document) {
     for module in document.keys("modules") {
         let overrides = format!("modules.{module}.overrides");
@@ -39,7 +39,7 @@ pub(super) fn complete(document: &mut Document) {
     }
 }
 
-/// Names the file that a module of Primus builds on: what it sets stands nowhere here.
+/// Finding that names the file that a module of Primus extends, whose settings are not known.
 pub(super) fn note_base(document: &Document) {
     for module in document.keys("modules") {
         let path = format!("modules.{module}.config");

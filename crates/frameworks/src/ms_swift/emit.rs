@@ -1,4 +1,5 @@
-//! ms-swift on Megatron core: a script with `megatron sft` and every argument of the plan. That of its `Trainer` is in `trainer.rs`.
+//! ms-swift on Megatron core: a script with `megatron sft` and every argument of the plan. That of its `Trainer` is in
+//! `trainer.rs`.
 //!
 //! Names: [ms-swift] `swift/megatron/arguments/megatron_args.py`, commit 3602360a: Megatron's, with underscores, and a word behind
 //! every switch. The model is that of the hub or of a folder, whose own configuration says its sizes.

@@ -1,8 +1,8 @@
-//! ms-swift: `megatron sft` takes Megatron's arguments with underscores, `swift sft` those of Hugging Face's `Trainer`; either from the
-//! command line, or from a YAML or JSON of the same names.
+//! ms-swift: `megatron sft` takes Megatron's arguments with underscores, `swift sft` those of Hugging Face's `Trainer`;
+//! either from the command line, or from a YAML or JSON of the same names.
 //!
 //! Source: [ms-swift] `swift/megatron/arguments/megatron_args.py`, `swift/arguments/sft_args.py`, `swift/trainers/arguments.py`,
-//! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names, and what is on where nothing is said.
+//! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names and defaults.
 
 use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
 use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
@@ -207,7 +207,7 @@ fn model(name: &str, place: &Place, list: &mut Arguments) -> Option<meshwright_e
 /// Fewest sequences of a step where the file sets no accumulation.
 const LEAST_BATCH: u32 = 16;
 
-/// Settles what `swift sft` trains with.
+/// Trainer and settings of `swift sft`.
 fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Result<Imported, ImportError> {
     let micro_batch = document.size("per_device_train_batch_size").unwrap_or(1);
     let accumulation = document.size("gradient_accumulation_steps");
@@ -310,7 +310,7 @@ fn of_fsdp(document: &Document, launched: &Launched, context: &Context) -> Resul
     Ok(imported)
 }
 
-/// Adapters, which it trains by default, and findings of what is not priced.
+/// Adapters, which it trains by default, and findings on settings that are not priced.
 fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
     let kinds = ["tuner_type", "train_type", "sft_type"].map(|key| document.word(key).map(|kind| (key, kind)));
     let rank = document.size("lora_rank");

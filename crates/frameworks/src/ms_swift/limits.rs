@@ -1,5 +1,5 @@
-//! Limits of ms-swift: on Megatron core those of Megatron-LM, and arguments that its command line lacks; on stacks of DeepSpeed or of
-//! FSDP those of its `Trainer` (`trainer/`).
+//! Limits of ms-swift: on Megatron core those of Megatron-LM, and arguments that its command line lacks; on stacks of
+//! DeepSpeed or of FSDP those of its `Trainer` (`trainer/`).
 //!
 //! Source: [ms-swift] `swift/megatron/arguments/megatron_args.py`, commit 3602360a, which has no other names.
 

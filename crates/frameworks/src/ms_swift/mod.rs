@@ -1,5 +1,5 @@
-//! ms-swift: a script for its version on Megatron core, or for its `Trainer` over DeepSpeed or FSDP2; its command lines and YAML for both
-//! are read.
+//! ms-swift: a script for its version on Megatron core, or for its `Trainer` over DeepSpeed or FSDP2; its command lines
+//! and YAML for both are read.
 
 pub(crate) mod emit;
 pub(crate) mod import;

@@ -76,7 +76,7 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     )
 }
 
-/// Stages are cut by what nanotron thinks that blocks cost, and by nothing that a file says.
+/// nanotron splits stages by its own estimate of the cost of blocks; no setting of a file changes that.
 fn split(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let (model, pp) = (problem.model(), plan.layout.pp);
     if pp == 1 {

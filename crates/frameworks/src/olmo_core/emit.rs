@@ -1,7 +1,7 @@
 //! OLMo-core: a program with the whole configuration, and a script with the launcher line.
 //!
-//! Names: [olmo-core] `nn/transformer/config.py`, `train/train_module/transformer/config.py`, `distributed/parallel/`, `float8/`, `data/`,
-//! release 2.5.0.
+//! Names: [olmo-core] `nn/transformer/config.py`, `train/train_module/transformer/config.py`, `distributed/parallel/`,
+//! `float8/`, `data/`, release 2.5.0.
 
 mod model;
 mod module;
@@ -207,7 +207,8 @@ fn script(request: &Request) -> EmittedFile {
     let script = TorchrunScript {
         framework: &LIMITS,
         comments: &[
-            "Run it in this folder, once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to the configuration, such as",
+            "Run it in this folder, once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to the \
+            configuration, such as",
             "--train_module.optim.lr=0.0001.",
         ],
         wanted: if request.steps.is_some() { &[] } else { VARIABLES },

@@ -28,7 +28,8 @@ pub(crate) use program::Arguments;
 pub(crate) const KIND: &str = "olmo-core";
 
 /// Fields of `TransformerTrainModuleConfig`.
-const TRAIN_MODULE: &str = "rank_microbatch_size max_sequence_length optim max_grad_norm scheduler compile_model float8_config pp_config \
+const TRAIN_MODULE: &str = "rank_microbatch_size max_sequence_length optim max_grad_norm scheduler compile_model \
+float8_config pp_config \
     dp_config tp_config cp_config ep_config ac_config z_loss_multiplier state_dict_save_opts state_dict_load_opts load_key_mapping \
     autocast_precision label_ignore_index";
 
@@ -52,7 +53,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     of_launch(text, context, &Arguments::of(&words), &Launched::default())
 }
 
-/// Reads a program with what its launch line says behind its name.
+/// Reads a program with the arguments of its launch line.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -194,14 +195,15 @@ fn batch(document: &Document, imported: &mut Imported) {
     }
 }
 
-/// Warns of what the program asks of Beaker, which is not there.
+/// Warnings about settings for Beaker, which is not available.
 fn beaker(document: &Document, text: &str) {
     let asked = text
         .lines()
         .zip(1_u32..)
         .find(|(line, _)| line.trim_start().starts_with("if") && line.contains("common.launch"));
     if let Some((_, line)) = asked {
-        let message = "`common.launch` is read as None, as it is away from Beaker; on some of its clusters micro-batches are other ones";
+        let message = "`common.launch` is read as None, as it is away from Beaker; on some of its clusters \
+        micro-batches are other ones";
         let place = crate::import::finding::Place { file: document.file().to_owned(), line };
         document.note(Finding::warning("assumed", message).at(&place));
     }

@@ -153,7 +153,8 @@ fn of_experts(problem: &Problem, moe: &Moe) -> Vec<Obstacle> {
     )
 }
 
-/// bf16, or 8 bits with one scale a tensor or by blocks of 32 in all linear layers but the head; experts' weights are no linear layers.
+/// bf16, or 8 bits with one scale a tensor or by blocks of 32 in all linear layers but the head; experts' weights are
+/// no linear layers.
 fn formats(problem: &Problem, has_experts: bool) -> Vec<Obstacle> {
     let workload = problem.workload();
     let what = format!("--precision {}", workload.format);

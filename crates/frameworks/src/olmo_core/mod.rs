@@ -6,8 +6,9 @@ pub(crate) mod limits;
 
 use crate::framework::{Framework, SettingsReader, any_recipe};
 
-/// Patterns of the names of all blocks. Modes that wrap whole blocks count from the first block of a stage and register the wrapped one
-/// under that number, which stops every stage but the first: in pipelines blocks are wrapped by their names.
+/// Patterns of the names of all blocks. Modes that wrap whole blocks count from the first block of a stage and register
+/// the wrapped one under that number, which stops every stage but the first: in pipelines blocks are wrapped by their
+/// names.
 ///
 /// Source: [olmo-core] `nn/transformer/model.py` (`apply_activation_checkpointing`), release 2.5.0.
 const BLOCKS: &[&str] = &["blocks.[0-9]", "blocks.[0-9][0-9]", "blocks.[0-9][0-9][0-9]", "blocks.[0-9][0-9][0-9][0-9]"];

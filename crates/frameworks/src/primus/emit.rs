@@ -1,7 +1,8 @@
 //! Primus: an experiment with every argument of the plan as an override, and a script that hands it to `primus-cli`.
 //!
-//! Source: [primus] `primus/core/launcher/parser.py`, `primus/configs/`, `runner/primus-cli-direct.sh`, commit fd1eeabb. An override has
-//! the name under which Megatron's parser keeps its argument, and its value goes to Megatron unread: no text becomes a number.
+//! Source: [primus] `primus/core/launcher/parser.py`, `primus/configs/`, `runner/primus-cli-direct.sh`, commit
+//! fd1eeabb. An override has the name under which Megatron's parser keeps its argument, and its value goes to Megatron
+//! unread: no text becomes a number.
 
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
@@ -37,7 +38,8 @@ const OTHERS: &[(&str, &str)] = &[
 
 /// Settings of its presets that differ from Megatron's own, each with the argument in whose absence it is undone.
 ///
-/// Source: [primus] `primus/configs/modules/megatron/{trainer_base,pre_trainer}.yaml`, `primus/configs/models/megatron/language_model.yaml`.
+/// Source: [primus] `primus/configs/modules/megatron/{trainer_base,pre_trainer}.yaml`,
+/// `primus/configs/models/megatron/language_model.yaml`.
 const UNDONE: &[(&str, &str)] = &[
     ("swiglu", "swiglu: false"),
     ("disable-bias-linear", "add_bias_linear: true"),
@@ -170,7 +172,8 @@ fn script(request: &Request, notes: &[String]) -> EmittedFile {
         request,
         notes,
         [
-            "Run it in this folder, once a node, in Primus' container or environment; under Slurm: sbatch launch.sbatch. What follows",
+            "Run it in this folder, once a node, in Primus' container or environment; under Slurm: sbatch \
+            launch.sbatch. What follows",
             "its name goes to Primus, such as --lr 0.0001.",
         ],
     );

@@ -1,7 +1,7 @@
 //! Limits of Primus: those of Megatron-LM, AMD's GPUs, and no exchange with experts but all-to-all.
 //!
-//! Source: [primus] `runner/helpers/envs/`, `primus/backends/megatron/patches/` (`attention_backend_patches.py`, `turbo/`), commit fd1eeabb;
-//! [megatron-lm] `megatron/training/arguments.py` (`validate_args`), commit d3528a21.
+//! Source: [primus] `runner/helpers/envs/`, `primus/backends/megatron/patches/` (`attention_backend_patches.py`,
+//! `turbo/`), commit fd1eeabb; [megatron-lm] `megatron/training/arguments.py` (`validate_args`), commit d3528a21.
 
 use crate::megatron::hybrid::is_hybrid;
 use crate::megatron::limits::LIMITS as MEGATRON;

@@ -119,8 +119,9 @@ def train() -> Trainer.Config:
     )
 "#;
 
-/// Whether the classes are Llama 3's: dense layers without norms on queries and keys. Its adapter of Hugging Face's weights orders heads
-/// for rotary embedding by complex numbers; Qwen3's, which has such norms and experts, for that by cosines and sines.
+/// Whether the classes are Llama 3's: dense layers without norms on queries and keys. Its adapter of Hugging Face's
+/// weights orders heads for rotary embedding by complex numbers; Qwen3's, which has such norms and experts, for that by
+/// cosines and sines.
 fn is_llama(sizes: &Sizes) -> bool {
     sizes.moe.is_none() && matches!(&sizes.mixer, SharedMixer::Attention(a) if a.qk_norm == QkNorm::None)
 }
@@ -218,8 +219,8 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
     }
 }
 
-/// Rotary embedding of heads of `dim`, with Llama 3's base where the model's source does not say: of complex numbers for Llama 3's classes, and
-/// where its change of frequencies is wanted, which the other kind has not.
+/// Rotary embedding of heads of `dim`, with Llama 3's base where the model's source does not say: of complex numbers
+/// for Llama 3's classes, and where its change of frequencies is wanted, which the other kind has not.
 fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Python> {
     let theta = details.rope_theta.unwrap_or(500_000.0);
     if let Some(RopeScaling { kind: RopeScalingKind::Llama3 { low, high }, factor, original_positions }) =

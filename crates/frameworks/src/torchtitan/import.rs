@@ -31,7 +31,8 @@ const READ: &[(&str, &str)] = &[
          tensor_parallel_degree enable_sequence_parallel spmd_backend disable_loss_parallel enable_async_tensor_parallel \
          enable_compiled_autograd pipeline_parallel_degree module_fqns_per_model_part pipeline_parallel_first_stage_less_layers \
          pipeline_parallel_last_stage_less_layers pipeline_parallel_layers_per_stage pipeline_parallel_schedule \
-         pipeline_parallel_schedule_csv pipeline_parallel_microbatch_size num_pp_microbatches pipeline_parallel_split_points context_parallel_degree \
+         pipeline_parallel_schedule_csv pipeline_parallel_microbatch_size num_pp_microbatches \
+         pipeline_parallel_split_points context_parallel_degree \
          context_parallel_rotate_method context_parallel_load_balancer context_parallel_ptrr_mask_key expert_parallel_degree \
          expert_tensor_parallel_degree expert_parallel_comm_backend",
     ),
@@ -247,8 +248,8 @@ fn batch(document: &Document, imported: &mut Imported) -> u32 {
 /// Micro-batches that pass the pipeline at once: whole ones, as many as 1F1B asks for, and all those of the step, or else the
 /// pipeline drains several times a step.
 ///
-/// Source: [torchtitan] `trainer.py` (`gradient_accumulation_steps`), `distributed/pipeline_parallel.py`, release 0.3.0; PyTorch 2.15,
-/// `distributed/pipelining/schedules.py` (`Schedule1F1B`).
+/// Source: [torchtitan] `trainer.py` (`gradient_accumulation_steps`), `distributed/pipeline_parallel.py`, release
+/// 0.3.0; PyTorch 2.15, `distributed/pipelining/schedules.py` (`Schedule1F1B`).
 fn pipeline_batch(document: &Document, imported: &Imported, local: u32) {
     let Layout { pp, dp, .. } = imported.plan.layout;
     let (micro, at_once) = (imported.plan.micro_batch, local / imported.plan.micro_batch.max(1));

@@ -72,8 +72,9 @@ const QUERY_BLOCK: u32 = 128;
 
 /// Sequences split over context parallelism in whole blocks of the mask, and over tensor parallelism in equal parts.
 ///
-/// Source: PyTorch, `torch/distributed/tensor/experimental/_context_parallel/_attention.py` (`create_cp_block_mask`: "not divisible by CP
-/// mesh world size * Q_BLOCK_SIZE"), 128 by default; [torchtitan] `trainer.py` (`seq_len_divisor`), release 0.3.0.
+/// Source: PyTorch, `torch/distributed/tensor/experimental/_context_parallel/_attention.py` (`create_cp_block_mask`:
+/// "not divisible by CP mesh world size * Q_BLOCK_SIZE"), 128 by default; [torchtitan] `trainer.py`
+/// (`seq_len_divisor`), release 0.3.0.
 fn sequence(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let (cp, seq_len) = (plan.layout.cp, problem.workload().seq_len);
     if cp == 1 || seq_len.is_multiple_of(QUERY_BLOCK * cp) {

@@ -40,7 +40,7 @@ fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
         .collect()
 }
 
-/// Constants without each source; `basis` is the digest of what the fit is made of.
+/// Constants without each source; `basis` is the digest of the inputs of the fit.
 pub fn without_sources(name: &str, basis: String, fitted: &StepFit) -> SourceFits {
     let values = |values: &[f64]| {
         fitted.constants.iter().zip(values).flat_map(|(one, value)| one.placed.values(*value)).collect()

@@ -5,7 +5,7 @@
 //!                                                         for a source over a twentieth of whose runs others contradict
 //!         + M · the same over peak memory
 //!         + R · the same over groups of plans, of the regret of a soft choice
-//!         + Σ ((x − x₀)/σ)²                               prior: of a child about its parent, else about what is stated
+//!         + Σ ((x − x₀)/σ)²                               prior: of a child around its parent, else around the stated value
 //! ```
 //!
 //! Each row is one observation with the spread s of residuals. Weights w give repeats 1 together, and a configuration of n

@@ -11,8 +11,9 @@ use meshwright_engine::kernel::{AttentionShape, ContextSplit, Device, GemmShape,
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Time of the launch of an empty kernel from C against that of a framework's kernel (`stack.launches`), which allocates, checks and
-/// dispatches besides: 3.8 of 6 us. Source: [meshwright-silicon], mean of six hosts with x86 processors.
+/// Time of the launch of an empty kernel from C against that of a framework's kernel (`stack.launches`), which
+/// allocates, checks and dispatches besides: 3.8 of 6 us. Source: [meshwright-silicon], mean of six hosts with x86
+/// processors.
 pub(super) const EMPTY_LAUNCH: f64 = 0.63;
 
 /// Probe that answers with the cost model's prediction.

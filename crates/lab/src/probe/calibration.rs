@@ -144,8 +144,8 @@ impl Calibration {
         figures
     }
 
-    /// Replaces the measured figures as they are in a run: at its clocks where the cluster has several GPUs, and GEMMs of the shapes that
-    /// were timed alone as they were measured.
+    /// Replaces the measured figures as they are in a run: at its clocks where the cluster has several GPUs, and GEMMs
+    /// of the shapes that were timed alone as they were measured.
     ///
     /// # Errors
     ///
@@ -171,7 +171,8 @@ impl Calibration {
         Ok(())
     }
 
-    /// Whether the clocks of a layer's GEMMs in a format were measured on one GPU. Those of the cost model's own predictions are a run's.
+    /// Whether the clocks of a layer's GEMMs in a format were measured on one GPU. Those of the cost model's own
+    /// predictions are a run's.
     pub fn has_clocks(&self, format: Format) -> bool {
         self.samples.basis == Basis::Measured && clocks::sustained(&self.samples, format).is_some()
     }

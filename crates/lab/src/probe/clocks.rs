@@ -5,30 +5,30 @@ use super::sample::{Sample, Samples};
 use meshwright_engine::gpu::Format;
 use meshwright_planner::median::upper_median;
 
-/// Clocks of a layer over those of a loop of one of its GEMMs under load: the mean over four devices. A layer's streaming kernels draw less
-/// than the power limit, and leave it to the GEMMs.
+/// Clocks of a layer over those of a loop of one of its GEMMs under load: the mean over four devices. A layer's
+/// streaming kernels draw less than the power limit, and leave it to the GEMMs.
 ///
 /// Source: [meshwright-silicon].
 pub(super) const LAYER_OVER_LOOP: f64 = 1.047;
 
 /// Clocks of a GPU in a run over those of a layer that was timed on one GPU with its chassis to itself.
 ///
-/// With it the calibrations of an H100 and an H200 predict 354 published runs on such GPUs without a bias in bf16; without it, 9 to 12 % too
-/// fast, whatever the stack, the format and the number of GPUs. Its causes are not told apart: neighbours that share air and power, hours
-/// under load, the slowest of many devices.
+/// With it the calibrations of an H100 and an H200 predict 354 published runs on such GPUs without a bias in bf16;
+/// without it, 9 to 12 % too fast, whatever the stack, the format and the number of GPUs. Its causes are not told
+/// apart: neighbours that share air and power, hours under load, the slowest of many devices.
 ///
 /// Source: [meshwright-silicon], [published-runs] (`tests/evidence/in_runs.rs`).
 pub const RUN_OVER_LAYER: f64 = 0.87;
 
-/// κ, as the mean over the layers that were timed as one run; without them, from the median of the GEMMs that were timed alone and after
-/// seconds of load.
+/// κ, as the mean over the layers that were timed as one run; without them, from the median of the GEMMs that were
+/// timed alone and after seconds of load.
 ///
 /// ```text
 /// layer   Σ T_gemm/κ + Σ T_attention/√κ + Σ T_other = T_run          GEMM   1.047·T/T_loaded
 /// ```
 ///
-/// A layer is what a step sustains. κ exceeds 1 where loops of one GEMM run at the power limit and a layer does not: its other kernels draw
-/// less, which leaves more to its GEMMs.
+/// A layer is what a step sustains. κ exceeds 1 where loops of one GEMM run at the power limit and a layer does not:
+/// its other kernels draw less, which leaves more to its GEMMs.
 pub(super) fn sustained(samples: &Samples, format: Format) -> Option<f64> {
     let alone = |kernel: &Kernel| Some(samples.time(kernel)?.get());
     let of_layer = |(kernels, run): (&Vec<Kernel>, &Sample)| {

@@ -136,8 +136,8 @@ pub(crate) const fn large(format: Format) -> Gemm {
     Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
 }
 
-/// GEMMs of a dense layer of Llama 3 8B and 70B: the projections of 4,096 and 16,384 tokens, so that a curve is fitted whatever the plans
-/// run. Sizes: Llama 3 (arXiv 2407.21783), table 3.
+/// GEMMs of a dense layer of Llama 3 8B and 70B: the projections of 4,096 and 16,384 tokens, so that a curve is fitted
+/// whatever the plans run. Sizes: Llama 3 (arXiv 2407.21783), table 3.
 fn projections(format: Format) -> impl Iterator<Item = Gemm> {
     let widths = [(6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336), (10_240, 8192), (8192, 28_672)];
     let gemm = move |((n, k), m)| Gemm { format, pass: Pass::Forward, m, n, k, batch: 1, output_bytes: 2 };

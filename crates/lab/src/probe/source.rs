@@ -73,7 +73,7 @@ pub enum ProbeError {
     /// A driver, library or device is missing.
     #[error("{what}\n\nhint: {remedy}")]
     Missing {
-        /// Name of what is missing.
+        /// Name of the missing library or device.
         what: String,
         /// Instruction for the user.
         remedy: String,

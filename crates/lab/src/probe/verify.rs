@@ -133,9 +133,9 @@ fn term_of(call: &Call) -> &'static str {
 
 /// Verifies plans, given in their predicted order, with samples of the device.
 ///
-/// `calibrated` is the problem with the curves fitted to these samples, `in_run` the problem at the clocks of a run ([`calibrated`],
-/// [`measured`]); `plans` have the result of [`memory`]. Step times are the cost model's, with measured kernels in place of their
-/// predictions, at the clocks of a run.
+/// `calibrated` is the problem with the curves fitted to these samples, `in_run` the problem at the clocks of a run
+/// ([`calibrated`], [`measured`]); `plans` have the result of [`memory`]. Step times are the cost model's, with
+/// measured kernels in place of their predictions, at the clocks of a run.
 pub fn verify(
     problem: &Problem,
     calibrated: &Problem,

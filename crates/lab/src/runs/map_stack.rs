@@ -26,8 +26,8 @@ const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
 const CHUNK_LOGIT: f64 = 4.0;
 /// Words of `optimizer_states` for torch's Adam on a 16-bit model.
 const IN_HALF: &str = "in parameter dtype (bf16)";
-/// Operators of PEFT's adapters on a 16-bit model without autocast, as specification §2.11 counts them: the input is cast to fp32 and the
-/// sum back (2+4 and 4+2 bytes), all between is in fp32. Source: [peft].
+/// Operators of PEFT's adapters on a 16-bit model without autocast, as specification §2.11 counts them: the input is
+/// cast to fp32 and the sum back (2+4 and 4+2 bytes), all between is in fp32. Source: [peft].
 const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
     input_forward: 19.0,
     input_backward: 29.0,

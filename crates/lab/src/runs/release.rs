@@ -66,11 +66,11 @@ const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modelli
 const PYTORCH: [&str; 2] = ["pytorch fsdp", "pytorch ddp"];
 /// Parts of the names of frameworks on JAX, in lower case.
 const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
-/// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case. Sources: [fast-llm],
-/// [llm-c].
+/// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case.
+/// Sources: [fast-llm], [llm-c].
 const FUSED: [&str; 2] = ["fast-llm", "llm.c"];
-/// Part of the names of AWS's frameworks, in lower case: PyTorch/XLA compiles their step as a whole, and they have no Transformer Engine.
-/// Source: [aws-trainium].
+/// Part of the names of AWS's frameworks, in lower case: PyTorch/XLA compiles their step as a whole, and they have no
+/// Transformer Engine. Source: [aws-trainium].
 const NEURON: &str = "neuronx";
 /// Prefix of framework names that state a commit of Megatron-LM.
 const AT_COMMIT: &str = "Megatron-LM @";

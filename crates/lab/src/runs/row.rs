@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Published run. Empty cells, and columns that a file lacks, are `None`. Rules (docs/runs.md) turn a row into a problem and a plan.
+/// Published run. Empty cells, and columns that a file lacks, are `None`. Rules (docs/runs.md) turn a row into a
+/// problem and a plan.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Row {

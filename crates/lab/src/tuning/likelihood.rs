@@ -15,7 +15,8 @@ pub(super) struct StackPosterior {
     pub deviance: f64,
 }
 
-/// Posterior of a stack's coefficients b, its problems deviating by `scale`. With C_g the covariance of group g and S = diag(across):
+/// Posterior of a stack's coefficients b, its problems deviating by `scale`. With C_g the covariance of group g and S =
+/// diag(across):
 ///
 /// ```text
 /// A = Σ_g Φ_gᵀ C_g⁻¹ Φ_g      c = Σ_g Φ_gᵀ C_g⁻¹ y_g      M = I + S·A·S = L·Lᵀ

@@ -1,4 +1,4 @@
-//! Replays of published choices: what each rule of choosing trials has found after k of them.
+//! Replays of published choices: the best plan that each rule of choosing trials has found after k of them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -74,7 +74,7 @@ fn scored(rule: &str, replays: &[Replay], tolerance: f64) -> RuleScore {
     }
 }
 
-/// Scores of every rule on a choice; `table` is what tune knows before it.
+/// Scores of every rule on a choice; `table` has the parameters that tune knows before it.
 pub fn score(choice: &MeasuredChoice, table: &DiscrepancyTable, tolerance: f64) -> ReplayedChoice {
     let one = |rule| vec![replay(choice, rule, tolerance)];
     let random = (0..SEEDS).map(|seed| replay(choice, TrialRule::Random(seed), tolerance)).collect();

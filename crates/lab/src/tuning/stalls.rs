@@ -133,8 +133,8 @@ mod tests {
     use meshwright_engine::stack::Family;
     use meshwright_planner::discrepancy::Traits;
 
-    /// Runs of four stages on 64 GPUs, 8 micro-batches each, whose errors alternate by 4 %; the first `stalled` lose 1 s, by 10 % more
-    /// or less, in each.
+    /// Runs of four stages on 64 GPUs, 8 micro-batches each, whose errors alternate by 4 %; the first `stalled` lose 1
+    /// s, by 10 % more or less, in each.
     fn runs(stalled: u32) -> Vec<TimedPlan> {
         let run = |at: u32| {
             let sign = if at.is_multiple_of(2) { 1.0 } else { -1.0_f64 };

@@ -8,8 +8,8 @@ use super::cells::{number, text};
 use super::sample::{PredictedRun, config_group, measured, outcome, purpose, set};
 use crate::runs::Row;
 
-/// Ratio of two step times from which on they contradict each other. Below it, noise explains the difference: repeated measurements of
-/// one layout differ by 4 % in the median and by 31 % in the worst tenth.
+/// Ratio of two step times from which on they contradict each other. Below it, noise explains the difference: repeated
+/// measurements of one layout differ by 4 % in the median and by 31 % in the worst tenth.
 pub(crate) const FACTOR: f64 = 2.0;
 
 /// Rule that two rows contradict.

@@ -1,4 +1,4 @@
-//! Errors of sources: what the model is worth on a publisher, whatever the number of its runs.
+//! Errors by source: each publisher counts once, whatever the number of its runs.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Calibration of prediction intervals: residuals of runs that are predicted with constants fitted without their source, by
 //! class.
 //!
-//! Whoever plans is a source that the constants were not fitted to. So are sources to which nothing is fitted: their runs count, too. The
-//! errors on a stack or GPU without data are those of the runs whose stack or GPU no other source has.
+//! Whoever plans is a source that the constants were not fitted to. So are sources to which nothing is fitted: their
+//! runs count, too. The errors on a stack or GPU without data are those of the runs whose stack or GPU no other source
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,7 @@ pub struct CalibrationRuns<'a> {
     pub unfitted: &'a [Row],
 }
 
-/// Runs without those of low trust, whose source leaves out what decides their time.
+/// Runs without those of low trust, whose source omits settings that decide their time.
 pub fn trusted(mut rows: Vec<Row>) -> Vec<Row> {
     rows.retain(|row| row.trust.as_deref() != Some("low"));
     rows

@@ -28,15 +28,16 @@ struct Peak {
     weight: f64,
 }
 
-/// Whether a run states what decides its peak. Runs of nanotron with tensor parallelism that name no recomputed modules leave
-/// out whether each layer keeps the inputs that it gathers, `4·(1 − 1/t)·s·b·h` bytes of it ([nanotron]
-/// `tp_recompute_allgather`): the difference to their prediction is that of the setting, which whoever plans a run knows.
+/// Whether a run states the settings that decide its peak. Runs of nanotron with tensor parallelism that name no
+/// recomputed modules leave out whether each layer keeps the inputs that it gathers, `4·(1 − 1/t)·s·b·h` bytes of it
+/// ([nanotron] `tp_recompute_allgather`): the difference to their prediction is that of the setting, which whoever
+/// plans a run knows.
 fn states_its_peak(family: Family, row: &Row) -> bool {
     let tensor_parallel = row.tp.is_some_and(|degree| degree > 1.0);
     family != Family::Nanotron || !tensor_parallel || row.recompute_modules.is_some()
 }
 
-/// Peaks of runs that state what decides them.
+/// Peaks of runs that state the settings that decide them.
 fn stated(runs: &[PredictedRun]) -> Vec<Peak> {
     let families = families_of_stacks();
     let peak = |run: &PredictedRun| {
@@ -116,7 +117,8 @@ fn quantiles(peaks: &[Peak], family: Option<Family>) -> Option<Quantiles> {
     Quantiles::of(&weighted).map(outwards)
 }
 
-/// Ratios of peaks with weights whose sum is `share`, which a source has the more of the more peaks it has, by the power [`OF_SOURCE`].
+/// Ratios of peaks with weights whose sum is `share`, which a source has the more of the more peaks it has, by the
+/// power [`OF_SOURCE`].
 fn by_source(peaks: &[&Peak], share: f64) -> Vec<Weighted> {
     let mut sizes: BTreeMap<&str, f64> = BTreeMap::new();
     for peak in peaks {

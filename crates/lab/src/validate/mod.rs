@@ -141,7 +141,7 @@ pub struct Report {
     pub memory: Vec<MemoryClass>,
     /// Confusion matrix of out-of-memory predictions.
     pub oom: Oom,
-    /// Confusion matrix of runs that state what they recompute.
+    /// Confusion matrix of runs that state their recomputation.
     pub oom_stated: Oom,
     /// Runs that ran and were predicted not to fit, largest excess first.
     pub too_large: Vec<TooLarge>,
@@ -283,7 +283,7 @@ fn oom(kept: &[PredictedRun]) -> Oom {
     oom
 }
 
-/// Whether a run states what it recomputes.
+/// Whether a run states its recomputation.
 fn states_recompute(sample: &PredictedRun) -> bool {
     sample.row.recompute.as_ref().is_some_and(|recompute| !recompute.is_empty())
 }

@@ -35,7 +35,7 @@ pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<Predic
         .collect()
 }
 
-/// Key of what repeats share.
+/// Key that repeated measurements have in common.
 fn repeat_key(row: &Row) -> String {
     let texts = [&row.framework, &row.dtype_detail, &row.overlap, &row.schedule, &row.recompute, &row.fsdp, &row.notes];
     let numbers = [row.gpus_total, row.gpus_per_node, row.global_batch, row.year, row.sp, row.zero_stage];

@@ -35,7 +35,7 @@ pub struct Without {
     pub values: BTreeMap<String, Value>,
 }
 
-/// Digest of what a fit is made of: the text of the runs, the text of the free constants, and the stated constants.
+/// Digest of the inputs of a fit: the text of the runs, the text of the free constants, and the stated constants.
 pub fn basis(runs: &str, free: &str, fit: &Fit) -> String {
     let stated = fit.stated();
     let stated = stated.constants.iter().map(|of| format!("{}={}\n", of.key, of.value)).join("");

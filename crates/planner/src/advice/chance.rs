@@ -1,4 +1,4 @@
-//! Probability that each of several plans is the fastest, given what predictions are worth.
+//! Probability that each of several plans is the fastest, given the distribution of prediction errors.
 
 use crate::confidence::table;
 use crate::discrepancy::{normal_density, normal_share_below};

@@ -133,7 +133,7 @@ impl Advice {
     }
 }
 
-/// Search under the limits of prudence, and what it found.
+/// Search under the limits of prudence, with its result.
 struct Prudent {
     problem: Problem,
     options: SearchOptions,

@@ -1,4 +1,4 @@
-//! Plainness of a plan: how many of its settings differ from what a launcher does by default.
+//! Plainness of a plan: number of its settings that differ from a launcher's defaults.
 
 use meshwright_engine::plan::{CpKind, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;

@@ -82,8 +82,8 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
     Ok(cluster)
 }
 
-/// Error of an unknown key with the nearest name among the keys of the file and of [`WHOLE`]: for `cluster.nix` that is `nic`, which is
-/// no key of the file.
+/// Error of an unknown key with the nearest name among the keys of the file and of [`WHOLE`]: for `cluster.nix` that is
+/// `nic`, which is no key of the file.
 pub(super) fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let CatalogError::Set { item, why, nearest } = error else {
         return error;

@@ -13,8 +13,9 @@ pub const MARKET: &str = "market-2026";
 /// Megatron-LM as it runs on AMD's devices.
 const MEGATRON_ON_AMD: &str = "megatron-rocm-2025";
 
-/// Megatron-LM as it runs on NVIDIA's devices before Ampere: with unfused attention. FlashAttention 2 ([flashattention2], "we currently
-/// support Ampere, Ada, or Hopper GPUs" in its repository) and cuDNN's fused attention need Ampere.
+/// Megatron-LM as it runs on NVIDIA's devices before Ampere: with unfused attention. FlashAttention 2
+/// ([flashattention2], "we currently support Ampere, Ada, or Hopper GPUs" in its repository) and cuDNN's fused
+/// attention need Ampere.
 const MEGATRON_BEFORE_AMPERE: &str = "megatron-2022";
 
 /// NeuronX Distributed, as it runs on AWS's devices.
@@ -34,8 +35,9 @@ pub fn stack_for(model: &Model, usual: &'static str) -> &'static str {
     if model.indexer().is_some() && usual == NEMO { SPARSE } else { usual }
 }
 
-/// Name of the default software stack for a device: MaxText on Google's, NeuronX Distributed on AWS's, Megatron-DeepSpeed on Intel's,
-/// Megatron-LM on ROCm on AMD's, Megatron-LM with unfused attention on NVIDIA's before Ampere, else NeMo.
+/// Name of the default software stack for a device: MaxText on Google's, NeuronX Distributed on AWS's,
+/// Megatron-DeepSpeed on Intel's, Megatron-LM on ROCm on AMD's, Megatron-LM with unfused attention on NVIDIA's before
+/// Ampere, else NeMo.
 pub fn stack(gpu: &Gpu) -> &'static str {
     match gpu.vendor.to_ascii_lowercase().as_str() {
         "google" => "jax-2025",
@@ -54,8 +56,8 @@ pub fn stack_of(usual: &'static str, family: Family, gpu: &Gpu) -> &'static str 
     }
 }
 
-/// Whether CUDA graphs replay a model's layers where the user says nothing: those of a mixture, beside the hosts where the recipes of the
-/// stack's release have them. Graphs hold no attention over chosen keys.
+/// Whether CUDA graphs replay a model's layers where the user says nothing: those of a mixture, beside the hosts where
+/// the recipes of the stack's release have them. Graphs hold no attention over chosen keys.
 pub fn replays(model: &Model, cluster: &Cluster, stack: &Stack, sets: &Overrides) -> bool {
     let is_set = sets.of_kind(EntryKind::Stack).any(|setting| setting.path == ["cuda_graphs"]);
     let is_recipe = stack.graphs_mixtures_beside == Some(cluster.host) && cluster.gpu.vendor == "NVIDIA";

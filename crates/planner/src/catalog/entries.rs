@@ -20,7 +20,7 @@ pub fn model_names() -> Vec<&'static str> {
 }
 
 /// A model: a name of the catalogue, a TOML file, or a Hugging Face `config.json` (or the folder that holds one); with
-/// what the user set of `model.…` where it is TOML.
+/// the user's settings of `model.…` applied where it is TOML.
 ///
 /// # Errors
 /// There is no entry of this name, or its file is invalid.
@@ -77,7 +77,7 @@ pub fn stack_names() -> Vec<&'static str> {
     names(files::STACKS)
 }
 
-/// A market, with what the user set of `market.…`.
+/// A market, with the user's settings of `market.…`.
 ///
 /// # Errors
 /// There is no entry of this name, its file is invalid, or a `--set` does not fit.
@@ -108,7 +108,7 @@ pub fn gpu(name: &str) -> Result<Gpu, CatalogError> {
     gpu_at(name, None, &Overrides::default())
 }
 
-/// A device, with what the user set of `gpu.…`.
+/// A device, with the user's settings of `gpu.…`.
 ///
 /// # Errors
 /// As for [`gpu`], or a `--set` does not fit.
@@ -126,7 +126,7 @@ pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Res
     }
 }
 
-/// A software stack, with what the user set of `stack.…`.
+/// A software stack, with the user's settings of `stack.…`.
 ///
 /// # Errors
 /// There is no entry of this name, its file is invalid, or a `--set` does not fit.

@@ -27,7 +27,8 @@ pub fn in_runs(column: &str) -> Option<&'static str> {
     spelt(column).or_else(|| in_driver(column))
 }
 
-/// The device of a name in the catalogue or in tables, whatever the case of letters, the separators and the vendor before it (`rtx4090`).
+/// The device of a name in the catalogue or in tables, whatever the case of letters, the separators and the vendor
+/// before it (`rtx4090`).
 pub(super) fn spelt(text: &str) -> Option<&'static str> {
     let asked = letters(text);
     let same = |name: &str| letters(name) == asked;

@@ -7,7 +7,8 @@ use super::overrides::Overrides;
 use super::read;
 use super::read::fitted;
 
-/// Text of a file, filled with the values of the entry that `like` names where it has none; that of a file without `like` is unchanged.
+/// Text of a file, filled with the values of the entry that `like` names where it has none; that of a file without
+/// `like` is unchanged.
 ///
 /// The relative is an entry of the catalogue, under the fit that applies to it; a device's basis is `datasheet` unless its file
 /// states one. Tables are joined key by key, and lists replaced whole.

@@ -6,7 +6,7 @@ use super::overrides::{Overrides, Setting};
 use super::{fat_tree, files, pools, read};
 use meshwright_engine::cluster::{Cluster, ClusterFile};
 
-/// A cluster with its device, with what the user set of `cluster.…` and `gpu.…`.
+/// A cluster with its device, with the user's settings of `cluster.…` and `gpu.…`.
 ///
 /// Three keys of `cluster` change more than one value: `gpus` lets the last level grow, `nic` is the bandwidth of every
 /// level, and `oversubscription` that of the last.

@@ -1,4 +1,4 @@
-//! Texts of one line: what names and settings must be, for they end up in comments of launch files.
+//! Single-line texts: names and settings must be such, for they end up in comments of launch files.
 
 use std::borrow::Cow;
 

@@ -175,7 +175,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-/// Variant of an enum with what it holds.
+/// Variant of an enum with its content.
 struct Variant<'de> {
     name: &'de str,
     value: &'de Value,

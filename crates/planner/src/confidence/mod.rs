@@ -1,5 +1,5 @@
 //! Confidence of predictions: intervals from the errors on published runs, of step times by class of run, of memory by family of
-//! frameworks, since a framework and its allocator decide what is held.
+//! frameworks, since a framework and its allocator decide which tensors are resident.
 //!
 //! Split-conformal: the residuals ln(measured/predicted) of runs that the constants were fitted without, their quantiles
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
@@ -121,15 +121,16 @@ impl Confidence {
         self.class.in_words(&self.unknown_mixers) + assumed
     }
 
-    /// Sentences on what makes the intervals wider than those of published runs: mixers that none has, and an assumed network.
+    /// Sentences on the reasons why the intervals are wider than those of published runs: mixers without a run, and an
+    /// assumed network.
     pub fn doubts(&self) -> Option<String> {
         let mixers = table::joined(&self.unknown_mixers, "or");
         let without_runs = (!mixers.is_empty())
             .then(|| format!("No published run has {mixers}: intervals are those of a stack without runs."));
         let assumed = self.assumed_network.map(|rate| {
             format!(
-                "The network is assumed, at {rate} a GPU: the interval of the step time holds the slower ones of published runs too. \
-                 State it with `--set cluster.nic=…`."
+                "The network is assumed, at {rate} a GPU: the interval of the step time holds the slower ones of \
+                published runs too. State it with `--set cluster.nic=…`."
             )
         });
         let all: Vec<String> = without_runs.into_iter().chain(assumed).collect();

@@ -1,15 +1,16 @@
 //! Step times under a network that nobody stated.
 //!
-//! A prediction assumes the device's usual adapter. Clusters of published runs whose source states the network have that rate, twice, a
-//! half or a quarter of it, each with a share ρ. The plan is priced again at each rate, and the ratio of measured to predicted time is that
-//! of the class, F, times the factor f of the rate that the cluster turns out to have:
+//! A prediction assumes the device's usual adapter. Clusters of published runs whose source states the network have
+//! that rate, twice, a half or a quarter of it, each with a share ρ. The plan is priced again at each rate, and the
+//! ratio of measured to predicted time is that of the class, F, times the factor f of the rate that the cluster turns
+//! out to have:
 //!
 //! ```text
 //! P(measured/predicted ≤ x) = Σ ρ·F(x/f)          f = T(rate)/T(usual rate)
 //! ```
 //!
-//! So the interval widens as far as the plan's exposed communication lets the rate matter, and no further; nowhere is it narrower than
-//! that of the class.
+//! So the interval widens as far as the plan's exposed communication lets the rate matter, and no further; nowhere is
+//! it narrower than that of the class.
 
 use super::table::{LEVELS, NetworkRate, Quantiles};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -27,8 +28,8 @@ pub(super) struct LikelyFactor {
     share: f64,
 }
 
-/// Factors of an evaluation's step time at each rate of the networks that the cluster assumes; empty where it assumes none, or where
-/// the rate has no effect.
+/// Factors of an evaluation's step time at each rate of the networks that the cluster assumes; empty where it assumes
+/// none, or where the rate has no effect.
 pub(super) fn factors(problem: &Problem, evaluation: &Evaluation, rates: &[NetworkRate]) -> Vec<LikelyFactor> {
     if problem.cluster().levels.iter().all(|level| !level.assumed) {
         return Vec::new();

@@ -177,7 +177,8 @@ impl Quantiles {
         (1.0 - self.share_at_or_under(factor)).clamp(least, 1.0 - least)
     }
 
-    /// Share of runs whose factor is at most `factor`, linear between the stored levels: none below the first, all from the last on.
+    /// Share of runs whose factor is at most `factor`, linear between the stored levels: none below the first, all from
+    /// the last on.
     pub(super) fn share_at_or_under(&self, factor: f64) -> f64 {
         match self.values.iter().position(|value| *value > factor) {
             None => 1.0,

@@ -1,4 +1,4 @@
-//! Probability that a plan runs, from what earlier trials say about the memory error.
+//! Probability that a plan fits in memory, given the memory errors of earlier trials.
 
 use super::normal::normal_share_below;
 use super::table::DiscrepancyTable;

@@ -10,12 +10,12 @@
 //! e_plan      deviation that a plan shares with no other
 //! ```
 //!
-//! T is the predicted step time, φ the [`Traits`] of the plan. On another number of GPUs, w, g and e are those of the plan
-//! there, correlated by exp(−|Δ log₂ GPUs| / reach). A stack has a factor on the deviations of its problems, since some are run on
-//! quieter machines than others. All laws are normal, so conditioning on a trial is a rank-one update ([`Belief::observe`]), except
-//! for the stalled runs of some stacks ([`Stalls`]). Draws of the posterior give the plan to time next ([`Outlook`]), by the expected
-//! improvement [jones-1998], and the expected loss of stopping. Plans that run out of memory are censored observations of the memory
-//! error ([`MemoryBelief`]).
+//! T is the predicted step time, φ the [`Traits`] of the plan. On another number of GPUs, w, g and e are those of the
+//! plan there, correlated by exp(−|Δ log₂ GPUs| / reach). A stack has a factor on the deviations of its problems, since
+//! some are run on quieter machines than others. All laws are normal, so conditioning on a trial is a rank-one update
+//! ([`Belief::observe`]), except for the stalled runs of some stacks ([`Stalls`]). Draws of the posterior give the plan
+//! to time next ([`Outlook`]), by the expected improvement [jones-1998], and the expected loss of stopping. Plans that
+//! run out of memory are censored observations of the memory error ([`MemoryBelief`]).
 
 mod belief;
 mod memory;

@@ -21,8 +21,8 @@ pub struct Prospect {
     pub best: f64,
     /// Probability that it runs.
     pub runs: f64,
-    /// Expected share of the best trial's step time that it saves if it is timed next; before any trial has run, the share of the speed of
-    /// the fastest that it reaches in the mean.
+    /// Expected share of the best trial's step time that it saves if it is timed next; before any trial has run, the
+    /// share of the speed of the fastest that it reaches in the mean.
     pub gain: f64,
 }
 
@@ -45,8 +45,8 @@ pub struct Outlook {
 
 /// Number of draws; shares of them have a standard error of at most 1.2 %.
 const DRAWS: u32 = 2000;
-/// Fewest candidates that ran before a choice is decided: after one or two, what a problem's plans have in common and what a plan has
-/// of its own are not told apart.
+/// Fewest candidates that ran before a choice is decided: after one or two, what a problem's plans have in common and
+/// what a plan has of its own are not told apart.
 const FEWEST: usize = 3;
 /// Seed of the draws, so that the same trials give the same answer.
 const SEED: u64 = 0x5EED;
@@ -142,8 +142,8 @@ impl Outlook {
         Self { next: untried.max_by(order), leader, ran, loss: share(loss), within: share(within), prospects }
     }
 
-    /// Whether further timing is not worth it: three candidates ran and the expected improvement of the best next trial is below the
-    /// tolerance, or nothing is left to try ([jones-1998], §4).
+    /// Whether further timing is not worth it: three candidates ran and the expected improvement of the best next trial
+    /// is below the tolerance, or nothing is left to try ([jones-1998], §4).
     pub fn is_decided(&self, tolerance: f64) -> bool {
         let settled = |next: usize| self.ran >= FEWEST && self.prospects[next].gain < tolerance;
         self.leader.is_some() && self.next.is_none_or(settled)

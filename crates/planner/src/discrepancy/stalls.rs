@@ -24,7 +24,7 @@ pub struct Stalls {
     pub spread: f64,
 }
 
-/// Evidence of a stalled run: its density, and the moments of what it hides.
+/// Evidence of a stalled run: its density, and the moments of the step time without the stall.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StalledRun {
     /// Density of the logarithmic time.
@@ -150,7 +150,8 @@ impl StallBelief {
         }
     }
 
-    /// Conditions the rates on the measured logarithmic time of a point whose time without stalls is normal, and returns the latter.
+    /// Conditions the rates on the measured logarithmic time of a point whose time without stalls is normal, and
+    /// returns the latter.
     pub fn observe(&mut self, point: usize, time: f64, mean: f64, deviation: f64, noise: f64) -> MeanVariance {
         let of = self.points[point];
         self.measured[point] = Some(time);
@@ -189,7 +190,8 @@ impl StallBelief {
         }
     }
 
-    /// Logarithmic time below which a run is as probably as a standard normal number is below `z`, that without stalls being normal.
+    /// Logarithmic time below which a run is as probably as a standard normal number is below `z`, that without stalls
+    /// being normal.
     pub fn quantile(&self, point: usize, z: f64, mean: f64, deviation: f64) -> f64 {
         if let Some(time) = self.measured[point] {
             return time;

@@ -24,8 +24,8 @@ pub const TRAITS: [&str; LINEAR] = [
     "short micro-batches",
 ];
 
-/// Time in seconds below which a micro-batch counts as short: what the host adds to each, ln(1 + seconds/time of a micro-batch) being
-/// its logarithm.
+/// Time in seconds below which a micro-batch counts as short: what the host adds to each, ln(1 + seconds/time of a
+/// micro-batch) being its logarithm.
 const SHORT: f64 = 0.1;
 
 /// Number of coordinates of the smooth deviation.

@@ -86,7 +86,8 @@ pub enum Infeasible {
     },
     /// A rank exceeds its memory in every split with every recomputation.
     #[error(
-        "memory: rank {rank}: {in_flight} in flight x {each}, states {states} and working set {working} over its {room}, with all that recomputation can save"
+        "memory: rank {rank}: {in_flight} in flight x {each}, states {states} and working set {working} over its \
+        {room}, with all that recomputation can save"
     )]
     Memory {
         /// The rank with the largest excess in the split with the smallest one.

@@ -104,7 +104,7 @@ fn seconds(StageTime { forward, backward, wgrad, .. }: &StageTime, traffic: f64)
     StageSeconds { forward: forward.get(), backward: backward.get(), wgrad: wgrad.get(), traffic }
 }
 
-/// Recomputations of one layer: every set of modules, the whole layer, and what the plan does by itself.
+/// Recomputations of one layer: every set of modules, the whole layer, and the plan's own.
 fn recomputes(own: Recompute) -> Vec<Recompute> {
     let mut list = vec![Recompute::None, Recompute::Full];
     for bits in 1_u32..64 {

@@ -63,8 +63,8 @@ pub fn enumerate(
     answer.bound = answer.bound.max(proved.min(answer.least(cutoff)));
 }
 
-/// Visits all legal cuts of a program's items, from stage `chunk` on. Prefixes that leave too few items for the stages behind them are
-/// skipped: with as many stages as items there are few cuts, and very many prefixes.
+/// Visits all legal cuts of a program's items, from stage `chunk` on. Prefixes that leave too few items for the stages
+/// behind them are skipped: with as many stages as items there are few cuts, and very many prefixes.
 pub fn every_cut(program: &StageProgram, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
     let from = cuts[chunk - 1];
     if chunk == program.chunks {

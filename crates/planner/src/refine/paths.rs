@@ -20,7 +20,7 @@ pub struct PathWeights {
     pub backward: Vec<f64>,
     /// Weight gradients beyond those of the backwards.
     pub wgrad: Vec<f64>,
-    /// Expert traffic, where pairs change what it takes.
+    /// Expert traffic, where pairs change its time.
     pub traffic: Vec<f64>,
 }
 
@@ -92,7 +92,8 @@ struct OtherVisits {
     traffic: f64,
 }
 
-/// Dependency paths with their visits stage by stage: those of all paths to a stage lie together, for all lengths to be summed at once.
+/// Dependency paths with their visits stage by stage: those of all paths to a stage lie together, for all lengths to be
+/// summed at once.
 pub struct PathTable {
     /// The paths.
     pub paths: Vec<Path>,

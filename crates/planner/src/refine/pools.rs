@@ -14,9 +14,10 @@ use meshwright_engine::units::Bytes;
 
 /// Refines a plan over several kinds of device: layers and recomputation of every stage.
 ///
-/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `heterogeneous` evaluates all together. Layers whose
-/// recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer is evaluated by `heterogeneous`,
-/// independently of the solver; each rank fits its own memory. The bound leaves out late sends between kinds.
+/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `heterogeneous` evaluates all
+/// together. Layers whose recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer
+/// is evaluated by `heterogeneous`, independently of the solver; each rank fits its own memory. The bound leaves out
+/// late sends between kinds.
 ///
 /// # Errors
 /// No stages fit, with the reason.
@@ -77,7 +78,8 @@ pub(crate) fn over_hosts(
 }
 
 /// Reason why bidirectional pipelines are refused.
-pub const ONE_WAY: &str = "a rank of a bidirectional pipeline has a stage of each half, so pools would share stages: not over heterogeneous devices";
+pub const ONE_WAY: &str = "a rank of a bidirectional pipeline has a stage of each half, so pools would share stages: \
+not over heterogeneous devices";
 
 /// Checks that a plan's schedule can run over heterogeneous devices.
 ///

@@ -1,4 +1,4 @@
-//! The program: items in order, what each may recompute, and what each stage and rank may hold.
+//! The program: layers in order, the recomputations of each, and the memory of each stage and rank.
 
 use std::rc::Rc;
 
@@ -72,8 +72,8 @@ impl<'a> StageProgram<'a> {
         Self::over(std::slice::from_ref(stager), &[], recompute, freedom, stager.closed_sends().get(), 0.0)
     }
 
-    /// Program over heterogeneous devices: `stagers` evaluate the plan on each, `of_rank` gives the device of each rank. A step's sends
-    /// take `sends`, and those between devices add at most `late` for each micro-batch.
+    /// Program over heterogeneous devices: `stagers` evaluate the plan on each, `of_rank` gives the device of each
+    /// rank. A step's sends take `sends`, and those between devices add at most `late` for each micro-batch.
     pub fn over(
         stagers: &'a [Stager<'a>],
         of_rank: &'a [usize],

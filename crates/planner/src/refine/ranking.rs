@@ -32,8 +32,9 @@ pub struct RefinedPlans {
 }
 
 /// The first plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
-/// the least, each with its stages; the fastest first, those without stages last. Stages may offload any share that the search considers; where a framework's files
-/// must express it, the plan's own share. Once `is_over` is true, the plans and offloads that remain are left out.
+/// the least, each with its stages; the fastest first, those without stages last. Stages may offload any share that the
+/// search considers; where a framework's files must express it, the plan's own share. Once `is_over` is true, the plans
+/// and offloads that remain are left out.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,

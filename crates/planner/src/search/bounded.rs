@@ -46,7 +46,8 @@ pub(super) struct ShapeBound {
     pub left: u64,
 }
 
-/// Lower bounds of the time at the ends of a step of the plans of a layout: of the update on the host of what memory has no room for.
+/// Lower bounds of the time at the ends of a step of the plans of a layout: of the update on the host of what memory
+/// has no room for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeastEnds {
     /// Under ZeRO 0 to 2.

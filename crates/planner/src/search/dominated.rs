@@ -93,8 +93,8 @@ impl Pipelines<'_> {
     }
 }
 
-/// Whether all numbers of first layers are out, by bisection. `are_out` = whether those between two are, of which the fewest takes the
-/// least time and the most needs the least memory.
+/// Whether all numbers of first layers are out, by bisection. `are_out` = whether those between two are, of which the
+/// fewest takes the least time and the most needs the least memory.
 fn all_out(range: &[Recomputes], are_out: &impl Fn(&Recomputes, &Recomputes) -> bool) -> bool {
     let ([fewest, ..], [.., most]) = (range, range) else { return true };
     are_out(fewest, most)

@@ -31,8 +31,8 @@ fn batch_size(done: usize) -> usize {
     if done < 128 { 8 } else { 32 }
 }
 
-/// Number of shapes whose best plans are the first incumbents of a search without candidates. Without incumbents, no bound excludes a plan;
-/// with that of one shape, few plans of the shape are left.
+/// Number of shapes whose best plans are the first incumbents of a search without candidates. Without incumbents, no
+/// bound excludes a plan; with that of one shape, few plans of the shape are left.
 const LEADERS: usize = 16;
 
 /// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.

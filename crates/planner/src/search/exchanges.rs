@@ -46,8 +46,9 @@ impl Exchanges {
     /// min over k, o, g of (D(k, o, g) + E(k, o))  =  min over k, o of (min over g of D(k, o, g) + E(k, o))
     /// ```
     ///
-    /// D = exposed exchange of dense parameters, E = that of experts and tied ends, k = whether ZeRO shards, o = rank order, g = shard
-    /// group. With infinite windows, what is exposed of a sum of exchanges is the sum of what is exposed of each.
+    /// D = exposed exchange of dense parameters, E = that of experts and tied ends, k = whether ZeRO shards, o = rank
+    /// order, g = shard group. With infinite windows, what is exposed of a sum of exchanges is the sum of what is
+    /// exposed of each.
     pub fn least_exposed(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> Seconds {
         let dense = self.dense(space, plan, parameters);
         let exposed =
@@ -55,8 +56,8 @@ impl Exchanges {
         dense.iter().map(exposed).reduce(Seconds::min).unwrap_or_default()
     }
 
-    /// Lower bound of the exchange as if nothing hid it, over the same shardings; without tied ends. It is left out where no bound knows
-    /// the windows that hide it.
+    /// Lower bound of the exchange as if nothing hid it, over the same shardings; without tied ends. It is left out
+    /// where no bound knows the windows that hide it.
     pub fn least(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> LeastExchange {
         if !space.costs().may_know_windows() {
             return LeastExchange::default();

@@ -27,7 +27,8 @@ use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
+/// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in
+/// `benches/runs/2026-11-26-2-cores.txt`.
 const FEW: usize = 8;
 
 impl Explorer<'_> {
@@ -328,7 +329,8 @@ impl Explorer<'_> {
         self.flow_bound(&pipeline.plan, pipeline.stage_times(self.costs), found)
     }
 
-    /// Lower bound of the time of a flow by known critical paths, where its stages take these times; zero where it has no simulator.
+    /// Lower bound of the time of a flow by known critical paths, where its stages take these times; zero where it has
+    /// no simulator.
     fn flow_bound(&self, plan: &Plan, stages: Vec<StageTime>, found: &SearchState) -> KnownFlow {
         let Some(key) = self.tables.simulator_key(plan) else { return KnownFlow::default() };
         let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));

@@ -21,8 +21,9 @@ pub(super) struct RecomputedSplits<'p> {
 }
 
 impl Explorer<'_> {
-    /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the first of its
-    /// recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are kept.
+    /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the
+    /// first of its recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are
+    /// kept.
     pub fn fewest_first_layers(&self, splits: RecomputedSplits, from: usize) -> (Recompute, Option<Rejection>) {
         let firsts = firsts(&splits.bounded.entry.recomputes[from..]);
         let reason = firsts.first().and_then(|choice| self.too_large_recomputed(splits, choice));
@@ -32,8 +33,8 @@ impl Explorer<'_> {
         (fewest, reason)
     }
 
-    /// Recomputations of first layers, of those from `from` on, that cannot enter an answer without an objective. `soonest` = lower bound
-    /// of the time of a recomputation's plans.
+    /// Recomputations of first layers, of those from `from` on, that cannot enter an answer without an objective.
+    /// `soonest` = lower bound of the time of a recomputation's plans.
     ///
     /// ```text
     /// T(n) ≥ T(a),  M(n) ≥ M(b)        for a ≤ n ≤ b first layers recomputed

@@ -1,4 +1,4 @@
-//! Frontier of a search: the shapes that are left to explore, by ascending lower bound of what it minimises.
+//! Frontier of a search: the shapes that are left to explore, by ascending lower bound of the objective.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -49,8 +49,8 @@ impl<'g> GroupBounds<'g> {
         Self { groups, pipelines, light, stages, split, flow, gathered_ends, plan, known }
     }
 
-    /// Verdict on the group of a recomputation, open where it has none. `bound_flow` = lower bound of the flow of a pipeline whose stages
-    /// take these times.
+    /// Verdict on the group of a recomputation, open where it has none. `bound_flow` = lower bound of the flow of a
+    /// pipeline whose stages take these times.
     pub fn verdict(
         &mut self,
         index: usize,

@@ -4,8 +4,8 @@ use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::Layers;
 use meshwright_engine::plan::Recompute;
 
-/// Largest number of recomputations of a group: smaller groups exclude no more, larger ones have looser bounds. A setting of speed, swept in
-/// `benches/runs/2026-11-26-2-cores.txt`.
+/// Largest number of recomputations of a group: smaller groups exclude no more, larger ones have looser bounds. A
+/// setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
 const SIZE: usize = 5;
 
 /// Recomputations in groups, with a lower bound of the layers of each.

@@ -78,8 +78,8 @@ pub(super) struct SpacePosition {
 }
 
 impl SpacePosition {
-    /// Position after all others, of a plan that was known before the search: a plan that ties with it is kept, as if the search had not
-    /// known it.
+    /// Position after all others, of a plan that was known before the search: a plan that ties with it is kept, as if
+    /// the search had not known it.
     pub const LAST: Self = Self { shape: u32::MAX, pipeline: u32::MAX };
 }
 

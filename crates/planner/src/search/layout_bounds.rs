@@ -62,8 +62,8 @@ impl Pipelines<'_> {
         self.space.layouts(shape).into_iter().filter_map(of_layout).reduce(Seconds::min).unwrap_or_default()
     }
 
-    /// Lower bounds of the time at the ends of a step of the plans of a layout: with the least share of its optimizer on the host with
-    /// which the states of its layers fit; zero where they never do.
+    /// Lower bounds of the time at the ends of a step of the plans of a layout: with the least share of its optimizer
+    /// on the host with which the states of its layers fit; zero where they never do.
     pub fn least_ends(&self, plan: &Plan) -> LeastEnds {
         if !self.has_ends() {
             return LeastEnds::default();

@@ -230,8 +230,8 @@ impl Menus {
         Arc::clone(menu.menu.get_or_init(|| self.shared(space, plan, &menu.parameters)))
     }
 
-    /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends only on how many
-    /// copies of the weights a rank has, and on whether one rank has both ends of the model.
+    /// Menu of a plan, shared by all plans of its layout whose ranks have the same parameters. Of a schedule it depends
+    /// only on how many copies of the weights a rank has, and on whether one rank has both ends of the model.
     fn shared(&self, space: &Space, plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
         let key = ContentKey {
             layout: plan.layout,

@@ -10,8 +10,9 @@ use meshwright_engine::cost::incremental::{Parameters, RankMemory, Sharding, mos
 use meshwright_engine::plan::{Offload, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Shares of optimizer states on the host that the framework can express of a plan's ZeRO stage and that hosts may have room for, in the
-/// order of the space. `parameters` are those of [`meshwright_engine::cost::incremental::least_parameters`].
+/// Shares of optimizer states on the host that the framework can express of a plan's ZeRO stage and that hosts may have
+/// room for, in the order of the space. `parameters` are those of
+/// [`meshwright_engine::cost::incremental::least_parameters`].
 pub(super) fn shares_on_host(space: &Space, plan: &Plan, parameters: &[RankParameters; 2]) -> Arc<[f64]> {
     let shares = space.expressible_on_host(plan.zero, plan.layout.pp);
     let most = most_optimizer_on_host(space.costs(), plan, &parameters[0]);

@@ -43,8 +43,8 @@ pub(super) struct GatheredBound {
 }
 
 impl Explorer<'_> {
-    /// The flow of a pipeline with its lightest recomputation; `None` if none of its plans can enter the answer, whatever keeps them
-    /// small enough. That is asked first, for splits and menus take as long as the flow.
+    /// The flow of a pipeline with its lightest recomputation; `None` if none of its plans can enter the answer,
+    /// whatever keeps them small enough. That is asked first, for splits and menus take as long as the flow.
     pub(super) fn timed_pipeline<'p>(
         &self,
         bounded: &'p BoundedPipeline<'p>,

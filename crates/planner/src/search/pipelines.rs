@@ -124,8 +124,9 @@ pub(super) struct Pipelines<'e> {
     pub is_tight: bool,
 }
 
-/// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below it the menus,
-/// which tell what makes a plan fit and take as long as several bounds, are made late. Swept in `benches/runs/2026-11-26-2-cores.txt`.
+/// Share of the memory from which on model states fill much of it: a setting of speed, which changes no answer. Below
+/// it the menus, which tell what makes a plan fit and take as long as several bounds, are made late. Swept in
+/// `benches/runs/2026-11-26-2-cores.txt`.
 const TIGHT: f64 = 0.5;
 
 impl<'e> Pipelines<'e> {
@@ -135,9 +136,9 @@ impl<'e> Pipelines<'e> {
         Self { costs, space, tables, budget, is_tight }
     }
 
-    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones are counted, and
-    /// those left out that are too slow however few GPUs wait for stragglers. `most` = a limit of the memory, by which layouts may
-    /// be left out.
+    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones
+    /// are counted, and those left out that are too slow however few GPUs wait for stragglers. `most` = a limit of the
+    /// memory, by which layouts may be left out.
     pub fn layouts(
         &self,
         shape: &SearchShape,

@@ -101,8 +101,8 @@ pub(super) struct LegalPipelines {
 }
 
 impl PipelineTable {
-    /// Pipelines that are legal with the degrees and the micro-batch of a plan, of which rules of pipelines read pp and the number of
-    /// micro-batches alone.
+    /// Pipelines that are legal with the degrees and the micro-batch of a plan, of which rules of pipelines read pp and
+    /// the number of micro-batches alone.
     pub fn legal(&self, problem: &Problem, plan: &Plan) -> Arc<LegalPipelines> {
         let key = plan.micro_batches(problem.workload().global_batch).to_bits();
         if let Some((_, known)) = self.legal.read().expect("no writer panics").iter().find(|known| known.0 == key) {

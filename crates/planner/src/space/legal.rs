@@ -60,8 +60,8 @@ fn mixer(mixer: &Mixer, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Checks the degrees of attention and Mamba side by side: each by its own rules. The one framework that splits such layers,
 /// Megatron-Bridge, divides the groups of Mamba, too.
 ///
-/// Source: [megatron-bridge] `models/falcon_h1/modeling_falconh1/falconh1_layer.py`; [megatron-lm] `mamba_mixer.py`: groups divide by tp;
-/// [transformers] `configuration_falcon_h1.py`, which has no plan for tensor parallelism.
+/// Source: [megatron-bridge] `models/falcon_h1/modeling_falconh1/falconh1_layer.py`; [megatron-lm] `mamba_mixer.py`:
+/// groups divide by tp; [transformers] `configuration_falcon_h1.py`, which has no plan for tensor parallelism.
 fn side_by_side(both: &AttentionMamba, plan: &Plan, found: &mut Vec<Rejection>) {
     for part in &both.mixers() {
         mixer(part, plan, found);
@@ -86,8 +86,8 @@ fn ulysses(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
 
 /// Checks that ranks share neither the channels nor the sequences of a short convolution: no framework splits them.
 ///
-/// Source: [transformers] `configuration_lfm2.py`, which has no plan for tensor parallelism; a rank's part of a sequence would need the
-/// tokens before it.
+/// Source: [transformers] `configuration_lfm2.py`, which has no plan for tensor parallelism; a rank's part of a
+/// sequence would need the tokens before it.
 fn whole_channels(plan: &Plan, found: &mut Vec<Rejection>) {
     if plan.layout.tp > 1 {
         push(found, Rejection::Combination("tp over 1: no framework splits gated short convolutions"));
@@ -111,11 +111,11 @@ fn whole_states(plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Checks that fused kernels run attention over the keys that an indexer chooses: on whole sequences, and of heads that fill a block of
-/// 64 or divide it.
+/// Checks that fused kernels run attention over the keys that an indexer chooses: on whole sequences, and of heads that
+/// fill a block of 64 or divide it.
 ///
-/// Source: [megatron-lm] `dsa_cudnn_kernels.py`, `run_fused_dsa_attention` and `_flash_mla_head_padding`; `_indexer_topk_from_score_chunks`
-/// scores unpacked sequences that ranks share one head at a time, in fp32.
+/// Source: [megatron-lm] `dsa_cudnn_kernels.py`, `run_fused_dsa_attention` and `_flash_mla_head_padding`;
+/// `_indexer_topk_from_score_chunks` scores unpacked sequences that ranks share one head at a time, in fp32.
 fn chosen_keys(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
     let Layout { tp, cp, .. } = plan.layout;
     if cp > 1 {

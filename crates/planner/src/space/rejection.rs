@@ -100,7 +100,7 @@ pub enum Rejection {
         /// Passes in one direction.
         passes: u64,
     },
-    /// The sequence does not divide by what tp, sp or cp require.
+    /// The sequence length is no multiple of the number that tp, sp or cp require.
     #[error("a sequence of {seq_len} tokens does not divide by {by} ({why})")]
     Sequence {
         /// Sequence length in tokens.

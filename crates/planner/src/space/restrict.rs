@@ -45,7 +45,7 @@ impl Restrictions {
         Ok(())
     }
 
-    /// Restricts plans to what a framework runs; `Internal` allows everything.
+    /// Restricts plans to those that a framework runs; `Internal` allows all.
     pub const fn for_family(&mut self, family: Family) {
         self.family = Some(family);
     }
@@ -64,7 +64,8 @@ impl Restrictions {
         self.keep_values(limits, problem, |key| WORDS.contains(&key) || key == "etp");
     }
 
-    /// Keeps only plans that the release of a problem's stack runs, by the stack's [`ReleaseLimit`](meshwright_engine::stack::ReleaseLimit)s.
+    /// Keeps only plans that the release of a problem's stack runs, by the stack's
+    /// [`ReleaseLimit`](meshwright_engine::stack::ReleaseLimit)s.
     pub fn for_release(&mut self, problem: &Problem) {
         let limits = &problem.stack().limits;
         self.fixed.extend(limits.iter().filter_map(|limit| Rule::parse(&limit.values).ok()));

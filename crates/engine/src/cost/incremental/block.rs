@@ -104,9 +104,9 @@ fn of_all_layers(costs: &Costs, of_kinds: &[Seconds]) -> Seconds {
 /// T ≥ (1 + J)·B·t·c/(N·b)·(Σ_layers (F + B) + head)          specification §8.1, layer bound
 /// ```
 ///
-/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly; N is the most GPUs,
-/// `J` that of the fewest. Host floors and traffic that may run beside compute are left out. If plans `may_gather` their weights in a
-/// pipeline, half the head counts, as in their price (specification §5.4).
+/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly; N
+/// is the most GPUs, `J` that of the fewest. Host floors and traffic that may run beside compute are left out. If plans
+/// `may_gather` their weights in a pipeline, half the head counts, as in their price (specification §5.4).
 pub fn layer_bound(
     costs: &Costs,
     plan: &Plan,
@@ -122,15 +122,15 @@ pub fn layer_bound(
     (mixing.busy + head + feed_forward.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
-/// Lower bound on the step time of plans with these layers and a plan's pp and dp, over all schedules that keep at most `copies` copies
-/// of the weights, splits, shardings and recomputations: that of the rank with the most layers.
+/// Lower bound on the step time of plans with these layers and a plan's pp and dp, over all schedules that keep at most
+/// `copies` copies of the weights, splits, shardings and recomputations: that of the rank with the most layers.
 ///
 /// ```text
 /// T ≥ (1 + J)·m·max over kinds k of  ⌈c·n_k/p⌉/c·t_k      n_k layers take t_k or longer, F + B; c copies
 /// ```
 ///
-/// A rank works on 1/c of the micro-batches in each of its c stages, which hold whole layers: of the n_k layers some rank has no fewer
-/// than the mean, rounded up. Host floors and traffic that may run beside compute are left out.
+/// A rank works on 1/c of the micro-batches in each of its c stages, which hold whole layers: of the n_k layers some
+/// rank has no fewer than the mean, rounded up. Host floors and traffic that may run beside compute are left out.
 pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, parts: LayerParts, copies: u32) -> Seconds {
     let LayerParts { mixing, feed_forward } = parts;
     let times = || mixing.busy_of_kinds.iter().zip(&feed_forward.busy_of_kinds).map(|(mixing, ffn)| *mixing + *ffn);
@@ -148,7 +148,7 @@ pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, parts: LayerParts, copies:
 pub const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
-    /// Joins both parts; of `plan` only what they depend on is read.
+    /// Joins both parts of a layer; of `plan` only the settings that they depend on are read.
     pub fn new(costs: &Costs, plan: &Plan, LayerParts { mixing, feed_forward }: LayerParts) -> Self {
         let plan = Plan { recompute: Recompute::None, ..plan.clone() };
         let layers = (0..mixing.layers.len())
@@ -247,8 +247,8 @@ pub(super) struct Works {
     pub head: f64,
     /// Passes under ZeRO 0 to 2, all their work together.
     pub passes: Vec<PassTimes>,
-    /// Forward and gradients of the inputs under ZeRO 0 to 2: what the next layer and the one before wait for where weight gradients are
-    /// passes of their own.
+    /// Forward and gradients of the inputs under ZeRO 0 to 2: what the next layer and the one before wait for where
+    /// weight gradients are passes of their own.
     pub on_the_way: Vec<Seconds>,
 }
 
@@ -307,8 +307,8 @@ impl Layers {
         Self { bytes: LayerBytes { kept, recomputed, backward }, ..self.clone() }
     }
 
-    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term by term. Their
-    /// work tells nothing of what passes are spent on.
+    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term
+    /// by term. Their work is not divided into kinds.
     #[must_use]
     pub fn lesser(mut self, other: &Self) -> Self {
         let least = |own: &mut [Bytes], other: &[Bytes]| {

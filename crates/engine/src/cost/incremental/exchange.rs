@@ -136,8 +136,8 @@ pub(super) struct LongestWindows {
     pub(super) forward: Seconds,
 }
 
-/// Lower bound of the part of the exchange between replicas that windows are too short to hide, over all shardings under ZeRO 0 to 2,
-/// beyond what endless ones leave exposed:
+/// Lower bound of the part of the exchange between replicas that windows are too short to hide, over all shardings
+/// under ZeRO 0 to 2, beyond what endless ones leave exposed:
 ///
 /// ```text
 /// min over shardings of  h(reduce, W_B) − h(reduce, ∞) + h(gather, W_F) − h(gather, ∞)          h = `unhidden`
@@ -161,16 +161,16 @@ impl Unhidden {
         Self { exchange, contention: costs.device.gpu.contention.value, windows }
     }
 
-    /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most, where they are
-    /// known: a longer flow hides no more than it lasts longer.
+    /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most,
+    /// where they are known: a longer flow hides no more than it lasts longer.
     pub fn windows_of(&self, flow: Seconds) -> Option<LongestWindows> {
         let of_share =
             |share| LongestWindows { backward: flow * (share * 2.0 / PARTS), forward: flow * (share / PARTS) };
         self.windows.map(of_share)
     }
 
-    /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, but for what endless windows leave
-    /// exposed; `slower` = factor of stragglers, `windows` where they are known.
+    /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, but for what
+    /// endless windows leave exposed; `slower` = factor of stragglers, `windows` where they are known.
     pub fn least_step(
         &self,
         flow: Seconds,
@@ -198,15 +198,17 @@ impl Unhidden {
     }
 }
 
-/// Share of a plan's flow that both windows of its exchange between replicas last together, at the most; `None` where it is not known.
+/// Share of a plan's flow that both windows of its exchange between replicas last together, at the most; `None` where
+/// it is not known.
 ///
 /// ```text
 /// W_B = 2/3·w·x,  W_F = 1/3·w·x,  x = max over ranks of (F + B + E)  ≤  T/m          W_B + W_F  ≤  w/m·T
 /// ```
 ///
-/// w = passes of windows, T = flow of the m micro-batches, in which each rank works m·(F + B + E). The windows are a third and two thirds
-/// of a rank's passes where expert traffic runs beside them; nothing is concluded where it does not so on every rank. As w ≤ m and what
-/// is hidden grows no faster than a window, a longer flow hides no more than it lasts longer: bounds of the least flow hold for all.
+/// w = passes of windows, T = flow of the m micro-batches, in which each rank works m·(F + B + E). The windows are a
+/// third and two thirds of a rank's passes where expert traffic runs beside them; nothing is concluded where it does
+/// not so on every rank. As w ≤ m and what is hidden grows no faster than a window, a longer flow hides no more than it
+/// lasts longer: bounds of the least flow hold for all.
 fn windows_in_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Option<f64> {
     let (works, micro_batches) = (&layers.works(plan.layout.pp).layers, costs.micro_batches(plan));
     let is_beside =

@@ -8,8 +8,8 @@ use crate::cost::footprint::Reserve;
 use crate::plan::{Plan, Recompute};
 use crate::units::Bytes;
 
-/// Memory of the first rank of a plan's pipeline under ZeRO 0 to 2, whose tensors are all held at once, before it is known which layers
-/// it recomputes.
+/// Memory of the first rank of a plan's pipeline under ZeRO 0 to 2, whose tensors are all held at once, before it is
+/// known which layers it recomputes.
 #[derive(Debug)]
 pub struct FirstRank<'s> {
     /// Its pipeline where no first layers are recomputed, and the moments of that.
@@ -56,8 +56,8 @@ impl<'s> FirstRank<'s> {
 }
 
 impl Stages {
-    /// Lower bound of the bytes of the states of the first rank of a plan whose degrees, schedule, ZeRO stage and offload are read, with
-    /// every replica in one shard group and without multi-token prediction.
+    /// Lower bound of the bytes of the states of the first rank of a plan whose degrees, schedule, ZeRO stage and
+    /// offload are read, with every replica in one shard group and without multi-token prediction.
     pub fn states_of_first(&self, costs: &Costs, plan: &Plan) -> Bytes {
         let plan = &Plan { shard_group: None, ..plan.clone() };
         let table = RankParameters::default().plus(&costs.table_parameters(plan).embedding, 1.0);

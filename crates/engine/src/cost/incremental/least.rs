@@ -20,8 +20,8 @@ use crate::schedule::ops::PairedShares;
 use crate::schedule::paths::Pairing;
 use crate::units::{Bytes, Seconds};
 
-/// Lower bound of the part of a step that the sends between stages, stragglers and the exchange between replicas take, for all pipelines
-/// of a layout under ZeRO 0 to 2.
+/// Lower bound of the part of a step that the sends between stages, stragglers and the exchange between replicas take,
+/// for all pipelines of a layout under ZeRO 0 to 2.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundFlow {
     /// Time of a send in each rank order where the last rank sends nothing to the first.
@@ -120,15 +120,15 @@ struct RoundTrip<F> {
 }
 
 impl<F: Fn(usize) -> Seconds> RoundTrip<F> {
-    /// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what the others take on
-    /// the last chunk in between:
+    /// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what
+    /// the others take on the last chunk in between:
     ///
     /// ```text
     /// Σ over chunks c of (F_c + B_c)  +  (m − 1)·(F_last + B_last)
     /// ```
     ///
-    /// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after another, and its
-    /// last backward has still to go back through all others.
+    /// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after
+    /// another, and its last backward has still to go back through all others.
     fn least_flow(&self, stages: &Stages, micro_batches: f64) -> Seconds {
         let Self { ref of_layer, embedding, loss } = *self;
         let choices = stages.work_classes.first().map_or(0, |class| class.layers.len());
@@ -181,8 +181,8 @@ pub fn most_optimizer_on_host(costs: &Costs, plan: &Plan, mean: &RankParameters)
     if needed <= Bytes::ZERO { f64::INFINITY } else { of_host * f64::from(hosts) / needed }
 }
 
-/// Parameters of ranks of a plan's degrees, whatever the schedule and the split: some rank has no fewer than the mean of all, and some
-/// rank no fewer than ⌈n/p⌉ of the n layers of the kind with the most parameters.
+/// Parameters of ranks of a plan's degrees, whatever the schedule and the split: some rank has no fewer than the mean
+/// of all, and some rank no fewer than ⌈n/p⌉ of the n layers of the kind with the most parameters.
 pub fn least_parameters(costs: &Costs, plan: &Plan) -> [RankParameters; 2] {
     let (model, layout) = (costs.problem.model(), &plan.layout);
     let of_layer = |kind: usize| RankParameters::of_layer(costs.layer_parameters(kind), layout);
@@ -200,8 +200,8 @@ pub fn least_parameters(costs: &Costs, plan: &Plan) -> [RankParameters; 2] {
 }
 
 impl Parameters {
-    /// Parameters by which bounds of the time at the ends of a step hold for all pipelines of a plan's layout: those of a rank of which
-    /// the heaviest has no fewer. They tell nothing of memory.
+    /// Parameters by which bounds of the time at the ends of a step hold for all pipelines of a plan's layout: those of
+    /// a rank of which the heaviest has no fewer. They tell nothing of memory.
     pub fn least_of_layout(costs: &Costs, plan: &Plan) -> Self {
         let heaviest = least_heaviest(costs, plan);
         let none = Temporary::default();
@@ -215,7 +215,8 @@ impl Parameters {
     }
 }
 
-/// Parameters of the rank with the most, of a plan's degrees, whatever the schedule and the split: it has no fewer, dense and experts each.
+/// Parameters of the rank with the most, of a plan's degrees, whatever the schedule and the split: it has no fewer,
+/// dense and experts each.
 ///
 /// ```text
 /// P ≥ P_mean     dense ≥ P_mean·(1 − max over kinds of x)     experts ≥ (P_mean − P_o)·min over kinds with experts of x
@@ -312,8 +313,8 @@ pub(super) fn least_flow(
     of_ranks.map(|least| least.max(first))
 }
 
-/// Lower bound on the simulated time of a flow through `DualPipe`, whose ranks hold two stages each: some rank takes no less than the
-/// mean of all, and the mean rank waits for (p/2 − 1)/2 forwards before its first.
+/// Lower bound on the simulated time of a flow through `DualPipe`, whose ranks hold two stages each: some rank takes no
+/// less than the mean of all, and the mean rank waits for (p/2 − 1)/2 forwards before its first.
 fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> Option<Seconds> {
     let (pairs, pp) = (Pairs::of(costs, plan)?, f64::from(plan.layout.pp));
     let mean: Seconds = ranks.iter().map(|(work, times)| pairs.of_rank(work) * (times / pp)).sum();

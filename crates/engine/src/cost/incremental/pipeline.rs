@@ -60,8 +60,8 @@ impl<'l> Pipeline<'l> {
         Self::with_sends(costs, plan, layers, stages, sends)
     }
 
-    /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same. So is the exchange where the
-    /// ranks hold the same layers; elsewhere it is left unknown.
+    /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same. So is the
+    /// exchange where the ranks hold the same layers; elsewhere it is left unknown.
     #[must_use]
     pub fn with_layers<'n>(&self, costs: &Costs, plan: &Plan, layers: &'n Layers, stages: &'n Stages) -> Pipeline<'n> {
         let same_split = self.stages.last_chunk() == stages.last_chunk();
@@ -69,7 +69,8 @@ impl<'l> Pipeline<'l> {
         Pipeline { unhidden, ..Pipeline::with_sends(costs, plan, layers, stages, self.sends) }
     }
 
-    /// This pipeline with the exchange between replicas that its windows cannot hide, whatever its sharding, recomputation and offload.
+    /// This pipeline with the exchange between replicas that its windows cannot hide, whatever its sharding,
+    /// recomputation and offload.
     #[must_use]
     pub fn exchanging(self, costs: &Costs, exchange: LeastExchange) -> Self {
         Self { unhidden: Unhidden::new(costs, &self.plan, self.layers, self.stages, exchange), ..self }
@@ -157,8 +158,8 @@ impl<'l> Pipeline<'l> {
         (1.0 + self.flow.slow_down) * ROUNDING
     }
 
-    /// Lower bound of the step time as [`Self::least_time`] has it, of plans of this pipeline whose windows are no longer than those of
-    /// `other`.
+    /// Lower bound of the step time as [`Self::least_time`] has it, of plans of this pipeline whose windows are no
+    /// longer than those of `other`.
     pub fn least_time_within(&self, other: &Pipeline) -> Seconds {
         let windows = LongestWindows { backward: other.flow.windows.backward, forward: other.flow.windows.forward };
         self.unhidden.least_step(self.least_flow(), self.sends, self.slower(), Some(windows))
@@ -171,7 +172,7 @@ impl<'l> Pipeline<'l> {
     }
 }
 
-/// A pipeline with what each class of its ranks holds, ready for shardings.
+/// A pipeline with the memory of its ranks, ready to be priced with shardings.
 #[derive(Clone, Debug)]
 pub struct Loaded<'l> {
     /// The pipeline.
@@ -192,7 +193,7 @@ impl<'l> Loaded<'l> {
         Self { pipeline, memory }
     }
 
-    /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
+    /// Step time and memory with a sharding, by the closed forms, equal to those of [`Costs::evaluate`].
     pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
         Price { time: self.time(costs, sharding, self.pipeline.closed_flow()), memory: self.memory(sharding).bytes }
     }

@@ -100,8 +100,8 @@ impl RankMemory {
         })
     }
 
-    /// Timing under a ZeRO stage ([`Costs::timing`]): by moment under ZeRO 3, whose engine reduces gradients on a stream of its own, and
-    /// on a single GPU.
+    /// Timing under a ZeRO stage ([`Costs::timing`]): by moment under ZeRO 3, whose engine reduces gradients on a
+    /// stream of its own, and on a single GPU.
     #[inline]
     fn timing_under(&self, zero: ZeroStage) -> Timing {
         match (zero == ZeroStage::Three, self.timing) {

@@ -46,7 +46,7 @@ pub struct Sharding {
     pub(super) engine: Engine,
     /// Model states of each class of ranks.
     pub(super) states: SmallVec<[StateBytes; 3]>,
-    /// Weights or gradients that are whole for a while.
+    /// Temporarily unsharded weights or gradients.
     pub(super) unsharded: Temporary,
 }
 
@@ -79,8 +79,8 @@ impl Parameters {
         Self { heaviest: heaviest(&all), largest: largest(&by_class), by_class, gathered, whole_gradients }
     }
 
-    /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a plan's ZeRO stage
-    /// and all shares of its optimizer on the host up to its own.
+    /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a
+    /// plan's ZeRO stage and all shares of its optimizer on the host up to its own.
     pub fn least_states(&self, costs: &Costs, plan: &Plan) -> Vec<LeastStates> {
         let plan = Plan { shard_group: None, ..plan.clone() };
         let is_by_moment = costs.is_by_moment(&plan);

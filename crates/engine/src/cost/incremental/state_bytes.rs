@@ -35,11 +35,12 @@ impl StateBytes {
     }
 }
 
-/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings, by the timing of their tensors;
-/// none where no sharding has it.
+/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings, by the timing of
+/// their tensors; none where no sharding has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeastStates {
-    /// Bytes where all tensors are resident at once: states and unsharded weights are resident, and the update takes what is beyond these.
+    /// Bytes where all tensors are resident at once: states and unsharded weights are resident, and the update takes
+    /// what is beyond these.
     pub(super) together: Option<StateBytes>,
     /// Bytes by moment, each part the least of any sharding.
     pub(super) by_moment: Option<MomentBytes>,
@@ -50,7 +51,7 @@ pub struct LeastStates {
 pub(super) struct MomentBytes {
     /// Bytes of the states.
     pub states: StateBytes,
-    /// Weights and gradients that are whole for a while.
+    /// Temporarily unsharded weights and gradients.
     pub unsharded: Temporary,
 }
 

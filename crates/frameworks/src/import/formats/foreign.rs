@@ -1,4 +1,5 @@
-//! Formats of YAML, JSON and TOML that are refused before any other is asked: of what does not train, and of other trainers.
+//! Formats of YAML, JSON and TOML that are refused before any reader is asked: those of other trainers, and of programs
+//! that do not train.
 
 use super::format::Evidence::{Key, Says, Table};
 use super::format::Outcome::Refused;
@@ -10,7 +11,7 @@ pub(super) const YAML: &[Syntax] = &[Syntax::Yaml];
 pub(super) const YAML_JSON: &[Syntax] = &[Syntax::Yaml, Syntax::Json];
 /// Way out of a format whose sizes and degrees can be given by hand.
 pub(super) const PLAN: &str = "give its sizes and degrees to `meshwright explain MODEL CLUSTER --plan \"tp=… pp=…\"`";
-/// Way out of what does not train.
+/// Remedy for a file of a program that does not train.
 pub(super) const NO_TRAINING: &str = "import the file that configures the training";
 /// Way out of a program on Hugging Face's `Trainer`.
 pub(super) const TRAINER: &str =

@@ -29,7 +29,7 @@ pub(super) enum Syntax {
 pub(super) enum Outcome {
     /// The framework whose reader takes it.
     Read(&'static Framework),
-    /// No reader takes it; the text says what to do instead.
+    /// No reader takes it; the text is the remedy.
     Refused(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Formats of files in which training is configured: what each must contain, who reads it, or why it is refused.
+//! Formats of files that configure training: the keys by which each is recognised, its reader, or the reason why it is refused.
 //!
 //! One table decides. The first format whose evidence a file has is its format, so that specific formats stand before those
 //! that share keys with them; a file without any evidence is refused rather than read as something near.
@@ -22,7 +22,7 @@ fn formats() -> impl Iterator<Item = &'static Format> {
     foreign::FOREIGN.iter().chain(documents::DOCUMENTS).chain(programs::PYTHON)
 }
 
-/// The kind of a file by its name and what it contains.
+/// The kind of a file by its name and content.
 ///
 /// # Errors
 /// A format that is not supported, by its name; a file in which no format is recognised; a file that does not parse.

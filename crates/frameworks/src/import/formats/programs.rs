@@ -1,4 +1,4 @@
-//! Formats of Python files, by what they import, and programs that a script launches and no reader knows.
+//! Formats of Python files, by the modules that they import, and programs that a script launches and no reader knows.
 
 use super::format::Evidence::Code;
 use super::format::Outcome::{Read, Refused};
@@ -11,7 +11,7 @@ use crate::torchtitan::TORCHTITAN;
 const OF_CODE: &str =
     "import the file or the launch script that sets it, or give its sizes and degrees to `meshwright explain`";
 
-/// Formats of Python files, by what they import.
+/// Formats of Python files, by the modules that they import.
 pub(super) const PYTHON: &[Format] = &[
     Format {
         title: "NeMo 2's recipe",
@@ -81,7 +81,7 @@ pub(super) const PYTHON: &[Format] = &[
     },
 ];
 
-/// Programs that are known and not read: a part of the program's name or of a first argument, in lower case, and what it is.
+/// Programs that are known and not read: a part of the program's name or of a first argument, in lower case, and its description.
 const PROGRAMS: &[(&str, &str)] = &[
     ("verl.", "verl's trainer"),
     ("verl/", "verl's trainer"),

@@ -25,7 +25,7 @@ pub(super) struct Cause {
     pub bound: &'static str,
     /// Words behind a grade.
     pub unit: &'static str,
-    /// Error of what it is said to lose, as a share of that.
+    /// Relative error of its predicted loss.
     pub error: f64,
     /// Step time of a measured point under a grade; none where the cause does not apply to it.
     pub step: fn(&Point, &RunProperties, f64) -> Option<Seconds>,
@@ -61,8 +61,8 @@ fn network(context: &RunProperties) -> f64 {
     if context.least_gpus == context.most_gpus { SLOW_NETWORKS } else { SLOW_NETWORKS / 2.0 }
 }
 
-/// Chance of a slow node among all of the largest run, `1 − (1 − p)^nodes`. However many there are, a mistake's chance remains that there
-/// is none, for the nodes may have been screened.
+/// Chance of a slow node among all of the largest run, `1 − (1 − p)^nodes`. However many there are, a mistake's chance
+/// remains that there is none, for the nodes may have been screened.
 fn one_of_the_nodes(context: &RunProperties) -> f64 {
     (1.0 - (1.0 - SLOW_NODES).powf(context.most_nodes)).min(1.0 - MISTAKES)
 }
@@ -75,7 +75,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "exposed-dp",
         means: "gradients and parameters between replicas are not hidden behind compute",
-        next: "a profile of one step: NCCL reduce-scatter and all-gather outside of the backward; overlap flags, CUDA_DEVICE_MAX_CONNECTIONS, bucket sizes",
+        next: "a profile of one step: NCCL reduce-scatter and all-gather outside of the backward; overlap flags, \
+        CUDA_DEVICE_MAX_CONNECTIONS, bucket sizes",
         prior: mistake,
         grades: GradeRange { mildest: 0.25, worst: 1.0 },
         bound: "nothing of it is hidden",
@@ -90,7 +91,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "slow-network",
         means: "the network between nodes runs below its rate",
-        next: "all_reduce_perf of nccl-tests over all nodes, then over pairs; NCCL_DEBUG=INFO for GPUDirect RDMA and the number of NICs; port counters for errors",
+        next: "all_reduce_perf of nccl-tests over all nodes, then over pairs; NCCL_DEBUG=INFO for GPUDirect RDMA and \
+        the number of NICs; port counters for errors",
         prior: network,
         grades: GradeRange { mildest: 7.0 / 8.0, worst: 1.0 / 32.0 },
         bound: "from one port of eight lost to sockets on one 100 Gb/s port instead of eight of 400 Gb/s (assumption)",
@@ -100,8 +102,10 @@ pub(super) const CAUSES: &[Cause] = &[
     },
     Cause {
         name: "congestion",
-        means: "the network keeps its rate between few nodes and loses it between many: routes collide, links above the leaf are shared",
-        next: "all_reduce_perf at 2, 4, 8, … nodes: where the bus bandwidth falls; routing (adaptive, ECMP), placement under one leaf, other jobs",
+        means: "the network keeps its rate between few nodes and loses it between many: routes collide, links above \
+        the leaf are shared",
+        next: "all_reduce_perf at 2, 4, 8, … nodes: where the bus bandwidth falls; routing (adaptive, ECMP), \
+        placement under one leaf, other jobs",
         prior: network,
         grades: GradeRange { mildest: 7.0 / 8.0, worst: 1.0 / 16.0 },
         bound: "the flows of two nodes of eight ports collide on one link (assumption)",
@@ -120,7 +124,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "cross-node-tp",
         means: "ranks are not numbered node by node, so that tensor- and expert-parallel groups talk over the network",
-        next: "print rank, host and local rank of every process; the launcher's distribution (srun --distribution=block), CUDA_VISIBLE_DEVICES",
+        next: "print rank, host and local rank of every process; the launcher's distribution (srun \
+        --distribution=block), CUDA_VISIBLE_DEVICES",
         prior: mistake,
         grades: GradeRange { mildest: 1.0, worst: 1.0 },
         bound: "no two ranks of a group share a node",
@@ -137,7 +142,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "straggler",
         means: "one slow GPU or node, which all others wait for",
-        next: "compute time per rank without communication (a matmul loop on every GPU); clocks, temperatures, ECC and PCIe replays per node; leave out half of the nodes, then the other half",
+        next: "compute time per rank without communication (a matmul loop on every GPU); clocks, temperatures, ECC \
+        and PCIe replays per node; leave out half of the nodes, then the other half",
         prior: one_of_the_nodes,
         grades: GradeRange { mildest: 0.05, worst: 1.0 },
         bound: HALF_CLOCK,
@@ -166,7 +172,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "launch-bound",
         means: "the host launches kernels too slowly",
-        next: "a profile: gaps between kernels on the device; CPU clocks and pinning, a debugger or profiler left on, torch.cuda.synchronize in the loop; CUDA graphs",
+        next: "a profile: gaps between kernels on the device; CPU clocks and pinning, a debugger or profiler left on, \
+        torch.cuda.synchronize in the loop; CUDA graphs",
         prior: mistake,
         grades: GradeRange { mildest: 1.5, worst: 16.0 },
         bound: "a host under a profiler, or shared with other work (assumption)",
@@ -198,7 +205,8 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "expert-imbalance",
         means: "some experts get more tokens than others",
-        next: "tokens per expert from the router's log; the load-balancing loss; a run with forced balance (--moe-router-force-load-balancing)",
+        next: "tokens per expert from the router's log; the load-balancing loss; a run with forced balance \
+        (--moe-router-force-load-balancing)",
         prior: mistake,
         grades: GradeRange { mildest: 1.25, worst: 4.0 },
         bound: "a router without a balancing loss (assumption)",

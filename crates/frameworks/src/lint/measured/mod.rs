@@ -1,4 +1,4 @@
-//! A measured step that is slower than predicted: where the time must be, how likely each place is, what to measure next.
+//! Diagnosis of a measured step that is slower than predicted: possible causes with their probabilities, and what to measure next.
 //!
 //! Each cause is a change of the problem (a network at half its rate, a host four times slower, …) with a chance to be at work,
 //! before anything is measured, and a range of grades that is physically possible; each grade predicts a step time for every
@@ -23,7 +23,7 @@ use meshwright_planner::space;
 
 pub use point::Point;
 
-/// One cause, with what it explains.
+/// One cause, with the loss that it explains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// Short name.
@@ -48,7 +48,7 @@ pub struct Diagnosis {
     pub next: &'static str,
 }
 
-/// A run to measure next, with what the likeliest causes say of it.
+/// A run to measure next, with its step time under the likeliest causes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextRun {
     /// Its sequences per step.
@@ -267,7 +267,7 @@ fn shares(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) -> V
     found
 }
 
-/// The share of one cause: its own, and of every pair what it loses of both.
+/// The share of one cause: its own probability, and of every pair a part in proportion to its loss.
 fn share(at: usize, candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs, all: f64) -> Diagnosis {
     let Candidate { cause, prior, grades } = &candidates[at];
     let lost_by = |one: &GradedCause| &candidates[one.candidate].grades[one.grade].lost;

@@ -54,8 +54,8 @@ pub(super) fn architecture(
     attention(model, sizes, &mut group);
     if matches!(&sizes.mixer, SharedMixer::Mla(mla) if mla.q_rank == 0) && norms_queries(request.release) {
         notes.push(format!(
-            "without a rank of queries, Megatron core {FIRST_WITH_NORM} and later norms the input of their projection once more: {} \
-             weights that {} has not",
+            "without a rank of queries, Megatron core {FIRST_WITH_NORM} and later norms the input of their projection \
+            once more: {} weights that {} has not",
             u64::from(model.layers()) * u64::from(model.hidden),
             model.name
         ));
@@ -77,7 +77,8 @@ pub(super) fn architecture(
     if let Some(missing) = unknown(model) {
         let usual = if sizes.gated() { "SwiGLU" } else { "GELU" };
         notes.push(format!(
-            "the model's source does not say its {missing}: they are Megatron's defaults, and the activation is {usual}; set what it has"
+            "the model's source does not say its {missing}: they are Megatron's defaults, and the activation is \
+            {usual}; set what it has"
         ));
     }
     if let Some(epsilon) = model.details.norm_epsilon {
@@ -212,7 +213,8 @@ fn rotary(model: &Model, group: &mut FlagGroup) {
     }
 }
 
-/// YaRN of grouped heads, every number of it, since not all releases and programs have the same defaults; nothing of another change.
+/// YaRN of grouped heads, every number of it, since not all releases and programs have the same defaults; nothing of
+/// another change.
 fn yarn(scaling: &RopeScaling, group: &mut FlagGroup) {
     let RopeScaling { kind, factor, original_positions } = scaling;
     let RopeScalingKind::Yarn { beta_fast, beta_slow, mscale, mscale_all_dim, truncate } = kind else { return };

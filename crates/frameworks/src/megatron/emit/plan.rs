@@ -46,8 +46,8 @@ pub(super) fn parallelism(request: &Request) -> FlagGroup {
     group
 }
 
-/// Flags of the pipeline: equal chunks by their number; other layers on the first and the last rank by theirs; others as a layout string of every
-/// stage, in model order.
+/// Flags of the pipeline: equal chunks by their number; other layers on the first and the last rank by theirs; others
+/// as a layout string of every stage, in model order.
 fn pipeline(request: &Request, group: &mut FlagGroup) {
     let plan = &request.evaluation.plan;
     // The bars of a hybrid pattern separate the stages.

@@ -20,7 +20,7 @@ enum Former {
 const ROUTER: &str = "the prediction is of fused routers, which Megatron core has from 0.14 on";
 const GRAPHS: &str = "the prediction assumed CUDA graphs of modules, which are flags of Megatron core 0.16 and later";
 
-/// Flags that older releases lack, each with what they have in its place, the newest first.
+/// Flags that older releases lack, each with the older flag in its place, the newest first.
 ///
 /// Source: [megatron-lm] `megatron/training/arguments.py` and `megatron/core/transformer/transformer_config.py` of 0.12 to 0.19.
 const FORMER: &[(&str, &[Former])] = &[

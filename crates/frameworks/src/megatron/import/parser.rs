@@ -13,7 +13,7 @@ struct Judged {
     releases: Releases,
 }
 
-/// Adds what stops the parser: values of another type, words behind a switch, names that are not whole, flags that no one
+/// Adds the errors that stop the parser: values of another type, words behind a switch, names that are not whole, flags that no one
 /// release has together, or that the named release does not have.
 pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
     for finding in list.findings.iter_mut().filter(|finding| matches!(finding.rule, "abbreviation" | "stray-word")) {

@@ -73,8 +73,8 @@ fn cp_kind(list: &mut Arguments) -> CpKind {
 pub const BF16_SHARDS: &str =
     "stage 0 with bf16: DeepSpeed's bf16 optimizer shards its states over the replicas, read as ZeRO 1";
 
-/// The ZeRO stage of a run with DeepSpeed. With bf16 and stage 0, the bf16 optimizer of its pipeline engine, which runs one stage too, shards
-/// its states over the replicas: ZeRO 1 in all but its name.
+/// The ZeRO stage of a run with DeepSpeed. With bf16 and stage 0, the bf16 optimizer of its pipeline engine, which runs
+/// one stage too, shards its states over the replicas: ZeRO 1 in all but its name.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), `runtime/bf16_optimizer.py`, release 0.19.8.
 fn deepspeed_stage(list: &mut Arguments) -> ZeroStage {

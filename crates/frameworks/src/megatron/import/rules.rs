@@ -100,7 +100,7 @@ const APART: &[Pair] = &[
     Pair { flag: "--train-samples", other: "--lr-warmup-iters", why: "training and its schedule count the same" },
 ];
 
-/// Flags of older releases, and what stands in their place.
+/// Flags of older releases, and those that replaced them.
 const GONE: &[(&str, &str)] = &[
     ("--model-parallel-size", "--tensor-model-parallel-size"),
     ("--batch-size", "--micro-batch-size"),
@@ -166,7 +166,7 @@ fn deprecated(list: &mut Arguments) {
     }
 }
 
-/// Flags that Megatron turns off, or that do not reach what they are for.
+/// Flags that Megatron turns off, or that have no effect.
 fn without_effect(list: &mut Arguments, plan: &Plan) {
     if list.place("--sequence-parallel").is_some() && plan.layout.tp == 1 {
         let message = "--sequence-parallel with a tensor-parallel size of 1 is turned off";

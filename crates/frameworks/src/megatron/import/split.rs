@@ -118,8 +118,8 @@ fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, counted:
     1
 }
 
-/// Split into equal chunks where the embedding or the loss alone counts as a layer, of the first chunk or the last; nothing where they
-/// do not divide.
+/// Split into equal chunks where the embedding or the loss alone counts as a layer, of the first chunk or the last;
+/// nothing where they do not divide.
 fn accounted(layers: u32, counted: CountedEnds, pp: u32, v: u32) -> Option<LayerSplit> {
     if counted.embedding == counted.loss {
         return None; // with both, as with none, all chunks have equally many layers

@@ -1,4 +1,4 @@
-//! Batch, number format and bytes per parameter; and what the arguments say of the software.
+//! Batch, number format and bytes per parameter; and properties of the software that the arguments state.
 //!
 //! Source: [megatron-lm] `megatron/training/arguments.py`.
 
@@ -134,8 +134,8 @@ fn amax_reduction(list: &mut Arguments) -> Option<AmaxReduction> {
 
 /// Software settings of the arguments that differ from the nearest stack of the catalogue.
 ///
-/// Sharded gradients are never accumulated in the GEMM: Megatron-FSDP asserts that the fusion is off, and what it costs is in the price
-/// of its runs. So its flag is no setting of theirs.
+/// Sharded gradients are never accumulated in the GEMM: Megatron-FSDP asserts that the fusion is off, and what it costs
+/// is in the price of its runs. So its flag is no setting of theirs.
 pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettings {
     let mut settings = StackSettings::default();
     let interleaved = plan.schedule.virtual_stages() > 1;

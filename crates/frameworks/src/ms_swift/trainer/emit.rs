@@ -59,9 +59,8 @@ fn script(request: &Request) -> EmittedFile {
         &LIMITS,
         request,
         &notes,
-        [
-            "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --learning_rate 1e-5.",
-        ],
+        ["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as \
+            --learning_rate 1e-5."],
     );
     let adapts = problem.workload().adaptation.is_lora();
     let variables: Vec<Wanted> = VARIABLES.iter().chain(if adapts { ADAPTERS } else { &[] }).copied().collect();

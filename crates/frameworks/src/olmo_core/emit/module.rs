@@ -10,7 +10,7 @@ use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 
-/// The train module: batches in tokens, degrees, formats, and what is recomputed.
+/// The train module: batches in tokens, degrees, formats and recomputation.
 pub(super) fn train_module(request: &Request, text: &mut Lines<Python>) {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (workload, stack) = (problem.workload(), problem.stack());
@@ -115,7 +115,8 @@ fn degrees(request: &Request) -> Vec<(&'static str, Snippet<Python>)> {
         found.push((
             "pp_config",
             snippet!(
-                "TransformerPipelineParallelConfig(\n            degree={}, schedule=PipelineScheduleType.{}, split_points=[{}]\n        )",
+                "TransformerPipelineParallelConfig(\n            degree={}, schedule=PipelineScheduleType.{}, \
+                split_points=[{}]\n        )",
                 pp,
                 Snippet::fixed(schedule(plan.schedule)),
                 points

@@ -1,6 +1,7 @@
 //! Attention of a block, and its recurrent relative.
 //!
-//! Source: [olmo-core] `nn/attention/__init__.py`, `nn/attention/recurrent.py`, `nn/rope.py`, release 2.5.0: names, defaults and shapes.
+//! Source: [olmo-core] `nn/attention/__init__.py`, `nn/attention/recurrent.py`, `nn/rope.py`, release 2.5.0: names,
+//! defaults and shapes.
 
 use super::factories::PARTLY;
 use super::reader::{Parts, Reader, member};

@@ -32,8 +32,8 @@ const OF_BLOCKS: &[&str] = &[
     "feed_forward_moe",
 ];
 
-/// The configuration that a class method of `TransformerConfig` gives; none where the method is not known, or what it is called with
-/// cannot be followed.
+/// The configuration that a class method of `TransformerConfig` gives; none where the method is not known, or what it
+/// is called with cannot be followed.
 pub(super) fn model(method: &str, arguments: &Entries, line: u32) -> Option<Node> {
     let mut given = Given { arguments: by_name(arguments, "vocab_size")?, line };
     match method {
@@ -226,7 +226,7 @@ impl Given {
         Some(())
     }
 
-    /// Width of the MLP; none where what it is made of is not known.
+    /// Width of the MLP; none where a factor of it is not known.
     fn width(&self) -> Option<Node> {
         let number_of = |key: &str, usual: f64| self.get(key).map_or(Some(usual), number);
         let (hidden, multiple) = (number(self.get("d_model")?)?, number_of("hidden_size_multiple_of", 256.0)?);

@@ -20,7 +20,7 @@ const TOKENIZERS: &[(&str, u32)] =
 /// Classes whose objects have methods that give them back with more.
 const KEPT: &[&str] = &["ExperimentConfig", "TrainerConfig", "TransformerConfig", "TokenizerConfig"];
 
-/// Methods that add what bears on no step.
+/// Methods whose additions do not affect the step.
 const HARMLESS: &[&str] = &["with_callback", "with_callbacks", "with_recommended_evals"];
 
 impl Library for OlmoCore {

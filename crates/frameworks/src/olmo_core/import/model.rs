@@ -1,6 +1,7 @@
 //! The model of a configuration, block by block.
 //!
-//! Source: [olmo-core] `nn/transformer/config.py`, `nn/{feed_forward,layer_norm,lm_head}.py`, `nn/moe/{moe,router}.py`, release 2.5.0: names, defaults and shapes.
+//! Source: [olmo-core] `nn/transformer/config.py`, `nn/{feed_forward,layer_norm,lm_head}.py`, `nn/moe/{moe,router}.py`,
+//! release 2.5.0: names, defaults and shapes.
 
 use super::reader::{Parts, Reader};
 use crate::import::finding::Finding;
@@ -13,7 +14,7 @@ use meshwright_engine::range::LAYERS;
 /// Most layers of a model, so that a mistyped number does not exhaust memory.
 const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
-/// A model, and what its experts do with tokens that are too many.
+/// A model, and whether its experts drop tokens beyond their capacity.
 pub(super) struct Read {
     pub model: Model,
     pub drops_tokens: bool,
@@ -210,7 +211,7 @@ impl Reader<'_> {
         Some(Mlp { intermediate, gated: true, bias: self.on(&format!("{path}.bias"), true) })
     }
 
-    /// Experts, and the biases of what is shared.
+    /// Experts, and the biases of the shared ones.
     fn experts(&self, path: &str, hidden: u32, parts: &mut Parts) -> Option<(Moe, u64)> {
         let document = self.document;
         let below = |key: &str| format!("{path}.{key}");

@@ -1,5 +1,5 @@
-//! Programs of OLMo-core: a function that gives an `ExperimentConfig`, or the functions that `build_config` of its experiments puts one
-//! together from.
+//! Programs of OLMo-core: a function that gives an `ExperimentConfig`, or the functions that `build_config` of its
+//! experiments puts one together from.
 //!
 //! Source: [olmo-core] `script_utils.py`, `internal/experiment.py`, release 2.5.0.
 
@@ -43,7 +43,8 @@ impl Arguments {
     }
 }
 
-/// Options of the parser that its scripts share, with what they are where they are not given; of others, the user says what they are.
+/// Options of the parser that its scripts share, with what they are where they are not given; of others, the user says
+/// what they are.
 const SHARED: &[(&str, &str)] =
     &[("name", "None"), ("sequence_length", "None"), ("dry_run", "False"), ("train_single", "False")];
 
@@ -165,7 +166,7 @@ fn decides(path: &str) -> bool {
     whole || sized || (part && !APART.iter().any(|apart| path.starts_with(apart)))
 }
 
-/// Names in lines that are not read and that decide what is trained or how.
+/// Names of settings that affect the training, in lines that are not read.
 const DECISIVE: &[&str] = &[
     "_config.",
     "ac_config",
@@ -187,8 +188,8 @@ const DECISIVE: &[&str] = &[
     "d_model",
 ];
 
-/// Makes errors of lines that were not read and that set what decides, and one note of the others: what is not known in a part of the
-/// configuration that decides is named by its path.
+/// Makes errors of lines that were not read and that set what decides, and one note of the others: what is not known in
+/// a part of the configuration that decides is named by its path.
 fn strictly(document: &Document, source: &str) {
     let lines: Vec<&str> = source.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -15,7 +15,7 @@ pub(super) struct Reader<'d> {
 }
 
 impl Reader<'_> {
-    /// Names what is not read and decides.
+    /// Names of settings that affect the training and are not read.
     pub fn refuse(&self, path: &str, is: &str) {
         let message = format!("`{path}` {is}, and decides what is trained");
         let finding = Finding::error("unread-setting", message).at_maybe(self.document.place(path).as_ref());

@@ -5,8 +5,8 @@ use super::holes::{OPEN, is_known, is_open, unknown};
 use super::names::Names;
 use crate::readers::document::{Entries, Node, NodeValue, TableEntry};
 
-/// Gives parameters the values of their arguments. Where arguments are not known, as those of `**given`, neither are the parameters that
-/// they may be for, whatever their defaults; nothing where Python refuses the call.
+/// Gives parameters the values of their arguments. Where arguments are not known, as those of `**given`, neither are
+/// the parameters that they may be for, whatever their defaults; nothing where Python refuses the call.
 pub(super) fn bind(parameters: &Parameters, arguments: &Entries, names: &mut Names, line: u32) -> Option<()> {
     let (mut rest, mut more) = (Vec::new(), Entries::new());
     let mut given = Vec::new();

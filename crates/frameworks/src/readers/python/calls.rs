@@ -80,7 +80,8 @@ fn no_default_stands_for_an_argument_that_is_not_known() {
         ("cfg = made(); cfg.train = Train(**unknown()[0])", 7),
     ] {
         let text = format!(
-            "def made(batch=8):\n    cfg = C()\n    cfg.train.global_batch_size = batch\n    return cfg\n\ndef config() -> Config:\n    {body}\n    return cfg\n"
+            "def made(batch=8):\n    cfg = C()\n    cfg.train.global_batch_size = batch\n    return cfg\n\ndef \
+            config() -> Config:\n    {body}\n    return cfg\n"
         );
         let document = read(&text);
         assert!(errors(&document).contains(&line), "{body}: {:?}", document.findings);

@@ -29,7 +29,8 @@ struct Answer {
     line: Option<u32>,
 }
 
-/// Value of a configuration, and the lines whose effect only the framework knows, each with its module: nothing for the file itself.
+/// Value of a configuration, and the lines whose effect only the framework knows, each with its module: nothing for the
+/// file itself.
 ///
 /// # Errors
 /// The line at which running it failed, and the error.

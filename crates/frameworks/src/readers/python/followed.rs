@@ -85,7 +85,8 @@ impl<'c> Followed<'c> {
         after.value(&parameter)
     }
 
-    /// Arguments of the calls of a method anywhere in the file, as far as they are known: `parser.add_argument("--seed", default=1)`.
+    /// Arguments of the calls of a method anywhere in the file, as far as they are known:
+    /// `parser.add_argument("--seed", default=1)`.
     pub fn calls_of(&self, method: &str) -> Vec<Entries> {
         let main = self.program.modules.module(MAIN);
         let mut found = Vec::new();

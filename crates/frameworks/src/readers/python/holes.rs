@@ -1,7 +1,7 @@
 //! Values that are not known inside tables, until the configuration is whole.
 //!
-//! An entry of a table may have a value that is not known, and a table may have entries that are not known, as `{**given}` has. Both are
-//! marked, so that what looks for an entry gets none instead of a default.
+//! An entry of a table may have a value that is not known, and a table may have entries that are not known, as
+//! `{**given}` has. Both are marked, so that what looks for an entry gets none instead of a default.
 
 use crate::readers::document::{CALLED, Entries, Node, NodeValue, TableEntry};
 
@@ -48,8 +48,8 @@ pub(super) fn insert(entries: &mut Entries, entry: TableEntry) {
     }
 }
 
-/// Adds the entries of another table to a table, as `{**entries, **other}` does; whether the other value is known to be a table. The
-/// entries of any other value are not known.
+/// Adds the entries of another table to a table, as `{**entries, **other}` does; whether the other value is known to be
+/// a table. The entries of any other value are not known.
 pub(super) fn merge(entries: &mut Entries, other: Option<Node>, line: u32) -> bool {
     let Some(NodeValue::Map(more)) = other.filter(is_plain_table).map(|node| node.value) else {
         add_unknown(entries, line);

@@ -42,8 +42,8 @@ pub(crate) use followed::{Followed, FunctionSignature};
 pub(crate) use library::Library;
 pub(crate) use unread::OTHER_MODULE;
 
-/// Reads the configuration that a file's function gives: the one that was named, or the only one that gives a `Partial`, a `Config` or
-/// a `ConfigContainer`; without such a function, what stands in `config` or `cfg` at the end.
+/// Reads the configuration that a file's function gives: the one that was named, or the only one that gives a
+/// `Partial`, a `Config` or a `ConfigContainer`; without such a function, what stands in `config` or `cfg` at the end.
 ///
 /// # Errors
 /// The line that is no Python, or the names to choose from.
@@ -201,7 +201,8 @@ def layout(model, given: list | None = None) -> None:
     model.layout = LAYOUTS[(model.pp, stages)]
     model.kept = [list(x) for x in model.layout]
 ";
-        let base = "WIDE = 7\ndef start() -> Config:\n    return Config(model=None, train=T(batch=32, micro=2 if WIDE > 4 else 1))\n";
+        let base = "WIDE = 7\ndef start() -> Config:\n    return Config(model=None, train=T(batch=32, micro=2 if WIDE \
+        > 4 else 1))\n";
         let main = "
 from p.common import precision, layout, start as begin
 

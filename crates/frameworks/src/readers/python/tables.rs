@@ -1,4 +1,5 @@
-//! Statements that change a table or a list in its place: `table.update(other)`, `table.pop(key)`, `list.extend(more)`, `del table[key]`.
+//! Statements that change a table or a list in its place: `table.update(other)`, `table.pop(key)`, `list.extend(more)`,
+//! `del table[key]`.
 
 use super::assign::{item, path};
 use super::functions::is_word;
@@ -12,8 +13,8 @@ use super::value::Expression;
 use crate::readers::document::{Entries, Node, NodeValue, TableEntry, value_of};
 
 impl Program<'_> {
-    /// Follows a statement that changes a table, a list or an attribute in its place; whether all that it sets is known. None, without
-    /// a change, where the statement is of another form.
+    /// Follows a statement that changes a table, a list or an attribute in its place; whether all that it sets is
+    /// known. None, without a change, where the statement is of another form.
     pub fn change_inside(&self, line: &Line, names: &mut Names, frame: Frame, unread: &mut Unread) -> Option<bool> {
         if is_word(line, 0, "del") {
             return delete(&line.words[1..], names, line.number);

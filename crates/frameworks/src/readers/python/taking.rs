@@ -5,13 +5,17 @@ use super::holes::is_plain_table;
 use super::names::Names;
 use super::tokens::Token;
 
-/// Methods that change what they are called on.
+/// Methods that change their object.
 const CHANGING: &[&str] =
     &["append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"];
 
+/// Keywords of expressions that may not be evaluated, or more than once.
+const CONDITIONAL: [&str; 5] = ["if", "and", "or", "for", "lambda"];
+
 /// Takes out of tables what `pop` takes out of them in a statement, wherever in it; what other methods change there is not known.
 pub(super) fn take(words: &[(Token, u32)], names: &mut Names) {
-    let of_choice = |(word, _): &(Token, u32)| matches!(word, Token::Name(name) if ["if", "and", "or", "for", "lambda"].contains(&name.as_str()));
+    let of_choice =
+        |(word, _): &(Token, u32)| matches!(word, Token::Name(name) if CONDITIONAL.contains(&name.as_str()));
     let is_certain = !words.iter().skip(1).any(of_choice);
     for at in 2..words.len().saturating_sub(1) {
         let [(Token::Sign("."), _), (Token::Name(method), line), (Token::Sign("("), _)] = &words[at - 1..at + 2] else {

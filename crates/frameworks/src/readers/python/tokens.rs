@@ -26,7 +26,7 @@ impl Token {
     }
 }
 
-/// One logical line: what stands up to a line end outside of brackets.
+/// One logical line: the tokens up to a line end outside of brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     /// Its first line in the file, from 1.
@@ -221,7 +221,11 @@ mod tests {
 
     #[test]
     fn logical_lines() {
-        let lines = lines("a = 1_000  # x\nif b:\n    c(\n        'd\\n', f'{e}',\n    )\n\"\"\"two\nlines\"\"\"\nx = 1e-4 + \\\n  y\n").unwrap();
+        let lines = lines(
+            "a = 1_000  # x\nif b:\n    c(\n        'd\\n', f'{e}',\n    )\n\"\"\"two\nlines\"\"\"\nx = \
+        1e-4 + \\\n  y\n",
+        )
+        .unwrap();
         let shown: Vec<(u32, usize, usize)> = lines.iter().map(|l| (l.number, l.indent, l.words.len())).collect();
         assert_eq!(shown, [(1, 0, 3), (2, 0, 3), (3, 4, 7), (6, 0, 1), (8, 0, 5)]);
         assert_eq!(lines[0].words[2].0, Token::Number("1000".into()));

@@ -75,7 +75,7 @@ fn is_something(node: &Node) -> Option<bool> {
     }
 }
 
-/// Whether a value is a configuration: what a class or a function made.
+/// Whether a value is a configuration: the result of a class or a function.
 pub(super) fn is_configuration(node: &Node) -> bool {
     let NodeValue::Map(entries) = &node.value else { return false };
     let called = value_of(entries, CALLED).map(|node| &node.value);

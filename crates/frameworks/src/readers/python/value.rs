@@ -16,7 +16,7 @@ pub(super) struct Expression<'e> {
     pub words: &'e [(Token, u32)],
     pub names: &'e Names,
     pub functions: Functions<'e>,
-    /// Lines of what is no value: comprehensions, conditions, stars.
+    /// Lines of expressions without a known value: comprehensions, conditions, stars.
     pub unread: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Expression<'_> {
         self.words.is_empty() || [",", ")", "]", "}", "=", ":"].iter().any(|sign| self.sign(sign))
     }
 
-    /// One value; what is none is skipped up to the next comma or closing bracket, and its line kept.
+    /// One value; any other expression is skipped up to the next comma or closing bracket, and its line kept.
     pub fn value(&mut self) -> Option<Node> {
         let line = self.line();
         let value = self.choice();
@@ -95,7 +95,7 @@ impl Expression<'_> {
         self.primary()
     }
 
-    /// A number, a text, a bracket, or a name with what is called and looked up on it.
+    /// A number, a text, a bracket, or a name with its calls and attributes.
     fn primary(&mut self) -> Option<Node> {
         let (word, line) = self.words.first()?.clone();
         match word {

@@ -12,7 +12,7 @@ pub enum NoValue {
 /// The value of an expression; `variable` gives the text of a name.
 ///
 /// # Errors
-/// Names the variable that has no value, or what is malformed.
+/// The variable that has no value, or the malformed part.
 pub fn evaluate(text: &str, variable: &dyn Fn(&str) -> Result<String, NoValue>) -> Result<i64, NoValue> {
     value_of(text, variable, 0)
 }

@@ -143,7 +143,7 @@ impl Shell<'_> {
         }
     }
 
-    /// The value of a variable; what is not set stays named.
+    /// The value of a variable; an unset one stays as its name.
     pub fn value_or_missing(&mut self, name: &str, line: u32) -> Text {
         self.scalar(name).unwrap_or_else(|| Text::unresolved(&format!("${name}"), line))
     }

@@ -69,8 +69,8 @@ impl Shell<'_> {
     pub(super) fn while_loop(&mut self, kind: LoopKind, condition: &List, body: &List, line: u32) -> Flow {
         for round in 0..=MOST_ROUNDS {
             let status = self.condition(condition);
-            let again = if kind == LoopKind::Until { status.not() } else { status };
-            if again == Status::Unknown || round == MOST_ROUNDS {
+            let goes_on = if kind == LoopKind::Until { status.not() } else { status };
+            if goes_on == Status::Unknown || round == MOST_ROUNDS {
                 let finding =
                     Finding::warning("unresolved-condition", "the condition of this loop depends on the machine")
                         .at(&self.place(line))
@@ -78,7 +78,7 @@ impl Shell<'_> {
                 self.find(finding);
                 break;
             }
-            if again == Status::No {
+            if goes_on == Status::No {
                 break;
             }
             match self.list(body) {
@@ -94,11 +94,11 @@ impl Shell<'_> {
     fn counted_loop(&mut self, header: &Text, body: &List) -> Flow {
         let inner = Text(header.0.get(2..header.0.len().saturating_sub(2)).unwrap_or_default().to_vec());
         let parts: Vec<Text> = inner.0.split(|glyph| glyph.char == ';').map(|part| Text(part.to_vec())).collect();
-        let [first, again, next] = parts.as_slice() else { return Flow::On(Status::Unknown) };
+        let [first, condition, next] = parts.as_slice() else { return Flow::On(Status::Unknown) };
         let line = header.line().unwrap_or(1);
         let _ = self.counted(first);
         for round in 0..=MOST_ROUNDS {
-            let value = self.counted(again);
+            let value = self.counted(condition);
             if round == MOST_ROUNDS || !value.missing().is_empty() {
                 let finding = Finding::warning("unresolved-condition", "the end of this loop is not known")
                     .at(&self.place(line))
@@ -119,7 +119,7 @@ impl Shell<'_> {
         Flow::On(Status::Yes)
     }
 
-    /// The value of `i = 0`, `i += 2`, `i++`, or of what assigns nothing.
+    /// The value of `i = 0`, `i += 2`, `i++`, or of an expression without assignment.
     pub(super) fn counted(&mut self, text: &Text) -> Text {
         let line = text.line().unwrap_or(1);
         let plain = text.plain();

@@ -2,7 +2,7 @@
 
 use super::text::Text;
 
-/// Commands in order, each with what joins it to the one before.
+/// Commands in order, each with the operator that joins it to the one before.
 pub type List = Vec<(Join, CommandPipeline)>;
 
 /// Keyword of a loop with a condition.
@@ -59,7 +59,7 @@ pub enum Command {
     },
     /// `if … then … elif … else … fi`.
     If {
-        /// Conditions and what they guard.
+        /// Conditions and their branches.
         arms: Vec<(List, List)>,
         /// The last `else`.
         otherwise: List,
@@ -70,7 +70,7 @@ pub enum Command {
     Case {
         /// Word that is matched.
         word: Text,
-        /// Patterns and what they guard.
+        /// Patterns and their branches.
         arms: Vec<(Vec<Text>, List)>,
     },
     /// `for name in words; do … done`.

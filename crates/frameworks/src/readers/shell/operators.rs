@@ -43,7 +43,8 @@ impl Shell<'_> {
         if place == Quoting::Double { self.double(&unquoted(written)) } else { self.expand(written) }
     }
 
-    /// A value cut, replaced or in other case, as the operator at the start of `rest` says; `None` for an operator that is not known.
+    /// A value cut, replaced or in other case, as the operator at the start of `rest` says; `None` for an operator that
+    /// is not known.
     fn cut(&mut self, value: &str, rest: &Text) -> Option<String> {
         let text = rest.plain();
         let mut pattern = |skipped: usize| self.expand_unsplit(&Text(rest.0[skipped..].to_vec())).plain();

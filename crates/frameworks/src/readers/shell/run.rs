@@ -368,8 +368,8 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Whether a variable is of the launcher or of a library below the framework: where ranks meet and how NCCL and the allocator work, and no
-/// plan.
+/// Whether a variable is of the launcher or of a library below the framework: where ranks meet and how NCCL and the
+/// allocator work, and no plan.
 fn is_of_launcher(name: &str) -> bool {
     const FAMILIES: [&str; 7] = ["NCCL_", "TORCH_NCCL_", "PYTORCH_", "CUDA_", "NVTE_", "SLURM_NODEID", "SLURM_PROCID"];
     const RENDEZVOUS: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "OMP_NUM_THREADS"];

@@ -1,4 +1,4 @@
-//! One simple command: its words, what it writes, and what it does to the script.
+//! One simple command: its words, its output, and its effect on the script.
 
 use super::assign::{ArrayKind, assignment};
 use super::grammar::{HereDocument, Redirect};
@@ -21,7 +21,8 @@ fn echoed(words: &[Text]) -> Text {
 }
 
 impl Shell<'_> {
-    /// Follows a simple command: assignments, then the expanded words under their name. `heredoc` is the number of its here-document.
+    /// Follows a simple command: assignments, then the expanded words under their name. `heredoc` is the number of its
+    /// here-document.
     pub(super) fn simple(&mut self, raw: &[Text], redirects: &[Redirect], heredoc: Option<usize>, line: u32) -> Flow {
         let assignments = raw.iter().take_while(|word| assignment(word).is_some()).count();
         for word in &raw[..assignments] {

@@ -55,7 +55,7 @@ impl Text {
         Self::on(&format!("{OPEN}{}{CLOSE}", name.replace(char::is_whitespace, "\u{A0}")), line).quoted(true)
     }
 
-    /// Names of what is unresolved in the text.
+    /// Names of the unresolved variables of the text.
     pub fn missing(&self) -> Vec<String> {
         names(&self.plain())
     }
@@ -98,7 +98,7 @@ impl Text {
     }
 }
 
-/// Names of what is not resolved in a text.
+/// Names of the unresolved variables of a text.
 pub fn names(text: &str) -> Vec<String> {
     let mut names: Vec<String> = text
         .split(OPEN)
@@ -115,7 +115,7 @@ pub fn after_unresolved(text: &str) -> &str {
     text.rsplit(CLOSE).next().unwrap_or(text)
 }
 
-/// A text for people: what is not resolved as it stood in the script.
+/// A text for people: unresolved parts as they are in the script.
 pub fn readable(text: &str) -> String {
     text.replace([OPEN, CLOSE], "").replace('\u{A0}', " ")
 }

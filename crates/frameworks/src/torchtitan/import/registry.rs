@@ -97,7 +97,7 @@ const REGISTRY: &[Registered] = &[
     Registered { name: "gpt_oss_120b", model: "gpt_oss", flavor: "120b", recompute: "full", ..LLAMA3_8B },
 ];
 
-/// Sets what a configuration of its registries sets; whether there is one of that name.
+/// Applies the settings of a configuration of its registries; whether there is one of that name.
 pub(crate) fn fill_from_registry(document: &mut Document, config: &str, line: u32) -> bool {
     let Some(known) = REGISTRY.iter().find(|known| known.name == config) else { return false };
     let Registered { name: _, model, flavor, local_batch, seq_len, recompute, others } = known;
@@ -167,8 +167,8 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
     Ok(document)
 }
 
-/// Converters of a configuration in Python: the path of each, and its class in lower case. They stand in the call of the registry; or,
-/// where the registry was run, around the model that they convert.
+/// Converters of a configuration in Python: the path of each, and its class in lower case. They stand in the call of
+/// the registry; or, where the registry was run, around the model that they convert.
 pub(super) fn converters(document: &Document) -> Vec<(String, String)> {
     let called = |path: String| {
         let class = document.word(&format!("{path}.{CALLED}")).unwrap_or_default().to_lowercase();

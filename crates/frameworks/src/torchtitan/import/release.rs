@@ -30,7 +30,7 @@ pub(super) fn stack(document: &Document) -> &'static str {
     if compiles(document, "model") { COMPILED } else { "torchtitan-eager" }
 }
 
-/// Sets what differs from that stack in the release and in what it compiles.
+/// Applies the differences from that stack of the release and of its compiled parts.
 ///
 /// Source: [torchtitan] `models/attention.py` and `components/loss.py` of 0.2 and 0.3.
 pub(super) fn settings(document: &Document, written: Written, imported: &mut Imported) {

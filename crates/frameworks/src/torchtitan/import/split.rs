@@ -76,8 +76,8 @@ fn named(document: &Document, parts: u32) -> Option<Vec<u32>> {
     given.iter().filter_map(numbers).find(|counts| counts.len() == parts as usize)
 }
 
-/// Layers of each stage where torchtitan spreads L + f + l of them evenly, the first stages taking the remainder; f on the first stage
-/// and l on the last stand for the embedding and the head.
+/// Layers of each stage where torchtitan spreads L + f + l of them evenly, the first stages taking the remainder; f on
+/// the first stage and l on the last stand for the embedding and the head.
 ///
 /// # Errors
 /// Torchtitan refuses the split, for the reason given.

@@ -254,7 +254,7 @@ impl Cuda {
 
     fn stream_op(&self, op: StreamOp, rows: u64, columns: u64, most_sets: usize) -> Result<Run<'_>, ProbeError> {
         let elements = (rows * columns) as usize;
-        // Bytes of the three operands: what `StreamOp::bytes_per_element` adds up.
+        // Bytes of the three operands, as `StreamOp::bytes_per_element` adds them up.
         let [a, b, out] = match op {
             StreamOp::Copy | StreamOp::Norm => [2 * elements, 0, 2 * elements],
             StreamOp::NormBackward => [2 * elements, 2 * elements, 2 * elements],
@@ -274,7 +274,7 @@ impl Cuda {
         }))
     }
 
-    /// Opens and compiles what a kernel needs.
+    /// Opens and compiles the libraries of a kernel.
     fn make_ready(&mut self, kernel: &Kernel) -> Result<(), ProbeError> {
         let Kernel::Attention(core) = kernel else { return Ok(()) };
         if core.kernel == Fused::Library(AttentionKernel::Cudnn) { self.open_cudnn(core) } else { self.compile(core) }

@@ -19,8 +19,8 @@ const LARGE_TRANSFER: u64 = 16 << 20;
 
 /// Share of the HBM bandwidth that copies reach (`e_mem`), and the gap between kernels (`t_op`) if short copies were timed.
 ///
-/// Copies stand for the streaming kernels of a plan, whose further traffic is the stack's (EW). The probe's other kernels, such as its
-/// cross-entropy at 59 % of the bandwidth, are its own and no stack's.
+/// Copies stand for the streaming kernels of a plan, whose further traffic is the stack's (EW). The probe's other
+/// kernels, such as its cross-entropy at 59 % of the bandwidth, are its own and no stack's.
 ///
 /// ```text
 /// T = bytes/(BW·e_mem) + t_op          specification §2.4

@@ -39,8 +39,8 @@ pub(crate) fn figure_of(kernel: &Kernel) -> Option<Figure> {
         Kernel::Transfer(transfer) if *transfer == HostTransfer::alone(transfer.direction, transfer.bytes) => {
             Figure::HostLink
         }
-        // The cost model has no figure of one GPU for these: its node's copies are measured on all GPUs at once, and the collectives of one
-        // rank cross no link.
+        // The cost model has no figure of one GPU for these: its node's copies are measured on all GPUs at once, and
+        // the collectives of one rank cross no link.
         Kernel::Transfer(_) | Kernel::Collective { ranks: 1, .. } => return None,
         Kernel::Launch => Figure::Launch,
         Kernel::Collective { op, ranks, nodes, bytes: _ } if *nodes <= 1 => Figure::Collective(*op, *ranks as u32),
@@ -55,8 +55,8 @@ fn medians<T>(samples: &BTreeMap<Kernel, Sample>, pick: impl Fn(&Kernel) -> Opti
 
 /// Curves that the samples determine, starting from the figures of `cluster` and `stack`.
 ///
-/// Times are those of loops of one kernel. GEMMs and attention are fitted at those clocks; the ratio to layers that were timed as one
-/// run, or to [`Kernel::Sustained`], gives what a whole step sustains (κ).
+/// Times are those of loops of one kernel. GEMMs and attention are fitted at those clocks; the ratio to layers that
+/// were timed as one run, or to [`Kernel::Sustained`], gives what a whole step sustains (κ).
 pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
     let of = &samples.of;
     let gpu = &cluster.gpu;

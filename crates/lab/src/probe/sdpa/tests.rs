@@ -20,7 +20,7 @@ fn indices(dims: [u64; 4]) -> impl Iterator<Item = [u64; 4]> {
     })
 }
 
-/// Runs a graph on what is given.
+/// Runs a graph on given tensors.
 fn run(graph: &Graph, memory: &mut [Memory]) {
     let tensors = &graph.tensors;
     for operation in &graph.operations {
@@ -81,7 +81,7 @@ fn run(graph: &Graph, memory: &mut [Memory]) {
     }
 }
 
-/// Memory of every tensor, with what is known of those in the caller's.
+/// Values of every tensor, with those that the caller gives.
 fn memory(graph: &Graph, known: &dyn Fn(Role) -> Option<Memory>) -> Vec<Memory> {
     let of = |tensor: &Tensor| {
         let size = tensor.dims.iter().product::<u64>() as usize;

@@ -63,7 +63,8 @@ fn group(attention: &Fields, heads: u32) -> Result<Option<u32>, HfError> {
     Err(attention.unsupported("n_heads_in_group", format!("{heads} heads are not a multiple of it")))
 }
 
-/// Intermediate size of a block's MLP: two thirds of `ffn_mult` times the hidden size, rounded down and then up to a multiple of 256.
+/// Intermediate size of a block's MLP: two thirds of `ffn_mult` times the hidden size, rounded down and then up to a
+/// multiple of 256.
 fn intermediate(ffn: &Fields, hidden: u32) -> Result<Option<u32>, HfError> {
     if !acts(ffn)? {
         return Ok(None);

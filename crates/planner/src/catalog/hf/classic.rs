@@ -1,4 +1,4 @@
-//! GPT-2 and what came of it: `LayerNorm` with biases, an MLP without gate.
+//! GPT-2 and its descendants: `LayerNorm` with biases, an MLP without gate.
 
 use super::error::HfError;
 use super::fields::Fields;

@@ -8,7 +8,8 @@ use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, gated_mlp, window_or};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, OutputGate, QkNorm, ShortConv, Span};
 
-/// LFM2: attention with norms on each head's queries and keys in some layers, short convolutions in the others; an MLP in every layer.
+/// LFM2: attention with norms on each head's queries and keys in some layers, short convolutions in the others; an MLP
+/// in every layer.
 pub fn lfm2(fields: &Fields) -> Result<Model, HfError> {
     let frame = frame(fields)?;
     let intermediate = intermediate(fields)?;

@@ -101,7 +101,8 @@ const KV_HEADS: &[(&str, u32)] = &[
     ("vaultgemma", 4),
 ];
 
-/// Experts, layers without experts, ranks and heads of latent attention, and sizes of Mamba where a file has none; null is none at all.
+/// Experts, layers without experts, ranks and heads of latent attention, and sizes of Mamba where a file has none; null
+/// is none at all.
 const PARTS: &[(&str, Defaults)] = &[
     ("afmoe", &[("num_dense_layers", 1), ("num_shared_experts", 2)]),
     ("aria_text", &[("moe_num_shared_experts", 2)]),

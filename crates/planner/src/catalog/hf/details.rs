@@ -170,7 +170,8 @@ fn is_usual_scale(name: &str, value: f64, head_dim: Option<u32>) -> bool {
 /// Source: [transformers] `configuration_{dbrx,mpt}.py`.
 const IN_PARTS: &[&str] = &["dbrx", "mpt"];
 
-/// Adds what the parts of such a family say: DBRX divides the chosen scores by their sum, and its experts have `SiLU`.
+/// Adds the settings of such a family's nested configurations: DBRX divides the chosen scores by their sum, and its
+/// experts have `SiLU`.
 fn from_parts(fields: &Fields, model_type: &str, details: &mut Details) -> Result<(), HfError> {
     if !IN_PARTS.contains(&model_type) {
         return Ok(());
@@ -339,7 +340,7 @@ fn activation(fields: &Fields, model_type: &str) -> Result<Option<Activation>, H
     Ok(None)
 }
 
-/// Writes the score of the routers into the model's layers, by the file and by what the family always does.
+/// Writes the score of the routers into the model's layers, by the file and the fixed settings of the family.
 pub fn add_router_score(fields: &Fields, model_type: &str, model: &mut Model) -> Result<(), HfError> {
     let usual = if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax };
     let by_name = fields.text("scoring_func")?.or(fields.text("expert_selection_fn")?);
@@ -356,7 +357,7 @@ pub fn add_router_score(fields: &Fields, model_type: &str, model: &mut Model) ->
     Ok(())
 }
 
-/// The router, by the file and by what the family always does.
+/// The router, by the file and the fixed settings of the family.
 fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
     let normalized = fields.flag("norm_topk_prob")?.or(fields.flag("moe_renormalize")?);
     let normalized = normalized.or(NORMALIZED.contains(&model_type).then_some(true));

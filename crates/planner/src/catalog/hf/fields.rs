@@ -352,7 +352,7 @@ impl<'a> Fields<'a> {
         Err(self.unsupported(name, format!("{} entries for {layers} layers", items.len())))
     }
 
-    /// Refuses what is set and was never asked for.
+    /// Refuses fields of the file that no reader has read.
     pub fn nothing_left(&self) -> Result<(), HfError> {
         let read = self.read.borrow();
         let left = ARCHITECTURAL

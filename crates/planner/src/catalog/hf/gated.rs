@@ -39,15 +39,17 @@ pub fn laguna(fields: &Fields) -> Result<Model, HfError> {
 /// Pattern of a class whose layers slide only where `layer_types` says so.
 const NEVER: Pattern = Pattern::From(u32::MAX);
 
-/// `StepFun`'s Step 3.5 and 3.7: a gate for each head, heads of their own in layers that slide, experts with a shared one in all layers
-/// but the first three. Lists by layer may hold entries of the layers that predict behind those of the model.
+/// `StepFun`'s Step 3.5 and 3.7: a gate for each head, heads of their own in layers that slide, experts with a shared
+/// one in all layers but the first three. Lists by layer may hold entries of the layers that predict behind those of
+/// the model.
 ///
 /// Source: [transformers] `modular_step3p7.py`.
 pub fn step3p5(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let predicting = fields.mtp_layers(&["num_nextn_predict_layers", "num_mtp_layers"])?;
     if predicting > 0 {
-        let why = "layers that predict are dense, which the last layer, whose kind they are counted as, is not; 0 plans without them";
+        let why = "layers that predict are dense, which the last layer, whose kind they are counted as, is not; 0 \
+        plans without them";
         return Err(fields.unsupported("num_nextn_predict_layers", why));
     }
     let head_dim = fields.given_size(&["head_dim"])?.unwrap_or(128);
@@ -97,8 +99,8 @@ pub fn gated_attention(frame: &Frame, fields: &Fields) -> Result<Attention, HfEr
     Ok(Attention { qk_norm: QkNorm::PerHead, output_gate: OutputGate::PerElement, ..attention })
 }
 
-/// Reflection's Beam: five of six layers slide, and only those are rotary; a gate for each element with a bias for each head; sandwich
-/// norms; experts in all layers but the first three.
+/// Reflection's Beam: five of six layers slide, and only those are rotary; a gate for each element with a bias for each
+/// head; sandwich norms; experts in all layers but the first three.
 ///
 /// Source: [transformers] `modular_beam.py`.
 pub fn beam(fields: &Fields) -> Result<Model, HfError> {
@@ -119,8 +121,9 @@ pub fn beam(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, layers))
 }
 
-/// Meta's Muse Glimmer: each fourth layer from the last sees all keys, the others slide; layers whose base of frequencies is 0 have no
-/// positions; a gate for each element; norms of queries and keys without weights; sandwich norms.
+/// Meta's Muse Glimmer: each fourth layer from the last sees all keys, the others slide; layers whose base of
+/// frequencies is 0 have no positions; a gate for each element; norms of queries and keys without weights; sandwich
+/// norms.
 ///
 /// Source: [transformers] `modular_muse_glimmer.py`.
 pub fn muse_glimmer(fields: &Fields) -> Result<Model, HfError> {

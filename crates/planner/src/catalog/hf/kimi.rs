@@ -11,8 +11,8 @@ use meshwright_engine::model::{KimiDelta, Layer, Mixer, Mla, Model, Norm};
 /// Part of a file that has the sizes and the places of Kimi Delta Attention.
 const LINEAR: &str = "linear_attn_config";
 
-/// Kimi-Linear: Kimi Delta Attention in most layers and latent attention in the others; experts after a dense layer. The class ties no
-/// embeddings. Kimi K3's text models, which have this type too, are refused by their own fields.
+/// Kimi-Linear: Kimi Delta Attention in most layers and latent attention in the others; experts after a dense layer.
+/// The class ties no embeddings. Kimi K3's text models, which have this type too, are refused by their own fields.
 pub fn kimi_linear(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame { tied: false, ..Frame::read(fields, EmbeddingTies::Untied)? };
     if fields.flag("mla_use_nope")? == Some(false) {
@@ -36,7 +36,8 @@ pub fn kimi_linear(fields: &Fields) -> Result<Model, HfError> {
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
 
-/// Biases of latent attention under `attention_bias`: of the maps down to both ranks, of the part that heads share, and of the output.
+/// Biases of latent attention under `attention_bias`: of the maps down to both ranks, of the part that heads share, and
+/// of the output.
 fn biases(mla: &Mla, hidden: u32) -> u64 {
     [mla.q_rank, mla.kv_rank, mla.rope_dim, hidden].into_iter().map(u64::from).sum()
 }
@@ -54,8 +55,8 @@ fn delta(fields: &Fields, part: Option<&Fields>) -> Result<KimiDelta, HfError> {
     })
 }
 
-/// Whether each layer has latent attention: by `layer_types`, else by the numbers of the part, which count from 1, else each fourth after
-/// the first.
+/// Whether each layer has latent attention: by `layer_types`, else by the numbers of the part, which count from 1, else
+/// each fourth after the first.
 fn attends(frame: &Frame, fields: &Fields, part: Option<&Fields>) -> Result<Vec<bool>, HfError> {
     if let Some(types) = fields.per_layer("layer_types", frame.layers)? {
         let one = |kind| match kind {

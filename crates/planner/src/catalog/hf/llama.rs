@@ -80,7 +80,8 @@ pub fn qwen2(fields: &Fields) -> Result<Model, HfError> {
 
 /// Xiaomi's `MiMo` 7B: Qwen 2 with a layer that predicts another token.
 ///
-/// Source: `modeling_mimo.py` of XiaomiMiMo/MiMo-7B-Base: two norms, a projection of both inputs, attention and MLP with their norms.
+/// Source: `modeling_mimo.py` of XiaomiMiMo/MiMo-7B-Base: two norms, a projection of both inputs, attention and MLP
+/// with their norms.
 pub fn mimo(fields: &Fields) -> Result<Model, HfError> {
     let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..qwen2(fields)? })

@@ -110,8 +110,8 @@ pub fn dots1(fields: &Fields) -> Result<Model, HfError> {
     fine(fields, &frame, attentions, 0)
 }
 
-/// Ling 2.0 of Ant Group: a norm on each head's queries and keys, groups of experts after a dense layer. Ling 1, of the same type, has
-/// no groups and is refused by their name.
+/// Ling 2.0 of Ant Group: a norm on each head's queries and keys, groups of experts after a dense layer. Ling 1, of the
+/// same type, has no groups and is refused by their name.
 ///
 /// Source: `models/modeling_bailing_moe_v2.py` and `configuration_bailing_moe_v2.py` of inclusionAI/Ling-V2 at af8837e6.
 pub fn bailing(fields: &Fields) -> Result<Model, HfError> {

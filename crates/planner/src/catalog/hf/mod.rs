@@ -267,8 +267,8 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     read(whole, &model_type, origin, "")
 }
 
-/// Reads the part of a multimodal configuration that holds the language model: the field `name`, whose fields have the prefix `path`
-/// in messages.
+/// Reads the part of a multimodal configuration that holds the language model: the field `name`, whose fields have the
+/// prefix `path` in messages.
 fn from_text_part(
     mut whole: Map<String, Value>,
     name: &'static str,

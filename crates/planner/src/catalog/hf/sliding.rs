@@ -6,8 +6,8 @@ use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, mlp_with_bias, spans, window_or};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Moe, Norm, QkNorm, Span};
 
-/// Layers of Granite that slide but for the first of each four: a sink for each head in all of them, and no positions where the base of
-/// the layer's frequencies is 0.
+/// Layers of Granite that slide but for the first of each four: a sink for each head in all of them, and no positions
+/// where the base of the layer's frequencies is 0.
 ///
 /// Source: [transformers] `modular_granite_swa.py`.
 fn granite_attentions(frame: &Frame, fields: &Fields) -> Result<Vec<Attention>, HfError> {
@@ -37,8 +37,9 @@ pub fn granitemoe_swa(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, layers))
 }
 
-/// Command A with experts: Command A's layers, the first of them dense by `first_k_dense_replace` and without its pattern of windows.
-/// All layers that slide are rotary, and dense ones where `prefix_dense_sliding_window_pattern` is 1.
+/// Command A with experts: Command A's layers, the first of them dense by `first_k_dense_replace` and without its
+/// pattern of windows. All layers that slide are rotary, and dense ones where `prefix_dense_sliding_window_pattern` is
+/// 1.
 ///
 /// Source: [transformers] `configuration_cohere2_moe.py`, `modular_cohere2_moe.py`.
 pub fn cohere2_moe(fields: &Fields) -> Result<Model, HfError> {
@@ -77,8 +78,8 @@ pub fn cohere2_moe(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, norm, spans.into_iter().zip(sparse).map(one).collect()))
 }
 
-/// `JetBrains`' Mellum 2: Qwen 3's layers with experts, of which `layer_types` says which slide. A layer that predicts another token
-/// slides too, and is read where the last one does.
+/// `JetBrains`' Mellum 2: Qwen 3's layers with experts, of which `layer_types` says which slide. A layer that predicts
+/// another token slides too, and is read where the last one does.
 pub fn mellum(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = Attention { qk_norm: QkNorm::PerHead, ..frame.biased_attention(fields, Some(128))? };
@@ -134,8 +135,9 @@ pub fn flint(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, (0..).zip(given).map(one).collect()))
 }
 
-/// Xiaomi's `MiMo` V2: five of six layers slide, with a sink for each head and twice the heads of keys; values are narrower than keys;
-/// experts in all layers but the first. Fields of the files that are published come before those of the class in transformers.
+/// Xiaomi's `MiMo` V2: five of six layers slide, with a sink for each head and twice the heads of keys; values are
+/// narrower than keys; experts in all layers but the first. Fields of the files that are published come before those of
+/// the class in transformers.
 ///
 /// Source: [transformers] `modular_mimo_v2_flash.py`; `configuration_mimo_v2_flash.py` of XiaomiMiMo/MiMo-V2-Flash.
 pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
@@ -162,7 +164,8 @@ pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
         return Err(fields.unsupported("n_shared_experts", "the class has no shared expert"));
     }
     if fields.mtp_layers(&["num_nextn_predict_layers"])? > 0 {
-        let why = "layers that predict are dense and slide, which the last layer, whose kind they are counted as, is not; 0 plans without them";
+        let why = "layers that predict are dense and slide, which the last layer, whose kind they are counted as, is \
+        not; 0 plans without them";
         return Err(fields.unsupported("num_nextn_predict_layers", why));
     }
     let spans = mimo_spans(fields, frame.layers)?;
@@ -182,8 +185,8 @@ pub fn mimo_v2(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().zip(sparse).map(one).collect()))
 }
 
-/// Spans of `MiMo` V2's layers: by `hybrid_layer_pattern`, whose 1 slides, by `layer_types`, or full in the first and each sixth. A query
-/// sees itself beside the `sliding_window_size` tokens before it.
+/// Spans of `MiMo` V2's layers: by `hybrid_layer_pattern`, whose 1 slides, by `layer_types`, or full in the first and
+/// each sixth. A query sees itself beside the `sliding_window_size` tokens before it.
 fn mimo_spans(fields: &Fields, layers: u32) -> Result<Vec<Span>, HfError> {
     let before = fields.given_size(&["sliding_window_size"])?;
     let given = fields.given_size(&["sliding_window"])?.unwrap_or(129);

@@ -1,22 +1,23 @@
 //! Subgradient ascent of the Lagrangian dual at one branch-and-bound node: the volume algorithm.
 //!
-//! Barahona and Anbil's variant of the subgradient method: multipliers move from the best ones met along the subgradient at a running
-//! mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its critical path is the row to add next, and
-//! its shares say where to branch.
+//! Barahona and Anbil's variant of the subgradient method: multipliers move from the best ones met along the
+//! subgradient at a running mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its
+//! critical path is the row to add next, and its shares say where to branch.
 
 use super::dual::{AscentProgress, Dual, Minimiser, PathPool, PathView, VIOLATED};
 use super::multipliers::{Multipliers, PathMultiplier};
 use super::packed::PackedColumns;
 
-/// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
-/// the root, for a root of many columns, whose mean must span more of them, and for the nodes below. Tried on the plans of
-/// docs/refine.md; the bound is valid for any.
+/// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and
+/// most rounds: for the root, for a root of many columns, whose mean must span more of them, and for the nodes below.
+/// Tried on the plans of docs/refine.md; the bound is valid for any.
 const AT_ROOT: Schedule = Schedule { newest: 0.02, patience: 40, rounds: 4000, critical_path_every: 5 };
 const AT_WIDE_ROOT: Schedule = Schedule { newest: 0.01, patience: 60, rounds: 20_000, critical_path_every: 2 };
 const BELOW: Schedule = Schedule { newest: 0.1, patience: 12, rounds: 300, critical_path_every: 10 };
 /// Columns of a root from which it is wide.
 const WIDE: usize = 5000;
-/// Length of a step as a share of Polyak's: at first, at most and at the end; its growth with a better bound, its shrinkage without.
+/// Length of a step as a share of Polyak's: at first, at most and at the end; its growth with a better bound, its
+/// shrinkage without.
 const FIRST_PACE: f64 = 0.1;
 const MOST_PACE: f64 = 2.0;
 const LEAST_PACE: f64 = 0.003;

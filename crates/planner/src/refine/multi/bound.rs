@@ -103,7 +103,8 @@ pub fn busiest(program: &StageProgram) -> f64 {
     low
 }
 
-/// Capacities of a rank for a time in seconds: every number of layers of the other kinds, with the most of the main kind beside them.
+/// Capacities of a rank for a time in seconds: every number of layers of the other kinds, with the most of the main
+/// kind beside them.
 fn capacities_within(layers: &LayersToPlace, within: f64) -> Vec<RankCapacity> {
     let used = |counts: &[usize]| -> f64 {
         counts.iter().zip(&layers.others).map(|(&n, &kind)| n as f64 * layers.time[kind]).sum()

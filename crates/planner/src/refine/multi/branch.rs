@@ -126,8 +126,8 @@ impl<'a> BranchAndBound<'a> {
         tree
     }
 
-    /// The lower bound, at most the cutoff. Minimisers without a path over the cutoff are passed to `simulate`, which returns the new
-    /// cutoff.
+    /// The lower bound, at most the cutoff. Minimisers without a path over the cutoff are passed to `simulate`, which
+    /// returns the new cutoff.
     pub fn lower_bound(mut self, budget: &mut Budget, simulate: &mut dyn FnMut(Vec<usize>) -> f64) -> f64 {
         while budget.left > 0 {
             let next = self.next();
@@ -150,7 +150,7 @@ impl<'a> BranchAndBound<'a> {
         self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR))
     }
 
-    /// Opens a node, or keeps its bound alone where it needs no branching: what is enough only falls.
+    /// Opens a node, or keeps only its bound where that exceeds the cutoff, which never rises.
     fn open(&mut self, of: &Arc<SearchNode>, part: Option<(usize, Vec<usize>)>, bound: f64) {
         if bound >= self.enough() {
             self.proved = self.proved.min(bound);
@@ -195,8 +195,8 @@ impl<'a> BranchAndBound<'a> {
         }
     }
 
-    /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the kinds; what is
-    /// recomputed is left to choose.
+    /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the
+    /// kinds; what is recomputed is left to choose.
     fn leaf(&mut self, mut node: SearchNode, shares: &[Vec<ColumnShare>], simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in node.left.iter().enumerate() {
@@ -269,8 +269,8 @@ impl<'a> BranchAndBound<'a> {
         (cuts[program.chunks] == program.len()).then_some(cuts)
     }
 
-    /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
-    /// where every rank is in one part.
+    /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of
+    /// each stage. `None` where every rank is in one part.
     fn branching(&self, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
         let by_rank = |rank: usize, column: usize| self.dual.sizes[rank][column].iter().sum::<u32>();
         let by_stage = |rank: usize, column: usize| &self.dual.sizes[rank][column];
@@ -315,7 +315,8 @@ fn most_mixed<K: PartialEq>(
     found
 }
 
-/// Columns of the rank whose mean is the most fractional, in two parts about it; none where no rank has several and complete columns.
+/// Columns of the rank whose mean is the most fractional, in two parts about it; none where no rank has several and
+/// complete columns.
 fn halves(dual: &Dual, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
     let (mut least, mut found) = (f64::INFINITY, None);
     for (rank, left) in here.left.iter().enumerate() {

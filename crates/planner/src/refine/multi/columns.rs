@@ -1,4 +1,5 @@
-//! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
+//! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's
+//! decomposition.
 
 use std::ops::{Add, Range};
 

@@ -1,4 +1,4 @@
-//! Coverage of the layers of every kind by what each rank can hold.
+//! Whether the ranks together can hold the layers of every kind.
 
 use crate::refine::program::StageProgram;
 
@@ -58,8 +58,8 @@ impl LayersToPlace {
         self.states() <= MOST_STATES
     }
 
-    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` is what a rank may
-    /// hold within the ceiling.
+    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` is
+    /// what a rank may hold within the ceiling.
     ///
     /// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind. Layers
     /// whose least time exceeds what the ranks behind have left end a state.

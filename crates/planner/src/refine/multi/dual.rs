@@ -185,8 +185,10 @@ impl<'a> Dual<'a> {
     /// Minimises the Lagrangian: the least sum of reduced costs over ranks that together hold every layer.
     ///
     /// ```text
-    /// L(w, π) = min over columns c_r that hold n layers together of  Σ_r (Σ_k w_k·length_k(c_r) − Σ_q π_q·layers_q(c_r)) + Σ_q π_q·total_q
+    /// L(w, π) = min over columns c_r of  Σ_r (Σ_k w_k·length_k(c_r) − Σ_q π_q·layers_q(c_r)) + Σ_q π_q·total_q
     /// ```
+    ///
+    /// over all choices of one column a rank that hold n layers together.
     ///
     /// Weak duality: for no w ≥ 0 with Σ w = 1 and no π is L above the longest path of the shortest split. `None` where no columns
     /// hold n layers together.

@@ -140,7 +140,8 @@ struct PartialMix {
     points: Vec<usize>,
 }
 
-/// Multiple-choice knapsack: a point of the frontier for each of a rank's stages with the least extra time that fits at every moment.
+/// Multiple-choice knapsack: a point of the frontier for each of a rank's stages with the least extra time that fits at
+/// every moment.
 fn knapsack(
     program: &StageProgram,
     cuts: &[usize],
@@ -174,8 +175,8 @@ fn knapsack(
     choices.into_iter().next().map(|choice| choice.points)
 }
 
-/// Partial solutions, sorted by extra time, without those that an earlier one is at or below in memory; [`MOST_CHOICES`] at most, at
-/// even distances.
+/// Partial solutions, sorted by extra time, without those that an earlier one is at or below in memory;
+/// [`MOST_CHOICES`] at most, at even distances.
 fn undominated(all: Vec<PartialMix>) -> Vec<PartialMix> {
     let below = |a: &PartialMix, b: &PartialMix| {
         a.working_set <= b.working_set && a.held.iter().zip(&b.held).all(|(a, b)| a <= b)

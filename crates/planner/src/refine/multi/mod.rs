@@ -34,8 +34,8 @@ const LONGER: usize = 9;
 
 /// Split and lower bound of a program whose ranks hold several stages.
 ///
-/// Local search descends from a few starts and anneals from the best; branch and bound proves a lower bound and passes on the splits
-/// it meets; where the gap stays loose, annealing runs longer. `step` is the step time of a split.
+/// Local search descends from a few starts and anneals from the best; branch and bound proves a lower bound and passes
+/// on the splits it meets; where the gap stays loose, annealing runs longer. `step` is the step time of a split.
 pub fn solve(
     program: &StageProgram,
     options: &Options,

@@ -21,8 +21,9 @@ pub struct PathMultiplier {
 }
 
 impl Multipliers {
-    /// Multipliers moved along a subgradient, the lengths of paths and the missing layers, by `rise` in the direction's own measure;
-    /// `None` where the subgradient is zero. `unit` is that of the multipliers of kinds, in seconds a layer.
+    /// Multipliers moved along a subgradient, the lengths of paths and the missing layers, by `rise` in the direction's
+    /// own measure; `None` where the subgradient is zero. `unit` is that of the multipliers of kinds, in seconds a
+    /// layer.
     ///
     /// ```text
     /// w ← project(w + s·(length − Σ w·length)),   π ← π + s·u²·missing,   s = rise / (|Δw|² + |u·missing|²)

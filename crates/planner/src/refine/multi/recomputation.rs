@@ -50,8 +50,8 @@ impl<'a> Recomputations<'a> {
         Self { program, stages, mixes }
     }
 
-    /// Recomputations with which `shapes`, one for each of the `chunks` of a rank, fit the rank, none over `ceiling`, and whether they
-    /// are complete.
+    /// Recomputations with which `shapes`, one for each of the `chunks` of a rank, fit the rank, none over `ceiling`,
+    /// and whether they are complete.
     ///
     /// One of two stages: every undominated pair, or the vertices of its lower hull where there are many. Of more: one entry, the
     /// largest over the moments of memory of the linear relaxation. Empty where the shapes do not fit.

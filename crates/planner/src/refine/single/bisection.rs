@@ -18,8 +18,9 @@ const FINEST: f64 = 2e-4;
 const ENOUGH: f64 = 0.005;
 /// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
-/// Work of all intervals, in arcs of shortest paths and visits of dependency paths to stages: the same on every machine. Gaps of docs/refine.md are those without a limit; a
-/// model of 64 layers on 32 stages, which took minutes, ends (`benches/runs/2026-11-26-2-cores.txt`).
+/// Work of all intervals, in arcs of shortest paths and visits of dependency paths to stages: the same on every
+/// machine. Gaps of docs/refine.md are those without a limit; a model of 64 layers on 32 stages, which took minutes,
+/// ends (`benches/runs/2026-11-26-2-cores.txt`).
 const MOST_WORK: usize = 500_000_000;
 
 /// Splits in which every stage begins in its window, and the slowest takes more than `low` and at most `high`.
@@ -42,10 +43,10 @@ struct Under {
 
 /// Split and lower bound of a program with one stage a rank.
 ///
-/// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster than any
-/// dependency path through rank i, and the length of such a path is a sum over stages, so that its least over those splits is a
-/// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent, and
-/// then branched on the cut that differs most among the splits that it met.
+/// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no
+/// faster than any dependency path through rank i, and the length of such a path is a sum over stages, so that its
+/// least over those splits is a shortest path over cuts. Splits met on the way are simulated. An interval is halved
+/// until its bound is over the incumbent, and then branched on the cut that differs most among the splits that it met.
 ///
 /// `step` gives a split's step time; splits are wanted whose step is faster than `cutoff`.
 pub fn solve(
@@ -152,7 +153,8 @@ pub fn solve(
     Solution { best: search.best, bound, evaluated: search.evaluated, cut_short: search.cut_short }
 }
 
-/// Stage whose first item differs most among these cuts, and the middle between its least and its greatest; none if they are all the same.
+/// Stage whose first item differs most among these cuts, and the middle between its least and its greatest; none if
+/// they are all the same.
 fn widest(candidates: &[Vec<usize>]) -> Option<(usize, usize)> {
     let range = |stage: usize| {
         let first = candidates.iter().map(|cuts| cuts[stage]);
@@ -293,8 +295,8 @@ impl Relaxation<'_> {
         (least, candidates)
     }
 
-    /// Lagrangian bound over splits without the stages left out, by subgradient ascent from the weights of one path alone; and the splits
-    /// met.
+    /// Lagrangian bound over splits without the stages left out, by subgradient ascent from the weights of one path
+    /// alone; and the splits met.
     fn weighed(
         &self,
         first: usize,

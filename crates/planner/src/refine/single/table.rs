@@ -299,7 +299,7 @@ impl Arcs {
 }
 
 impl StageArcs {
-    /// Stages from what is `reached` to what leads to the end, whose loads are within a ceiling.
+    /// Stages between the `reached` states and those that lead to the end, whose loads are within a ceiling.
     fn new(stage: &Fitting, within: &[bool], reached: &[usize], to: &[bool]) -> Self {
         let mut used = vec![false; stage.loads.len()];
         let (mut arcs, mut begin, mut ends) = (Vec::new(), vec![0], 0..0);
