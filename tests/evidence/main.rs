@@ -21,6 +21,7 @@ mod ranks;
 mod scans;
 mod silicon;
 mod steps;
+mod tables;
 mod trainers;
 mod unproven;
 mod verified;

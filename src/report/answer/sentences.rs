@@ -98,7 +98,7 @@ fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
 pub fn intervals(problem: &Problem, plan: &Evaluation, sure: &Confidence) -> String {
     let device = match basis::of_step(problem, plan) {
         Basis::Measured | Basis::Calibrated => "",
-        Basis::Datasheet => " Curves of the device are from its datasheet: none of its kernels was measured.",
+        Basis::Datasheet => " Some curves of the device are estimates from its datasheet, not measurements.",
     };
     let doubts = sure.doubts().map_or_else(String::new, |sentence| format!(" {sentence}"));
     format!(

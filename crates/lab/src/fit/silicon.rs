@@ -29,8 +29,6 @@ use meshwright_planner::catalog::fits::{Constant, FOLDS};
 use meshwright_planner::catalog::{self, CatalogError, Overrides, gpu_with};
 use meshwright_planner::median::upper_median;
 
-/// Key of the source of the tables.
-const SOURCE: &str = "aiconfigurator";
 /// Relative margin by which a new curve's cross-validated error must beat the present one's.
 const MARGIN: f64 = 0.05;
 /// Width of the quadratic part of the loss.
@@ -43,8 +41,26 @@ const FEWEST: usize = 15;
 /// Smallest buffer of training traffic, in bytes; the smallest buffers determine the latency alone.
 const LEAST_BUFFER: f64 = 4096.0;
 
+/// Device whose kernels or links somebody measured.
+struct Tables {
+    /// File of the catalogue.
+    gpu: &'static str,
+    /// Key of the source.
+    source: &'static str,
+}
+
 /// Devices whose tables the curves are fitted to.
-const GPUS: [&str; 7] = ["a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"];
+const TABLES: [Tables; 9] = [
+    Tables { gpu: "a100-80-sxm", source: "aiconfigurator" },
+    Tables { gpu: "h100-sxm", source: "aiconfigurator" },
+    Tables { gpu: "h200-sxm", source: "aiconfigurator" },
+    Tables { gpu: "b200-sxm", source: "aiconfigurator" },
+    Tables { gpu: "b300-sxm", source: "aiconfigurator" },
+    Tables { gpu: "gb200", source: "aiconfigurator" },
+    Tables { gpu: "gb300", source: "aiconfigurator" },
+    Tables { gpu: "mi300x", source: "iree-kernel-benchmark" },
+    Tables { gpu: "mi355x", source: "aiter" },
+];
 
 /// Timed GEMM of a table.
 #[derive(Clone, Debug, Deserialize)]
@@ -83,6 +99,8 @@ pub struct Transfer {
 pub struct Curve {
     /// Key of its table: `gpu.h100-sxm.gemm.bf16`.
     pub key: String,
+    /// Source of the measured table.
+    pub source: &'static str,
     /// Names and values of its constants, as in a file.
     pub values: Vec<(&'static str, Value)>,
     /// Number of samples.
@@ -105,7 +123,7 @@ impl Curve {
             self.before * 100.0
         );
         let constant = |(name, value): &(&str, Value)| Constant {
-            source: SOURCE.into(),
+            source: self.source.into(),
             from: from.clone(),
             rows: u32::try_from(self.samples).ok(),
             ..Constant::plain(format!("{}.{name}", self.key), value.clone())
@@ -158,8 +176,8 @@ fn fitted<T: Sync>(
 pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let stack = catalog::stack("nemo-25", sets)?;
     let mut curves = Vec::new();
-    for name in GPUS {
-        let gpu = gpu_with(name, sets)?;
+    for tables in &TABLES {
+        let gpu = gpu_with(tables.gpu, sets)?;
         for (format, present) in &gpu.gemm {
             let samples: Vec<Sample<TimedGemm>> = table
                 .iter()
@@ -170,10 +188,10 @@ pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Catalo
                     input: gemm.clone(),
                 })
                 .collect();
-            if samples.len() < FEWEST || present.source != SOURCE {
+            if samples.len() < FEWEST || present.source != tables.source {
                 continue;
             }
-            curves.push(gemm_curve(&gpu, name, *format, present, &stack, &samples));
+            curves.push(gemm_curve(&gpu, tables, *format, present, &stack, &samples));
         }
     }
     Ok(curves)
@@ -182,7 +200,7 @@ pub fn gemms(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, Catalo
 /// Fits the GEMM curve of one device and format, together with the time that the table's benchmark adds.
 fn gemm_curve(
     gpu: &Gpu,
-    name: &str,
+    tables: &Tables,
     format: Format,
     known: &GemmCurve,
     stack: &Stack,
@@ -210,7 +228,8 @@ fn gemm_curve(
     let FittedParameters { values: best, before, crossed } = fitted(samples, &start, &bounds, &predict);
     let names = ["efficiency", "half_depth", "intensity_exponent", "wave_exponent"];
     Curve {
-        key: format!("gpu.{name}.gemm.{format}"),
+        key: format!("gpu.{}.gemm.{format}", tables.gpu),
+        source: tables.source,
         values: names.into_iter().zip(best.iter().map(|value| Value::Float(rounded(*value)))).collect(),
         samples: samples.len(),
         before,
@@ -254,8 +273,8 @@ fn formats(dtype: &str, gpu: &Gpu) -> Vec<Format> {
 /// A device of the catalogue cannot be read.
 pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let mut curves = Vec::new();
-    for name in GPUS {
-        let gpu = gpu_with(name, sets)?;
+    for tables in &TABLES {
+        let gpu = gpu_with(tables.gpu, sets)?;
         for (op, present) in &gpu.collectives {
             for (place, known) in present.iter().enumerate() {
                 let samples: Vec<Sample<f64>> = table
@@ -276,7 +295,7 @@ pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, C
                 if samples.len() < FEWEST {
                     continue;
                 }
-                curves.push(collective_curve(name, *op, place, known, &samples));
+                curves.push(collective_curve(tables, *op, place, known, &samples));
             }
         }
     }
@@ -285,7 +304,7 @@ pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, C
 
 /// Fits one curve of a collective; parameters that span decades are fitted as logarithms.
 fn collective_curve(
-    name: &str,
+    tables: &Tables,
     op: Collective,
     place: usize,
     known: &CollectiveCurve,
@@ -311,7 +330,8 @@ fn collective_curve(
     let op_name =
         serde_json::to_value(op).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default();
     Curve {
-        key: format!("gpu.{name}.collectives.{op_name}.{place}"),
+        key: format!("gpu.{}.collectives.{op_name}.{place}", tables.gpu),
+        source: tables.source,
         values: vec![
             ("latency", text(best[0].exp(), "us")),
             ("bandwidth", text(best[1].exp(), "GB/s")),
