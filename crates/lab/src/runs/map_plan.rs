@@ -59,7 +59,7 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
         reshard_after_forward: !pipelined_shards,
         micro_batch,
         recompute: recompute(row, release),
-        offload: Offload { activations: offloaded(row, release, model.layers()), ..Offload::NONE },
+        offload: Offload { optimizer: offloaded_update(row), activations: offloaded(row, release, model.layers()) },
         dispatcher: Dispatcher::AllToAll,
         order: RankOrder::PipelineOutermost,
     })
@@ -217,14 +217,20 @@ fn policy(name: &str) -> Option<Recompute> {
     }
 }
 
-/// Share of the activations on the host, from `activations:95layers`, or all that JAX's policy would keep.
+/// Share of the activations on the host, from `activations:95layers` in `offload`, or all that JAX's policy would keep.
 fn offloaded(row: &Row, release: Release, layers: u32) -> f64 {
     if release == Release::Jax && text(row.recompute_modules.as_ref()) == OFFLOADED {
         return 1.0;
     }
-    let text = text(row.offload.as_ref());
-    let number = text.strip_prefix("activations:").and_then(|rest| rest.strip_suffix("layers"));
+    let number = text(row.offload.as_ref())
+        .split('+')
+        .find_map(|part| part.strip_prefix("activations:").and_then(|rest| rest.strip_suffix("layers")));
     number.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |some| (some / f64::from(layers)).min(1.0))
+}
+
+/// Share of the optimizer states on the host, with their update: all where `offload` lists `optimizer`.
+fn offloaded_update(row: &Row) -> f64 {
+    if text(row.offload.as_ref()).split('+').any(|part| part == "optimizer") { 1.0 } else { 0.0 }
 }
 
 /// Size of a shard group from `ZeRO-1 group K`, `hsdp K` or `shard K`.
@@ -268,6 +274,25 @@ mod tests {
             let row = Row { recompute: cell(stated), recompute_modules: cell(policy), ..Row::default() };
             let read = (recompute(&row, Release::Jax).to_string(), offloaded(&row, Release::Jax, 32));
             assert_eq!(read, (expected.to_owned(), on_host), "{stated} {policy}");
+        }
+    }
+
+    #[test]
+    fn offload_lists_optimizer_and_activations() {
+        for (stated, update, activations) in [
+            ("", 0.0, 0.0),
+            ("none", 0.0, 0.0),
+            ("optimizer", 1.0, 0.0),
+            ("activations:16layers", 0.0, 0.5),
+            ("optimizer+activations:16layers", 1.0, 0.5),
+            ("fine_grained:optimizer", 0.0, 0.0),
+        ] {
+            let row = Row { offload: Some(stated.to_owned()), ..Row::default() };
+            assert_eq!(
+                (offloaded_update(&row), offloaded(&row, Release::Core25, 32)),
+                (update, activations),
+                "{stated}"
+            );
         }
     }
 }

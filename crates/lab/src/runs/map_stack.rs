@@ -234,6 +234,7 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
         Some("cudnn") => AttentionKernel::Cudnn,
         Some("fa1") => AttentionKernel::Fa1,
         Some("fa2") => AttentionKernel::Fa2,
+        Some("fa3") => AttentionKernel::Fa3,
         Some("unfused") => AttentionKernel::Unfused,
         _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device
     };

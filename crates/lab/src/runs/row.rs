@@ -150,7 +150,7 @@ pub struct Row {
     pub tflops_over_causal: Option<f64>,
     /// Recomputed modules, or the name of a rematerialisation policy.
     pub recompute_modules: Option<String>,
-    /// Tensors on the host, such as `activations:95layers`.
+    /// Tensors on the host, such as `optimizer+activations:95layers`.
     pub offload: Option<String>,
     /// Formats of gradients, moments and master weights.
     pub optimizer_states: Option<String>,
