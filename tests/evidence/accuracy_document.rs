@@ -145,7 +145,7 @@ fn largest_errors(scored: &Scored, causes: &Causes) -> Sheet {
 }
 
 /// Every bar that is missed, row by row.
-fn missed_bars(scored: &Scored, causes: &Causes) -> String {
+fn missed_targets(scored: &Scored, causes: &Causes) -> String {
     let filters = only(&["purpose=pretrain"]);
     let all = samples(&scored.rows, &scored.crossed);
     let kept: Vec<PredictedRun> =
@@ -165,15 +165,15 @@ pub fn document(scored: &Scored) -> String {
         "# Accuracy\n\n\
          Written by `UPDATE_EXPECT=1 cargo test --test evidence accuracy`; do not edit. Errors are \
          |predicted/measured − 1| of runs \
-         that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
+         that pre-trained and finished (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
          of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
          --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\
          *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`) \
          and without the other plans of its choice ({FOLDS} folds; decisions/0006-folds-by-choice.md). Of the {} \
          constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
-         others are stated by their source, or were chosen while these runs were at hand. The specification's own constants, \
-         which stay under all of this, were fitted to this half of the runs too, and its rules were made with it in view: \
-         only runs kept aside can say how much that flatters.\n\n",
+         others are stated by their source, or were chosen with these runs in view. The specification's own constants, \
+         on which the fit builds, were fitted to these runs too, and its rules were chosen with them in view: \
+         only held-out runs show how optimistic the figures are.\n\n",
         fit.constants.len(),
         fit.name,
     );
@@ -184,18 +184,18 @@ pub fn document(scored: &Scored) -> String {
     section(
         &mut out,
         "Sources that the constants were fitted without",
-        "What to expect on runs of a publisher that nobody tuned for: every source of five runs or more is predicted with \
-         constants fitted without all of its runs (`tests/published/without-source.toml`, written by `meshwright fit \
+        "The error to expect for a new publisher: every source of five runs or more is predicted with \
+         constants fitted without any of its runs (`tests/published/without-source.toml`, written by `meshwright fit \
          --sources`); `meshwright validate --sources` prints the same.\n\n",
         &table_of_sources(scored),
     );
-    section(&mut out, "The same by class", "", &sheets::time(&scored.without));
+    section(&mut out, "Without the source, by class", "", &sheets::time(&scored.without));
     let _ = write!(
         out,
         "\n## Runs that no constant is fitted to\n\n\
          Files of [tests/published/unfitted](../tests/published/unfitted/README.md), predicted with the default fit: \
-         no run of them has a part in it. What they \
-         showed of a stack or of the mapping is read from the frameworks' code, and stated with that source.\n"
+         none of their runs is used in it. Corrections of a stack or of the mapping that they led to \
+         are taken from the frameworks' code, and stated with that source.\n"
     );
     for (name, report) in &scored.unfitted {
         let sheet = Sheet { title: String::new(), ..sheets::time(report) };
@@ -204,13 +204,13 @@ pub fn document(scored: &Scored) -> String {
     let _ = write!(out, "\n## Configurations that the constants were fitted without\n\n");
     let _ = write!(out, "{}\n{}\n", markdown::render(&table(scored)).trim_start(), noise(&scored.rows));
     let causes = Causes::read(&path("tests/published/causes.csv"), &scored.rows);
-    let _ = write!(out, "\n## Bars that are missed, run by run\n\n{}", missed_bars(scored, &causes));
+    let _ = write!(out, "\n## Targets that are missed, run by run\n\n{}", missed_targets(scored, &causes));
     section(&mut out, "Step time by class", "", &sheets::time(&scored.report));
     section(&mut out, "Peak memory by kind of figure", "", &sheets::memory(&scored.report));
     section(
         &mut out,
-        "Peaks of sources that their interval was made without",
-        "The 90 % interval of a family's peaks, made from the other sources alone; a family that no other source has takes that of \
+        "Peaks of sources whose interval was derived without them",
+        "The 90 % interval of a family's peaks, derived from the other sources; a family that no other source has takes that of \
          all of them. A share above it of 5 % is what `--risk` accepts by default.\n\n",
         &table_of_peaks(&scored.peaks),
     );
@@ -221,7 +221,7 @@ pub fn document(scored: &Scored) -> String {
         "Choosing a plan",
         "Groups of three measured layouts or more that share set, model, GPUs, format, batch and sequence. Regret is the \
          measured time of the plan predicted fastest over the best measured, less 1. With three layouts the best of three is \
-         the best by itself: the last column leaves those groups out.\n\n",
+         always the best: the last column leaves those groups out.\n\n",
         &sheets::choice(&scored.report),
     );
     section(
@@ -235,8 +235,8 @@ pub fn document(scored: &Scored) -> String {
         &mut out,
         "Runs that other runs contradict",
         &format!(
-            "Found by comparing rows with rows, and with the rows of the nanotron sweep that are not scored \
-             (`tests/published/witnesses.csv`); no prediction is looked at. They count in every figure above. Without them \
+            "Found by comparing rows with each other, and with the rows of the nanotron sweep that are not scored \
+             (`tests/published/witnesses.csv`), without predictions. They count in every figure above. Without them \
              the mean error is {}, and the mean regret {} over {} groups.\n\n",
             percent(mean(&clean, "all", "all").unwrap_or_default()),
             percent(clean.choice.classes.first().map_or(0.0, |choice| choice.mean_regret)),

@@ -1,4 +1,4 @@
-//! Bars that are missed, row by row: what each run adds to the miss, and why it is off.
+//! Targets that are missed, row by row: what each run adds to the excess, and the cause of its error.
 //!
 //! A run that enters a list needs a cause in `tests/published/causes.csv`; without one the test fails.
 

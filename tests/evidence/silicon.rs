@@ -110,7 +110,7 @@ fn is_causal_attention(kernel: &Kernel) -> bool {
     matches!(kernel, Kernel::Attention(core) if core.bound().is_some() && core.mask == Mask::Causal)
 }
 
-/// Bars: 3 % in the median and 8 % at worst. cuBLASLt's choice of a kernel for a shape is not in the curve: one GEMM of
+/// Limits: 3 % in the median and 8 % at worst. cuBLASLt's choice of a kernel for a shape is not in the curve: one GEMM of
 /// the H200 misses the second, and one in ten of the H100. Copies stand for the streaming kernels of plans.
 #[test]
 fn calibrated_kernels_are_near_their_samples() {

@@ -71,7 +71,7 @@ fn checked_plans() -> [(&'static str, &'static str, u32, Vec<&'static str>); 9] 
     ]
 }
 
-/// Bars: kernels within 8 % before calibration and 3 % after, a layer as one run within 5 % after, memory within 2 %.
+/// Limits: kernels within 8 % before calibration and 3 % after, a layer as one run within 5 % after, memory within 2 %.
 ///
 /// Before calibration kernels are compared as loops of one kernel run them. A layer takes less than that, since not all
 /// of its kernels draw what the power limit allows, and is up to 13 % faster than the catalogue says. The H100's clocks
