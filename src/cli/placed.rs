@@ -21,7 +21,7 @@ pub fn files(
     chosen: &Chosen,
 ) -> Option<(Plan, EmittedFile)> {
     let of_plan = entries.iter().find(|entry| entry.plan == *chosen.plan)?;
-    let placed = of_plan.outcome.as_ref().ok().filter(|placed| placed.gain() > asked.least())?;
+    let placed = of_plan.outcome.as_ref().ok().filter(|placed| placed.gain() > asked.least_saving())?;
     if chosen.refined.is_some() && placed.plan != *chosen.plan {
         output::talk("the order of hosts is not written: its rank order differs from that of the refined stages");
         return None;
@@ -35,7 +35,7 @@ pub fn hint(asked: &PlaceOptions, entries: &[Entry]) -> Option<String> {
     if asked.place.is_some() {
         return None;
     }
-    let worth = |entry: &Entry| Some(entry.outcome.as_ref().ok()?.gain()).filter(|gain| *gain > asked.least());
+    let worth = |entry: &Entry| Some(entry.outcome.as_ref().ok()?.gain()).filter(|gain| *gain > asked.least_saving());
     let (entry, gain) = entries.iter().find_map(|entry| Some((entry, worth(entry)?)))?;
     Some(format!("Hosts in another order make plan {} {} faster: --place {0}.", entry.place, percent(gain)))
 }
@@ -45,13 +45,13 @@ pub fn text(asked: &PlaceOptions, problem: &Problem, entries: &[Entry], format: 
     if asked.place.is_none() {
         return Ok(String::new());
     }
-    let Some(sheet) = sheet(problem, entries, asked.least()) else {
+    let Some(sheet) = sheet(problem, entries, asked.least_saving()) else {
         if let Some(why) = nothing(entries) {
             output::talk(&format!("--place: {why}"));
         }
         return Ok(String::new());
     };
-    let words = sentence(problem, entries, asked.least());
+    let words = sentence(problem, entries, asked.least_saving());
     let words = if format == OutputFormat::Table { table::wrapped(&words) } else { words };
     Ok(format!("\n{}\n{words}\n", output::sheets(&[sheet], format)?))
 }

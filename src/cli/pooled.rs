@@ -34,7 +34,7 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
             .text()?,
         OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
-            let sheets = [pools::mixtures(pooled, &answer), pools::alone(pooled, &answer)];
+            let sheets = [pools::mixtures(pooled, &answer), pools::each_alone(pooled, &answer)];
             let words = pools::paragraph(pooled, &answer);
             let words = if args.format == OutputFormat::Table { table::wrapped(&words) } else { words };
             format!("{}\n{words}\n", output::sheets(&sheets, args.format)?)

@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let of_this_sweep = own.iter().any(|path| path.exists());
     let existing = if of_this_sweep { Existing::Replace } else { args.force.existing() };
     if shard.count == 1 {
-        kept(&REPORTS.map(|name| folder.join(name)), existing)?;
+        refuse_existing(&REPORTS.map(|name| folder.join(name)), existing)?;
     }
     let expected = Expected { digest: &sweep.digest, options: sweep.options() };
     let (store, found) = Store::open(folder, shard, expected, args.resume)?;
@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 const REPORTS: [&str; 3] = ["results.csv", "results.parquet", "page.html"];
 
 /// Errors if a report would take the place of a file that is not a sweep's.
-fn kept(reports: &[PathBuf], existing: Existing) -> Result<()> {
+fn refuse_existing(reports: &[PathBuf], existing: Existing) -> Result<()> {
     match reports.iter().find(|path| existing == Existing::Keep && path.symlink_metadata().is_ok()) {
         Some(path) => bail!("{}: is there, without results beside it\n\nhint: another --out keeps it", path.display()),
         None => Ok(()),

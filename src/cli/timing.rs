@@ -62,8 +62,9 @@ pub(super) fn top_plans(problem: &Problem, count: u32) -> Vec<Plan> {
 
 /// Kernels to time: those of the plans, then the device's own, each once.
 pub(super) fn kernels_to_time(costs: Option<&Costs>, plans: &[Plan], of_device: Vec<Kernel>) -> Vec<Kernel> {
-    let mut wanted: Vec<Kernel> = costs
-        .map_or_else(Vec::new, |costs| shapes::wanted(costs, plans).into_iter().map(|(kernel, _)| kernel).collect());
+    let mut wanted: Vec<Kernel> = costs.map_or_else(Vec::new, |costs| {
+        shapes::kernels_of_plans(costs, plans).into_iter().map(|(kernel, _)| kernel).collect()
+    });
     for kernel in of_device {
         if !wanted.contains(&kernel) {
             wanted.push(kernel);

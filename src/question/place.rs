@@ -46,7 +46,7 @@ impl PlaceOptions {
     }
 
     /// Least saving to report, as a share of the step.
-    pub fn least(&self) -> f64 {
+    pub fn least_saving(&self) -> f64 {
         if self.place.is_some() { 0.0 } else { BY_DEFAULT.2 }
     }
 
@@ -61,7 +61,7 @@ impl PlaceOptions {
         entries: &[Entry],
         document: AnswerDocument,
     ) -> serde_json::Result<AnswerDocument> {
-        let worth = |entry: &Entry| entry.outcome.as_ref().is_ok_and(|placed| placed.gain() > self.least());
+        let worth = |entry: &Entry| entry.outcome.as_ref().is_ok_and(|placed| placed.gain() > self.least_saving());
         if self.place.is_none() && !entries.iter().any(worth) {
             return Ok(document);
         }

@@ -65,7 +65,7 @@ impl PlanOptions {
         if self.ranks_by_step_time() {
             let considered = if runs.is_empty() { options.top } else { options.top.max(CONDITIONED) };
             let wider = SearchOptions { top: considered, ..options.clone() };
-            let advice = advise(problem, &wider, prudence, control).given(problem, runs, options.top);
+            let advice = advise(problem, &wider, prudence, control).given_runs(problem, runs, options.top);
             return Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
         }
         let mut options = options.clone();

@@ -47,7 +47,7 @@ pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> 
             placed.in_order.to_string(),
             placed.step.to_string(),
             percent(placed.gain()),
-            held(problem, &placed.plan, mapping).join(";\n"),
+            ranks_by_unit(problem, &placed.plan, mapping).join(";\n"),
             shortened(&hosts(problem, placed)),
         ]);
     }
@@ -123,7 +123,7 @@ fn hosts(problem: &Problem, placed: &Placement) -> Vec<u32> {
 }
 
 /// Ranks in one unit of each size above a host: `pod: tp 8, dp 24`.
-fn held(problem: &Problem, plan: &Plan, mapping: &RankMapping) -> Vec<String> {
+fn ranks_by_unit(problem: &Problem, plan: &Plan, mapping: &RankMapping) -> Vec<String> {
     let cluster = problem.cluster();
     let sizes = units(cluster);
     let below = sizes.len() - cluster.levels.len().max(1);

@@ -187,7 +187,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
 }
 
 /// Table of the best plan of each pool by itself.
-pub fn alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
+pub fn each_alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
     let mut sheet = Sheet::new(
         "each pool alone, same batch",
         &["pool", "plan", "step time", "MFU", "tokens/s /GPU", "$ / 1e9 tokens"],

@@ -69,7 +69,7 @@ pub fn document(posterior: &Posterior) -> serde_json::Result<String> {
         schema: json::SCHEMA,
         tolerance: posterior.study().tolerance,
         budget: posterior.study().budget,
-        trials_left: posterior.left(),
+        trials_left: posterior.trials_left(),
         decided: posterior.is_decided(),
         leader: outlook.leader.map(number),
         expected_loss: outlook.leader.map(|_| outlook.loss),

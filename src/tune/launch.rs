@@ -119,7 +119,7 @@ pub fn next(folder: &Folder, asked: &NextTrials) -> Result<Noted<TrialLaunch>, T
     if posterior.is_decided() && !asked.anyway {
         return Ok(Noted { value: TrialLaunch { decided: true, ..TrialLaunch::default() }, notes });
     }
-    let most = if asked.anyway { usize::MAX } else { posterior.left() };
+    let most = if asked.anyway { usize::MAX } else { posterior.trials_left() };
     let chosen = posterior.batch(most.min(asked.count as usize));
     if chosen.is_empty() {
         let why = if most == 0 { "the budget is spent: --anyway goes on" } else { "no plan is left to try" };

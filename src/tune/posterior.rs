@@ -153,7 +153,7 @@ impl Posterior {
     /// # Errors
     ///
     /// As for [`Self::new`].
-    pub fn triable(study: &Study, problem: &Problem, plans: Vec<Plan>) -> Result<(Vec<Plan>, usize), TuneError> {
+    pub fn runnable(study: &Study, problem: &Problem, plans: Vec<Plan>) -> Result<(Vec<Plan>, usize), TuneError> {
         let framework = study.framework.as_deref().and_then(frameworks::named);
         let trial_problem = on_trial_gpus(study, problem, framework)?;
         let (full, small) = (problem.cluster().gpus, trial_problem.cluster().gpus);
@@ -216,7 +216,7 @@ impl Posterior {
     }
 
     /// Trials left in the budget; those that wait count as spent.
-    pub fn left(&self) -> usize {
+    pub fn trials_left(&self) -> usize {
         let spent = self.trials.0.iter().filter(|trial| trial.status != TrialStatus::Open).count();
         (self.study.budget as usize).saturating_sub(spent)
     }

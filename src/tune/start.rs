@@ -201,7 +201,7 @@ impl StudyQuestion {
         let ids: BTreeMap<String, Option<String>> =
             named.value.iter().map(|named| (named.plan.to_string(), named.id.clone())).collect();
         let plans = named.value.into_iter().map(|named| named.plan).collect();
-        let (mut plans, without) = Posterior::triable(&study, &problem, plans)?;
+        let (mut plans, without) = Posterior::runnable(&study, &problem, plans)?;
         if without > 0 {
             notes.push(format!("{without} plans do not run on the GPUs of a trial, and are left out"));
         }

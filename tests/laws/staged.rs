@@ -258,13 +258,13 @@ fn bounds_never_exceed_the_simulated_time() {
         let memory = simulated.footprint.peak().get() * (1.0 + ROUNDING);
         assert!(loaded.memory(&sharding).bytes.get() <= memory, "{plan}");
         let states = least_states(costs, plan, std::iter::once(&sharding));
-        let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).bytes.get();
-        let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).bytes.get();
+        let lean = RankMemory::new(costs, plan, &layers, &stages).lower_bound(&states).bytes.get();
+        let without = RankMemory::without_activations(costs, plan, &layers, &stages).lower_bound(&states).bytes.get();
         assert!(lean <= memory && without <= memory, "{plan}: {lean} and {without} over {memory}");
         if !matches!(plan.recompute, Recompute::FirstLayers(_)) {
             let others = [Recompute::None, Recompute::Full].map(|recompute| Plan { recompute, ..plan.clone() });
             let group = others.iter().fold(layers.clone(), |least, other| least.lesser(&block.layers(costs, other)));
-            let of_group = RankMemory::new(costs, &others[0], &group, &stages).least(&states).bytes.get();
+            let of_group = RankMemory::new(costs, &others[0], &group, &stages).lower_bound(&states).bytes.get();
             assert!(of_group <= memory, "{plan}: {of_group} of a group over {memory}");
             let [own, least] = [&layers, &group].map(|layers| least_flow_of_passes(costs, plan, layers, &stages));
             assert!(least <= own, "{plan}: flow {least:?} of a group over {own:?}");
@@ -290,13 +290,14 @@ fn first_ranks_need_no_more_than_their_plans() {
         let layers = Block::of(costs, plan).layers(costs, plan);
         let stages = stages_of(costs, plan, &layers);
         let first = FirstRank::new(costs, plan, &stages, stages.states_of_first(costs, plan));
-        let (least, memory) = (first.least(costs, plan, &layers, &stages), costs.evaluate(plan).footprint.peak());
+        let (least, memory) =
+            (first.memory_bound(costs, plan, &layers, &stages), costs.evaluate(plan).footprint.peak());
         assert!(least.get() <= memory.get() * (1.0 + ROUNDING), "{plan}: {least} of its first rank over {memory}");
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
         let states = least_states(costs, plan, std::iter::once(&sharding));
         let mut more = plan.clone();
         more.layout.dp = 1;
-        let needed = |stages: &Stages| RankMemory::new(costs, &more, &layers, stages).least(&states);
+        let needed = |stages: &Stages| RankMemory::new(costs, &more, &layers, stages).lower_bound(&states);
         assert_eq!(needed(&stages), needed(&stages_of(costs, plan, &layers)), "{plan}");
         tried.set(tried.get() + 1);
     });

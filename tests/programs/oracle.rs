@@ -10,7 +10,7 @@ use meshwright::cost::data::TableParameters;
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Modules, Offload, Recompute};
 use meshwright::refine::Freedom;
-use meshwright::refine::exact::least;
+use meshwright::refine::exact::minima;
 use meshwright::schedule::paths::Path;
 use meshwright::schedule::replay::StageTime;
 use meshwright::space::parse_plan;
@@ -229,7 +229,7 @@ fn dynamic_programs_equal_highs() {
         let stager = Stager::new(&costs, &plan);
         let assignment = Assignment::new(&stager);
         let name = format!("{model} {} {plan}", letters.join(" "));
-        let ours = least(&stager, Freedom::default()).unwrap();
+        let ours = minima(&stager, Freedom::default()).unwrap();
         let theirs = assignment.solve(&Measure::Slowest);
         let (Some(ours), Some(theirs)) = (&ours, theirs) else {
             assert_eq!(ours.is_some(), theirs.is_some(), "{name}: only one of them finds a split that fits");
@@ -244,7 +244,7 @@ fn dynamic_programs_equal_highs() {
             assert!(same(length.get(), theirs), "{name}: path {length} against HiGHS' {theirs}");
         }
         equal += 1;
-        let fastest = least(&stager, Freedom { recompute: false, ..Freedom::default() }).unwrap();
+        let fastest = minima(&stager, Freedom { recompute: false, ..Freedom::default() }).unwrap();
         recomputed += usize::from(fastest.is_none_or(|fastest| fastest.slowest > ours.slowest));
     }
     println!("{equal} equal, {recomputed} of them recompute, {none} fit for neither");

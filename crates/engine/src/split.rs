@@ -32,7 +32,7 @@ pub enum LayerSplit {
     Stages(Arc<StageLayers>),
 }
 
-/// Layers of each virtual stage, in model order. The embedding stands on the first, the loss on the last.
+/// Layers of each virtual stage, in model order. The first has the embedding, the last the loss.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StageLayers {
     layers: Box<[u32]>,

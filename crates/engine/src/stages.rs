@@ -19,7 +19,7 @@ pub struct Mix {
     pub layers: u32,
 }
 
-/// One virtual stage: a run of the model's layers, and the ends of the model that stand there.
+/// One virtual stage: a run of the model's layers, and the ends of the model that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stage {
     /// First layer, counted over the model's layers and then its multi-token-prediction layers.
@@ -28,9 +28,9 @@ pub struct Stage {
     pub layers: u32,
     /// Multi-token-prediction layers: the last kind, behind the last decoder layer.
     pub mtp: u32,
-    /// Whether the input embedding stands here.
+    /// Whether it has the input embedding.
     pub embedding: bool,
-    /// Whether the output heads and the loss stand here.
+    /// Whether it has the output heads and the loss.
     pub loss: bool,
     /// The layers by kind and recomputation; they sum to `layers + mtp`.
     pub mixes: Vec<Mix>,

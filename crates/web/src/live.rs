@@ -27,7 +27,7 @@ thread_local! {
 }
 
 /// Kept answer to a question, or the one that `search` finds.
-fn kept(question: &PlanQuestion, search: impl FnOnce() -> Advice) -> Advice {
+fn cached(question: &PlanQuestion, search: impl FnOnce() -> Advice) -> Advice {
     let plans = PlanOptions { economy: EconomyOptions::default(), ..question.plans.clone() };
     let key = format!("{:?} {plans:?}", question.problem);
     let known = KEPT.with_borrow(|kept| kept.iter().find(|(of, _)| *of == key).map(|(_, advice)| advice.clone()));
@@ -105,7 +105,7 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<LiveAnswer,
     let economy = plans.economy.economy(&problem, &bare.problem.options.overrides()?)?;
     let options = SearchOptions { top: plans.top as usize, restrictions };
     let prudence = Prudence { risk, exotic: plans.exotic };
-    let advice = kept(&bare, || {
+    let advice = cached(&bare, || {
         let seeds = candidates(winners, &problem);
         recommend_from(EarlierAnswers { plans: &seeds, replays: &replays() }, &problem, &options, prudence, &|_, _| {
             ControlFlow::Continue(())

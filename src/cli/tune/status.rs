@@ -95,7 +95,7 @@ fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
                 "Decided: the next trial would gain less than the tolerance.\n\nmeshwright tune apply --dir {dir}"
             )?;
         }
-        Some(_) if posterior.left() == 0 => {
+        Some(_) if posterior.trials_left() == 0 => {
             writeln!(text, "The budget is spent.\n\nmeshwright tune apply --dir {dir}")?;
         }
         Some(next) => {
@@ -108,7 +108,7 @@ fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
                 text,
                 "Next: trial {}, for {worth}. {} trials are left.\n\nmeshwright tune next --dir {dir}",
                 number(next),
-                posterior.left()
+                posterior.trials_left()
             )?;
         }
         None => writeln!(text, "No plan is left to try.")?,

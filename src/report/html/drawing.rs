@@ -6,7 +6,7 @@ use super::element::{HtmlElement, element, style_sheet, worded};
 pub const WIDTH: f64 = 1080.0;
 /// More ticks than an axis has, whatever its range.
 const MOST_TICKS: i64 = 20;
-/// Colours of a drawing that stands alone.
+/// Colours of a drawing in a file of its own.
 const GROUND: &str = "#ffffff";
 const INK: &str = "#1a2327";
 /// Style of texts and lines, for drawings in a page and alone.
@@ -23,7 +23,7 @@ pub fn drawing(height: f64, label: impl Into<String>) -> HtmlElement {
 }
 
 /// Drawing as a file of its own: dark on white, with its style.
-pub fn alone(drawing: HtmlElement, height: f64) -> String {
+pub fn standalone(drawing: HtmlElement, height: f64) -> String {
     let ground = element("rect").at([("width", WIDTH), ("height", height)]).with("fill", GROUND);
     let whole = element("svg")
         .with("xmlns", "http://www.w3.org/2000/svg")
@@ -42,7 +42,7 @@ pub fn rules() -> HtmlElement {
     style_sheet(RULES)
 }
 
-/// Side of a text that stands at its position.
+/// Side of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// Text begins there.

@@ -23,7 +23,7 @@ pub struct HtmlReport {
 }
 
 impl HtmlReport {
-    /// Report without sections; `lead` stands below its title.
+    /// Report without sections; `lead` is the text below its title.
     pub fn new(title: impl Into<String>, lead: Vec<String>) -> Self {
         Self { title: title.into(), lead, sections: Vec::new() }
     }

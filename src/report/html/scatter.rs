@@ -15,7 +15,7 @@ pub struct Dot {
     pub radius: f64,
     /// Colour of its series.
     pub fill: &'static str,
-    /// Whether it stands out.
+    /// Whether it is highlighted.
     pub is_strong: bool,
     /// Tooltip.
     pub title: String,

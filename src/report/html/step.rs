@@ -1,6 +1,6 @@
 //! Drawing of a step as a file: its pipeline, and the memory of every rank.
 
-use super::drawing::{Anchor, Drawing, WIDTH, alone, label};
+use super::drawing::{Anchor, Drawing, WIDTH, label, standalone};
 use super::element::{HtmlElement, element};
 use super::memory::memory;
 use super::pipeline::pipeline;
@@ -27,7 +27,7 @@ pub fn step_drawing(problem: &Problem, timeline: &Timeline) -> String {
     let whole = HEAD + above + below;
     let drawing =
         element("g").children(heading).children([moved(passes, HEAD, above), moved(columns, HEAD + above, below)]);
-    alone(drawing, whole)
+    standalone(drawing, whole)
 }
 
 /// Drawing of a height, moved down.

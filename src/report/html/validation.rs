@@ -1,7 +1,7 @@
 //! Predicted against measured step times, by source.
 
 use super::colour;
-use super::drawing::{Anchor, AxisScale, Drawing, WIDTH, alone, drawing, label, line};
+use super::drawing::{Anchor, AxisScale, Drawing, WIDTH, drawing, label, line, standalone};
 use super::element::{HtmlElement, element, worded};
 use super::page::figure;
 use super::scatter::{Dot, ScatterFrame, scatter};
@@ -76,7 +76,7 @@ fn sources(points: &[ScoredPoint]) -> Vec<(String, usize)> {
 /// Scatter as the text of an SVG file.
 pub fn points_drawing(scored: &[ScoredPoint]) -> String {
     let Drawing { svg, height } = points(scored);
-    alone(svg, height)
+    standalone(svg, height)
 }
 
 /// Scatter with its caption, for a report.

@@ -87,7 +87,7 @@ impl RankMapping {
 
     /// Share of neighbours `distance` apart that are in different units `above` levels over the domain: along the pipeline,
     /// of n stages in runs of s, (n/s − 1)/(n − 1) of them.
-    pub fn apart(&self, distance: u32, above: usize) -> f64 {
+    pub fn crossing_share(&self, distance: u32, above: usize) -> f64 {
         let stages = self.axes.last().filter(|axis| {
             let ranks: u32 = self.axes.iter().map(|axis| axis.ranks).product();
             axis.ranks > 1 && distance * axis.ranks == ranks
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(inside_units(16, 32), [1, 1, 4, 16]);
         // The far half of the replicas: the two near ones lie in one rack, so the next lie in another.
         assert_eq!(inside_units(2, 16), [1, 1, 1, 2]);
-        let crossing = [0, 1, 2, 3].map(|above| (mapping.apart(32, above) * 15.0).round() as u32);
+        let crossing = [0, 1, 2, 3].map(|above| (mapping.crossing_share(32, above) * 15.0).round() as u32);
         assert_eq!(crossing, [15, 15, 3, 0]);
     }
 }

@@ -21,7 +21,7 @@ impl Fabric<'_> {
     /// ```
     pub fn send(&self, payload: Bytes, distance: u32) -> Seconds {
         match self.mapping {
-            Some(mapping) => self.mapped_send(payload, |above| mapping.apart(distance, above)),
+            Some(mapping) => self.mapped_send(payload, |above| mapping.crossing_share(distance, above)),
             None if distance < self.domain() => self.send_inside(payload),
             None => self.send_across(payload, self.crossed(Group { ranks: 2, stride: distance }).count()),
         }

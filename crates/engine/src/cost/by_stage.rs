@@ -50,9 +50,9 @@ pub struct StagedEvaluation {
 }
 
 impl StagedEvaluation {
-    /// Rank with the largest excess over the budget, if any exceeds it.
-    pub fn over(&self, budget: Bytes) -> Option<&Footprint> {
-        let over = self.footprints.iter().filter(|footprint| footprint.peak() > budget);
+    /// Rank with the largest peak, if it exceeds the memory budget.
+    pub fn over(&self, hbm_budget: Bytes) -> Option<&Footprint> {
+        let over = self.footprints.iter().filter(|footprint| footprint.peak() > hbm_budget);
         over.max_by(|a, b| a.peak().get().total_cmp(&b.peak().get()))
     }
 }
@@ -149,7 +149,7 @@ impl<'a> Stager<'a> {
     /// paired ([`Pairs`]).
     fn time(&self, work: &Work) -> StageTime {
         if self.pairs.is_some() {
-            let RankTime { forward, backward, wgrad } = work.alone();
+            let RankTime { forward, backward, wgrad } = work.unpaired_time();
             return StageTime { forward, backward, wgrad, ..StageTime::default() };
         }
         StageTime::from(work)
@@ -196,7 +196,7 @@ impl<'a> Stager<'a> {
     /// virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
         let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), Counted::Ranks);
-        self.costs.working_set(&self.plan).of(self.plan.pipeline().holds_last(rank))
+        self.costs.working_set(&self.plan).on_rank(self.plan.pipeline().holds_last(rank))
             + self.costs.caches(&self.plan)
             + self.costs.unsharded(&self.plan, &counts).loss
     }

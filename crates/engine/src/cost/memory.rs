@@ -129,7 +129,7 @@ impl Costs<'_> {
         let of_rank = |(held, RankBytes { rank, bytes: activations }): (&RankParameters, RankBytes)| {
             let held = self.raised_to_mean(*held, counts, rank, plan);
             let states = self.states(&held, &plan.offloading(offload(rank as usize)));
-            let loss = ends.of(plan.pipeline().holds_last(rank));
+            let loss = ends.on_rank(plan.pipeline().holds_last(rank));
             let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
             let layer = largest(rank, &bytes.kept);
             let needs = Needs { activations, layer, temporary: own.plus(unsharded) };

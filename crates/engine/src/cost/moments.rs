@@ -106,7 +106,7 @@ impl EndBytes {
     }
 
     /// Bytes on a rank.
-    pub const fn of(self, holds_head: bool) -> Bytes {
+    pub const fn on_rank(self, holds_head: bool) -> Bytes {
         if holds_head { self.head } else { self.others }
     }
 

@@ -229,7 +229,7 @@ impl Costs<'_> {
     ) -> StepTime {
         let mean = mean_of_ranks(ranks);
         let (pair, busy) = (self.pair(plan, &mean), mean.forward() + mean.backward());
-        let Bidirectional { unpaired, bubble } = dual_pipe(plan.pipeline(), micro_batches, pair, mean.alone());
+        let Bidirectional { unpaired, bubble } = dual_pipe(plan.pipeline(), micro_batches, pair, mean.unpaired_time());
         let share = unpaired / micro_batches;
         let exposed = (pair - busy) * (1.0 - share) + mean.ep_beside * share;
         StepTime { pipeline_bubble: bubble, ..StepTime::busy(&mean, exposed, micro_batches) }

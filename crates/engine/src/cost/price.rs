@@ -206,8 +206,8 @@ impl Costs<'_> {
         let pairs = chunks.iter().zip(chunks.iter().rev());
         pairs
             .map(|(own, other)| {
-                let RankTime { forward, backward, wgrad } = own.alone();
-                StageTime { forward, backward, wgrad, paired: self.pair(plan, &own.beside(other)) }
+                let RankTime { forward, backward, wgrad } = own.unpaired_time();
+                StageTime { forward, backward, wgrad, paired: self.pair(plan, &own.paired_with(other)) }
             })
             .collect()
     }

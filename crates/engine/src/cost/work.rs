@@ -56,14 +56,14 @@ impl Work {
     }
 
     /// Times of a rank in a bidirectional schedule if no pair hides its expert traffic: half of it in each pass.
-    pub fn alone(&self) -> RankTime {
+    pub(super) fn unpaired_time(&self) -> RankTime {
         let half = self.ep_beside / 2.0;
         RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
     }
 
     /// Work of a pair of passes: the forward of `self` and the backward of `other`.
     #[must_use]
-    pub fn beside(&self, other: &Self) -> Self {
+    pub(super) fn paired_with(&self, other: &Self) -> Self {
         let pair = |forward: PassTimes, backward: PassTimes| PassTimes {
             forward: forward.forward,
             backward: backward.backward,

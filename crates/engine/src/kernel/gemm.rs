@@ -246,7 +246,7 @@ impl Device<'_> {
     /// T_flop and T_mem are an expert's. The last tiles of a GEMM leave the other processors to the S − 1 GEMMs beside it.
     ///
     /// Source: specification §2.2 ([meshwright-silicon]; [transformer-engine] `cublaslt_gemm.cu`, `nvte_multi_stream_cublas_gemm`).
-    fn apart(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
+    fn launch_overhead(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         let Some(streams) = self.stack.expert_streams else { return Seconds::ZERO };
         if shape.batch <= 1.0 || shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
@@ -271,7 +271,8 @@ impl Device<'_> {
     /// [`Self::linear`] of experts, as the stack runs a batch of them; no producer fuses their casts where the stack says so.
     pub fn expert_linear(&self, shape: LinearShape, format: Format) -> Linear {
         let mut time = self.linear_with_casts(shape, format, self.stack.expert_casts.unwrap_or(self.stack.casts));
-        let [forward, dgrad, wgrad] = self.gemms_of(shape).map(|(shape, pass)| self.apart(&shape, format, pass));
+        let [forward, dgrad, wgrad] =
+            self.gemms_of(shape).map(|(shape, pass)| self.launch_overhead(&shape, format, pass));
         time += Linear { forward, dgrad, wgrad };
         time
     }

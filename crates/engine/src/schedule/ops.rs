@@ -250,7 +250,7 @@ mod tests {
                     let earlier = held.iter().filter(|own| **own < chunk).count();
                     assert_eq!(before(chunk) as usize, earlier, "{pipeline:?} {rank} {chunk}");
                 }
-                assert!(pipeline.held(rank).eq(held), "{pipeline:?} {rank}");
+                assert!(pipeline.chunks_of(rank).eq(held), "{pipeline:?} {rank}");
             }
         }
     }

@@ -209,7 +209,7 @@ mod tests {
                 let runs: Vec<_> = runs.filter(|(chunks, _)| !chunks.is_empty()).collect();
                 let of_chunk = |chunk: u32| runs.iter().find(|(chunks, _)| chunks.contains(&chunk)).expect("a run").1;
                 for peak in &peaks {
-                    let held: Vec<Bytes> = pipeline.held(peak.rank).map(of_chunk).collect();
+                    let held: Vec<Bytes> = pipeline.chunks_of(peak.rank).map(of_chunk).collect();
                     let sum = |moment: &Vec<f64>| moment.iter().zip(&held).map(|(times, bytes)| *bytes * *times).sum();
                     let most = peak.moments().iter().map(sum).fold(Bytes::ZERO, Bytes::max);
                     assert!((peak.bytes(&runs) / most - 1.0).abs() < 1e-12, "{schedule:?} {pp} {}", peak.rank);

@@ -82,7 +82,7 @@ impl PipelineShape {
     }
 
     /// Chunks of a rank, in model order.
-    pub fn held(self, rank: u32) -> impl Iterator<Item = u32> {
+    pub fn chunks_of(self, rank: u32) -> impl Iterator<Item = u32> {
         let ChunkSpacing { first, step, number } = self.spacing(rank);
         (0..number).map(move |place| first + place * step)
     }

@@ -16,7 +16,7 @@ pub struct ParseQuantityError {
     units: String,
 }
 
-/// SI value of a number with one of `units`, given as names and SI values; `$` may stand before the number. Not negative.
+/// SI value of a number with one of `units`, given as names and SI values; `$` may precede the number. Not negative.
 fn parse(text: &str, what: &'static str, units: &[(&str, f64)]) -> Result<f64, ParseQuantityError> {
     let bad = || ParseQuantityError {
         text: text.to_owned(),

@@ -102,7 +102,7 @@ fn script(request: &Request) -> EmittedFile {
             "Run it once a node; under Slurm: sbatch launch.sbatch. Model, data and folders are set in its YAML; what follows its",
             "name goes to axolotl, such as --learning-rate=1e-5.",
         ],
-        wanted: &[],
+        variables: &[],
         marked: Some(MarkedFile { name: CONFIG, of: "base model, data, folders, and the rank of adapters" }),
         exports: "",
         program: snippet!("-m axolotl.cli.train {} \"$@\"", CONFIG),

@@ -82,7 +82,7 @@ pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Importe
             .at_maybe(place.as_ref());
         document.note(finding.expected("stage 0 or 1, or one pipeline stage"));
     }
-    rest(document, &mut imported);
+    read_other_keys(document, &mut imported);
     divides(&mut document.findings.borrow_mut(), launched.world, &imported.plan, None);
     for (key, path) in [
         ("zero", "zero_optimization.stage"),
@@ -284,7 +284,7 @@ fn precision(document: &Document, imported: &mut Imported) {
     }
 }
 
-fn rest(document: &Document, imported: &mut Imported) {
+fn read_other_keys(document: &Document, imported: &mut Imported) {
     for key in document.keys("") {
         if lists(TOP, &key) || key.starts_with('_') {
             continue;

@@ -80,7 +80,7 @@ pub(crate) struct TorchrunScript<'a> {
     /// Comments below those of the plan: how the script is started, and which program takes its further arguments.
     pub comments: &'a [&'static str],
     /// Variables that the user sets.
-    pub wanted: &'a [Wanted],
+    pub variables: &'a [RequiredVariable],
     /// File in which the user replaces each mark; none where the script takes all in variables.
     pub marked: Option<MarkedFile>,
     /// Lines that export variables of the framework, in addition to those of every run; empty for none.
@@ -93,7 +93,7 @@ impl TorchrunScript<'_> {
     /// The script for a plan, under a name.
     pub fn file(self, request: &Request, name: &str) -> EmittedFile {
         let mut text = launch_script(self.framework, request, &[], self.comments);
-        wanted(&mut text, self.wanted);
+        check_variables(&mut text, self.variables);
         if let Some(marked) = self.marked {
             no_marks(&mut text, marked);
         }
@@ -140,10 +140,10 @@ pub(crate) fn with_duties(whose: &str, duties: &[String]) -> Vec<String> {
 }
 
 /// A variable that the user sets: its name and its meaning.
-pub(crate) type Wanted = (&'static str, &'static str);
+pub(crate) type RequiredVariable = (&'static str, &'static str);
 
 /// Checks of the variables that a run needs, each with a sentence where it is not set.
-pub(crate) fn wanted(text: &mut Lines<Shell>, variables: &[Wanted]) {
+pub(crate) fn check_variables(text: &mut Lines<Shell>, variables: &[RequiredVariable]) {
     if variables.is_empty() {
         return;
     }
@@ -163,7 +163,7 @@ pub(crate) const UNSET: &str = "TO_BE_SET";
 pub(crate) struct MarkedFile {
     /// Name of the file.
     pub name: &'static str,
-    /// Settings that the marks stand for, in words.
+    /// Settings that the placeholders stand for, in words.
     pub of: &'static str,
 }
 

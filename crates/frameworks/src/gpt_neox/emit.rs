@@ -207,7 +207,7 @@ fn script(request: &Request) -> EmittedFile {
             others whose names follow",
             "its own.",
         ],
-        wanted: &[("GPT_NEOX", "a checkout of GPT-NeoX")],
+        variables: &[("GPT_NEOX", "a checkout of GPT-NeoX")],
         marked: Some(MarkedFile { name: CONFIG, of: "data, tokenizer, and for training steps and a folder" }),
         exports: "export PYTHONPATH=\"$GPT_NEOX${PYTHONPATH:+:$PYTHONPATH}\" CUDA_DEVICE_MAX_CONNECTIONS=1\n",
         program: snippet!("{} {} \"$@\"", PROGRAM, CONFIG),

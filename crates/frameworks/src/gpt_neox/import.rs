@@ -18,7 +18,7 @@ use meshwright_engine::plan::ZeroStage;
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "gpt-neox";
 
-/// Reads a file, and those whose names stand behind `--`.
+/// Reads a file, and those that are named after `--`.
 ///
 /// # Errors
 /// A file that does not parse, or describes no model: a part of a configuration.

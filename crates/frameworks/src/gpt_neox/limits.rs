@@ -68,7 +68,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         SharedMixer::Mla(_) => found.push(lacks(model, "latent attention", "its attention is multi-head or grouped")),
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
-    found.extend(around(model));
+    found.extend(end_obstacles(model));
     let lora = problem.workload().adaptation.is_lora();
     found.extend(lacking(model, [(lora, "LoRA", "it trains all weights")]));
     let mut plain = model.clone();
@@ -136,7 +136,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
 }
 
 /// Obstacles of embedding, head and norms.
-fn around(model: &Model) -> Vec<Obstacle> {
+fn end_obstacles(model: &Model) -> Vec<Obstacle> {
     let theta = model.details.rope_theta.unwrap_or_default();
     let rows: [(bool, String, &str); _] = [
         (model.embedding_norm, "a norm on the embedding".into(), "it has none"),

@@ -131,7 +131,7 @@ fn launch(called: &Called) -> Option<Launch> {
     handed.and_then(|at| of_words(&words, at + 1, called.line).filter(|_| at > 0)).or(Some(found))
 }
 
-/// The launch in words whose program stands at `inner` or behind.
+/// The launch in words whose program is the word at `inner` or a later one.
 fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
     let (at, found) = launcher(words, inner)?;
     let (launcher, rest) = behind(words, at, found)?;
@@ -156,7 +156,7 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
         per_node: None,
         processes: None,
     };
-    around(&words[..at], &mut launch);
+    read_scheduler_options(&words[..at], &mut launch);
     counted(&mut launch);
     Some(launch)
 }
@@ -166,7 +166,7 @@ fn base(word: &Text) -> String {
     readable(&word.plain()).rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Place of the first launcher among words, or of Python or a Python file; the program that is called stands at `inner`.
+/// Place of the first launcher among words, or of Python or a Python file; the program that is called is the word at `inner`.
 fn launcher(words: &[Text], inner: usize) -> Option<(usize, Launcher)> {
     let is_python = |name: &str| name.starts_with("python") || name == "$PYTHON" || name == "$PYTHON_PATH";
     let is_behind_dashes = words.get(inner.wrapping_sub(1)).is_some_and(|word| word.plain() == "--");
@@ -258,7 +258,7 @@ fn split(words: &[Text], has_no_options: bool) -> (Vec<(String, Text)>, &[Text])
 }
 
 /// Reads nodes and tasks off the commands around the launcher.
-fn around(words: &[Text], launch: &mut Launch) {
+fn read_scheduler_options(words: &[Text], launch: &mut Launch) {
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let text = word.plain();

@@ -13,7 +13,7 @@ pub(super) fn is_yaml(name: &str) -> bool {
     extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The YAML that stands first behind a program, with the overrides behind it: `--key value`, `--key=value`, `key=value`.
+/// The YAML that is a program's first argument, with the overrides after it: `--key value`, `--key=value`, `key=value`.
 pub(super) fn own_yaml(launch: &Launch, ran: &Ran, context: &Context) -> Option<Result<Document, ImportError>> {
     let file = launch.arguments.first().filter(|word| is_yaml(&word.plain()))?;
     Some(configuration(file, Form::Yaml, ran, context).map(|mut document| {
@@ -22,7 +22,7 @@ pub(super) fn own_yaml(launch: &Launch, ran: &Ran, context: &Context) -> Option<
     }))
 }
 
-/// The settings that stand behind a program alone.
+/// The settings among a program's arguments, without a file.
 pub(super) fn own_settings(launch: &Launch, context: &Context) -> Document {
     let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
     let mut document = Document::new(empty, context.file);

@@ -1,4 +1,5 @@
-//! Settings of a file that the GPUs of the cluster do not run, or not as they are meant: number formats, exchanges with experts.
+//! Findings on settings that the cluster's GPUs do not support, or run in another way: number formats, fused token
+//! dispatchers.
 
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;

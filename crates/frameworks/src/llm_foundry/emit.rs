@@ -9,7 +9,7 @@ use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
 use crate::emit::launcher::{
-    FIRST, MarkedFile, NODE, Nodes, PORT, UNSET, environment, launch_script, no_marks, wanted,
+    FIRST, MarkedFile, NODE, Nodes, PORT, UNSET, check_variables, environment, launch_script, no_marks,
 };
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
@@ -251,7 +251,7 @@ fn script(request: &Request) -> EmittedFile {
             "its name goes to llm-foundry, such as optimizer.lr=0.0001.",
         ],
     );
-    wanted(&mut text, &[("LLM_FOUNDRY", "a checkout of llm-foundry")]);
+    check_variables(&mut text, &[("LLM_FOUNDRY", "a checkout of llm-foundry")]);
     no_marks(&mut text, MarkedFile { name: CONFIG, of: "tokenizer, data, and for training a duration and a folder" });
     environment(&mut text, request);
     let mut options = vec![snippet!("--nproc {}", gpus_each), snippet!("--world_size {}", nodes * gpus_each)];

@@ -71,7 +71,7 @@ fn of_sizes(problem: &Problem, sizes: &Sizes) -> Vec<Obstacle> {
         }
         SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, sizes)),
     }
-    found.extend(around(model, sizes));
+    found.extend(end_obstacles(model, sizes));
     let lora = problem.workload().adaptation.is_lora();
     found.extend(lacking(model, [(lora, "LoRA", "an MPT trains all weights")]));
     let mut plain = model.clone();
@@ -148,7 +148,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
 }
 
 /// Obstacles of biases, norms, embedding and head: `no_bias` is for all but the queries, keys and values.
-fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
+fn end_obstacles(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
     let Biases { out: of_out, mlp: of_mlp, .. } = sizes.biases();
     let theta = model.details.rope_theta.unwrap_or_default();
     let rows: [(bool, String, &str); _] = [

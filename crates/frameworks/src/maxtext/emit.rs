@@ -6,7 +6,7 @@ use super::limits::{LIMITS, OFFLOADED, POLICIES, inside_and_across};
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, launch_script, wanted};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, RequiredVariable, check_variables, launch_script};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -122,7 +122,7 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
 }
 
 /// Variables of a training run; a timing run needs the first two.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("MAXTEXT", "a checkout of MaxText"),
     ("SAVE", "a folder for checkpoints and metrics"),
     ("DATA", "the files of a dataset in ArrayRecord, as Grain takes them"),
@@ -138,7 +138,7 @@ fn script(request: &Request) -> EmittedFile {
         &[],
         ["Run it in this folder, once a host; on GPUs under Slurm: sbatch launch.sbatch"],
     );
-    wanted(&mut text, if request.steps.is_some() { &VARIABLES[..2] } else { VARIABLES });
+    check_variables(&mut text, if request.steps.is_some() { &VARIABLES[..2] } else { VARIABLES });
     if request.costs.problem.cluster().gpu.vendor != "Google" && nodes > 1 {
         text.comments(["JAX meets on the first node; on TPUs it asks the platform."]);
         text.line(snippet!("export NNODES={} NODE_RANK={}", nodes, Snippet::fixed(NODE)));

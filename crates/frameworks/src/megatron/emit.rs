@@ -11,7 +11,7 @@ use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
 use crate::emit::language::Shell;
-use crate::emit::launcher::{Wanted, environment, launch_script, torchrun_options, wanted};
+use crate::emit::launcher::{RequiredVariable, check_variables, environment, launch_script, torchrun_options};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::sizes::Sizes;
@@ -51,7 +51,7 @@ impl ArgumentGroups {
 }
 
 /// Variables of a training run; a timing run needs the first.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("MEGATRON_LM", "a checkout of Megatron-LM"),
     ("DATA", "the prefix of a dataset that tools/preprocess_data.py wrote"),
     ("TOKENIZER", "a tokenizer of Hugging Face: a name or a folder"),
@@ -140,7 +140,7 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<E
         &arguments.notes,
         [rank_order(plan.order), "Run it once a node; under Slurm: sbatch launch.sbatch"],
     );
-    wanted(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
+    check_variables(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
     environment(&mut text, request);
     if let Some(connections) = connections(request) {
         text.line(snippet!("export CUDA_DEVICE_MAX_CONNECTIONS={}\n", connections));

@@ -8,7 +8,7 @@ use crate::details::has_latent_defaults;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{TorchrunScript, Wanted};
+use crate::emit::launcher::{RequiredVariable, TorchrunScript};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -345,11 +345,11 @@ const ADAPTERS: &str = "
     cfg.checkpoint.pretrained_checkpoint = os.environ.get(\"BASE\")";
 
 /// Variable of the base of adapters.
-const BASE: Wanted =
+const BASE: RequiredVariable =
     ("BASE", "a folder with the checkpoint of the base, which Bridge converts from one of Hugging Face");
 
 /// Variables of a training run.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("DATA", "the prefix of a dataset that tools/preprocess_data.py of Megatron-LM wrote"),
     ("TOKENIZER", "a tokenizer of Hugging Face: a name or a folder"),
     ("SAVE", "a folder for checkpoints"),
@@ -369,11 +369,11 @@ const TRAINING: &str = "    cfg.dataset.blend = [os.environ.get(\"DATA\")], None
 fn script(request: &Request) -> EmittedFile {
     let of_run = if request.steps.is_some() { &[] } else { VARIABLES };
     let adapts = request.costs.problem.workload().adaptation.is_lora();
-    let variables: Vec<Wanted> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();
+    let variables: Vec<RequiredVariable> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();
     let script = TorchrunScript {
         framework: &LIMITS,
         comments: &["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"],
-        wanted: &variables,
+        variables: &variables,
         marked: None,
         exports: "",
         program: snippet!("{} \"$@\"", Snippet::fixed(FILE)),

@@ -10,7 +10,7 @@ use super::trainer::emit as trainer;
 use super::trainer::limits::trains;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::language::Shell;
-use crate::emit::launcher::{launch_script, wanted};
+use crate::emit::launcher::{check_variables, launch_script};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::megatron::emit::ArgumentGroups;
@@ -66,7 +66,7 @@ fn script(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
             "Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to ms-swift, such as --lr 1e-5.",
         ],
     );
-    wanted(&mut text, VARIABLES);
+    check_variables(&mut text, VARIABLES);
     processes(request, &mut text);
     text.array("PLAN_ARGS", settings(request, arguments));
     text.array("RUN_ARGS", run(request));

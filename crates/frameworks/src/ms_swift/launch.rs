@@ -1,13 +1,13 @@
 //! Start of ms-swift's commands, which start `torchrun` themselves.
 
 use crate::emit::language::Shell;
-use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, environment};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, RequiredVariable, environment};
 use crate::emit::request::Request;
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 
 /// Variables of a run.
-pub(crate) const VARIABLES: &[Wanted] = &[
+pub(crate) const VARIABLES: &[RequiredVariable] = &[
     ("MODEL", "the model: its name in the hub, or a folder"),
     ("DATASET", "a dataset of the hub, or a file"),
     ("OUTPUT", "a folder for checkpoints"),

@@ -159,7 +159,7 @@ fn script(request: &Request) -> EmittedFile {
         comments: &[
             "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML.",
         ],
-        wanted: &[("NANOTRON", "a checkout of nanotron")],
+        variables: &[("NANOTRON", "a checkout of nanotron")],
         marked: request.steps.is_none().then_some(marked),
         exports: "export CUDA_DEVICE_MAX_CONNECTIONS=1\n",
         program: snippet!("\"$NANOTRON\"/run_train.py --config-file {}", CONFIG),

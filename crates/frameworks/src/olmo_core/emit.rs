@@ -10,7 +10,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{TorchrunScript, Wanted};
+use crate::emit::launcher::{RequiredVariable, TorchrunScript};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -196,7 +196,7 @@ fn config(request: &Request, text: &mut Lines<Python>) {
 }
 
 /// Variables of a training run.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("DATA", "files of token numbers as OLMo-core reads them, with commas between; each may be a pattern"),
     ("TOKENIZER", "the tokenizer that they were made with, by its name on the Hugging Face hub"),
     ("SAVE", "a folder for checkpoints, from which a run goes on"),
@@ -211,7 +211,7 @@ fn script(request: &Request) -> EmittedFile {
             configuration, such as",
             "--train_module.optim.lr=0.0001.",
         ],
-        wanted: if request.steps.is_some() { &[] } else { VARIABLES },
+        variables: if request.steps.is_some() { &[] } else { VARIABLES },
         marked: None,
         exports: "",
         program: snippet!("{} \"$@\"", PROGRAM),

@@ -72,7 +72,7 @@ fn at(key: &str) -> String {
     format!("train_module.{key}")
 }
 
-/// Whether an object stands there.
+/// Whether the value is an object.
 fn is_object(document: &Document, path: &str) -> bool {
     !document.keys(path).is_empty() || document.has(&format!("{path}.{CALLED}"))
 }

@@ -8,7 +8,7 @@ use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Yaml;
-use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, Wanted, environment, launch_script, wanted};
+use crate::emit::launcher::{FIRST, NODE, Nodes, PORT, RequiredVariable, check_variables, environment, launch_script};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -156,7 +156,7 @@ const TRAINING: &str = "      train_data_path: ${DATA}
       train_iters: ${STEPS}";
 
 /// Variables of a training run; a timing run needs the first.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("PRIMUS", "a checkout of Primus with its third_party/Megatron-LM"),
     ("DATA", "the prefix of a dataset that tools/preprocess_data.py of Megatron-LM wrote"),
     ("TOKENIZER", "a tokenizer of Hugging Face: a name or a folder"),
@@ -177,7 +177,7 @@ fn script(request: &Request, notes: &[String]) -> EmittedFile {
             "its name goes to Primus, such as --lr 0.0001.",
         ],
     );
-    wanted(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
+    check_variables(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
     environment(&mut text, request);
     if request.steps.is_none() {
         text.comments(["The YAML takes these."]);

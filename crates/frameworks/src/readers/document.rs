@@ -1,4 +1,4 @@
-//! JSON, TOML and YAML as one tree that knows its lines; what is read from it is remembered, so that the rest can be named.
+//! JSON, TOML and YAML as one tree with line numbers. It records which keys are read, so that findings can name the others.
 
 mod forms;
 mod references;
@@ -27,7 +27,7 @@ pub enum Form {
 /// Reads a file whose top is a table.
 ///
 /// # Errors
-/// Names the line that does not parse, a key that stands twice, or a top that is no table.
+/// The file does not parse, has a key twice, or its top is no table; with the line.
 pub fn parse(text: &str, form: Form, context: &Context) -> Result<Document, ImportError> {
     let bad = |line: u32, why: String, expected: &str| ImportError {
         file: context.file.into(),
@@ -84,7 +84,7 @@ impl Document {
         Self { root, file: file.to_owned(), used: RefCell::default(), findings: RefCell::default() }
     }
 
-    /// Puts a value in, over what is there: an override of the command line.
+    /// Sets a value, as an override of the command line does.
     pub fn put(&mut self, path: &str, value: &str, line: u32) {
         let mut node = &mut self.root;
         for key in path.split('.') {
@@ -110,7 +110,7 @@ impl Document {
         }
     }
 
-    /// The table below a key as a document of its own; none where no table stands there.
+    /// The table at a key as a document of its own; none where the value is no table.
     pub fn below(&self, path: &str) -> Option<Self> {
         let (node, _) = self.find(path)?;
         matches!(node.value, NodeValue::Map(_)).then(|| Self::new(node.clone(), &self.file))
@@ -166,7 +166,7 @@ impl Document {
         Place { file: self.file.clone(), line: 1 }
     }
 
-    /// Whether a key stands there, even with nothing.
+    /// Whether the file has a key, even without a value.
     pub fn has(&self, path: &str) -> bool {
         self.find(path).is_some()
     }
@@ -267,7 +267,7 @@ impl Document {
         Some(number)
     }
 
-    /// A degree, where −1 and nothing mean "what is left".
+    /// A degree; none where it is −1 or absent, which mean the remaining ranks.
     pub fn degree(&self, path: &str) -> Option<u32> {
         if self.word(path).is_some_and(|word| word.trim() == "-1") {
             return None;
@@ -289,7 +289,7 @@ impl Document {
         })
     }
 
-    /// Adds a finding, unless it stands there already.
+    /// Adds a finding, unless it was added before.
     pub fn note(&self, finding: Finding) {
         let mut findings = self.findings.borrow_mut();
         if !findings.contains(&finding) {
@@ -303,7 +303,7 @@ impl Document {
         self.note(Finding::wrong_value(path, read, expected).at_maybe(place.as_ref()));
     }
 
-    /// Every key with a value that nobody read, with its place.
+    /// Every key with a value that was not read, with its place.
     pub fn unread(&self) -> Vec<(String, Place)> {
         let mut found = Vec::new();
         self.walk(&self.root, String::new(), 1, &mut found);

@@ -6,7 +6,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
-use crate::emit::launcher::{TorchrunScript, Wanted};
+use crate::emit::launcher::{RequiredVariable, TorchrunScript};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -364,7 +364,7 @@ fn settings(request: &Request) -> Vec<Snippet<Python>> {
 }
 
 /// Variables of a training run.
-const VARIABLES: &[Wanted] = &[
+const VARIABLES: &[RequiredVariable] = &[
     ("DATASET", "a dataset that torchtitan knows by name, such as c4"),
     ("DATA", "its folder, or its name on the Hugging Face hub, such as allenai/c4"),
     ("TOKENIZER", "a folder with a tokenizer of Hugging Face"),
@@ -385,7 +385,7 @@ fn script(request: &Request) -> EmittedFile {
     let script = TorchrunScript {
         framework: &LIMITS,
         comments: &["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"],
-        wanted: if request.steps.is_some() { &[] } else { VARIABLES },
+        variables: if request.steps.is_some() { &[] } else { VARIABLES },
         marked: None,
         exports: "export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n",
         program: snippet!("-m torchtitan.train --module {} --config train \"$@\"", MODULE),

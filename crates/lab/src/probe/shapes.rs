@@ -113,7 +113,7 @@ pub(super) fn sequence(calls: &[(Call, Seconds)]) -> Option<Vec<Kernel>> {
 
 /// Kernels of several plans, the most expensive first, with the predicted time that each accounts for; a library's
 /// attention is followed by the probe's own of the same sizes.
-pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
+pub fn kernels_of_plans(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
     let mut times: BTreeMap<Kernel, Seconds> = BTreeMap::new();
     for plan in plans {
         for (call, predicted) in calls(costs, plan) {

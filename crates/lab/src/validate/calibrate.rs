@@ -16,7 +16,7 @@ use super::{choice, cross, memory, networks};
 use crate::runs::{Prediction, Row, mixers_of, predict_all_with};
 use meshwright_engine::model::MixerKind;
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::{Apart, OfClass, Quantiles, RunClass, Stacks, Table, Weighted};
+use meshwright_planner::confidence::{OfClass, OrderGap, Quantiles, RunClass, Stacks, Table, Weighted};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
@@ -77,7 +77,7 @@ pub fn calibrate(
         gpus: names(admitted.iter().chain(&others), |prediction| prediction.gpu.clone()),
         mixers: mixers(admitted.iter().chain(&others)),
         stacks: Stacks { dense: stacks(false), moe: stacks(true) },
-        apart: apart(&admitted),
+        apart: order_gap(&admitted),
         networks: networks::rates(admitted.iter().chain(&others)),
         classes: classes.collect::<Option<Vec<OfClass>>>()?,
         families,
@@ -206,7 +206,7 @@ fn plan_pairs<'r>(ran: &'r [PredictedRun]) -> Vec<PlanPair<'r>> {
 }
 
 /// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order; pairs weigh by source.
-fn apart(ran: &[PredictedRun]) -> Apart {
+fn order_gap(ran: &[PredictedRun]) -> OrderGap {
     let mut pairs = plan_pairs(ran);
     let mut of_source: BTreeMap<&str, f64> = BTreeMap::new();
     for pair in &pairs {
@@ -223,7 +223,7 @@ fn apart(ran: &[PredictedRun]) -> Apart {
             gap = pair.gap;
         }
     }
-    Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
+    OrderGap { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
 /// Share of the runs that constants are fitted to inside intervals derived from the residuals of other sources only.

@@ -13,7 +13,7 @@ impl Advice {
     /// The advice given measured runs: the best `top` of its plans by their median step time, the plainest within run-to-run noise
     /// of the first recommended, each with its probability of being the fastest of those named.
     #[must_use]
-    pub fn given(mut self, problem: &Problem, runs: &[MeasuredRun], top: usize) -> Self {
+    pub fn given_runs(mut self, problem: &Problem, runs: &[MeasuredRun], top: usize) -> Self {
         let plans = &self.ranking.evaluations;
         if runs.is_empty() || plans.is_empty() {
             return self;

@@ -1,4 +1,4 @@
-//! JSON whose keys stand once: of two equal keys most readers take the last, and a few the first.
+//! JSON without duplicate keys: of two equal keys most readers take the last, and a few the first.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 ///
 /// # Errors
 ///
-/// The text is not JSON, or a key stands twice in one object; with line and column.
+/// The text is not JSON, or an object has a key twice; with line and column.
 pub fn parse_json(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str::<Unique>(text).map(|unique| unique.0)
 }

@@ -21,7 +21,7 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 
 pub use interval::Interval;
-pub use table::{Apart, LEVELS, NetworkRate, OfClass, OfFamily, Quantiles, RunClass, Stacks, Table, Weighted};
+pub use table::{LEVELS, NetworkRate, OfClass, OfFamily, OrderGap, Quantiles, RunClass, Stacks, Table, Weighted};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {

@@ -194,7 +194,7 @@ impl Quantiles {
 /// Difference in prediction that is needed to tell two plans of one problem apart.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Apart {
+pub struct OrderGap {
     /// Predicted ratio (slower/faster − 1) from which on nine of ten measured pairs were in the predicted order.
     pub gap: f64,
     /// Number of pairs behind it.
@@ -269,7 +269,7 @@ pub struct Table {
     /// Names of the stacks in the calibration runs.
     pub stacks: Stacks,
     /// Difference that tells plans apart.
-    pub apart: Apart,
+    pub apart: OrderGap,
     /// Rates of the networks of runs that state theirs.
     pub networks: Vec<NetworkRate>,
     /// Quantiles of step times of every class.

@@ -88,7 +88,7 @@ impl Pooled {
         &self.cluster
     }
     /// Problem of each pool by itself.
-    pub fn alone(&self) -> &[Problem] {
+    pub fn separate(&self) -> &[Problem] {
         &self.alone
     }
     /// Problem of each pool as part of the whole.

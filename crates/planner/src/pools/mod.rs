@@ -99,6 +99,6 @@ impl Pooled {
             let costs = Costs::new(problem);
             WhatIfs::new(&costs).controlled_by(control).ask(&options, Goal::Fastest).evaluations.into_iter().next()
         };
-        self.alone().iter().map(best).collect()
+        self.separate().iter().map(best).collect()
     }
 }

@@ -32,7 +32,8 @@ const MOST_ORDERS: usize = 6;
 pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions, control);
     let orders = orders(pooled.joined().len());
-    let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
+    let mut asked: Vec<(Seconds, Plan)> =
+        plans.into_par_iter().map(|plan| (least_step_time(pooled, &plan), plan)).collect();
     sort_by_numbers(&mut asked, |(time, ..)| [time.get()]);
     asked.truncate(MOST_REFINED / orders.len().max(1));
     let free = options.restrictions.limits().is_none() && !options.restrictions.mentions("recompute");
@@ -171,7 +172,7 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
 /// ```text
 /// m / Σ_k pp_k/W_k          W_k: one micro-batch through the whole model on pool k
 /// ```
-fn least(pooled: &Pooled, plan: &Plan) -> Seconds {
+fn least_step_time(pooled: &Pooled, plan: &Plan) -> Seconds {
     let stage = f64::from(plan.layout.tp * plan.layout.cp * plan.layout.dp);
     let pools = pooled.joined().iter().zip(pooled.sizes());
     let rate: f64 = pools.map(|(problem, gpus)| f64::from(gpus) / stage / whole(problem, plan).get()).sum();

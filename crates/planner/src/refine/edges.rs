@@ -58,7 +58,7 @@ impl Edges {
     }
 
     /// Bounds that hold for every split: parameters shared out evenly, windows no longer than the whole model.
-    pub fn least(program: &StageProgram) -> Self {
+    pub fn of_any_split(program: &StageProgram) -> Self {
         let n = program.len();
         let (mut all, mut forward, mut backward) = (StageParameters::default(), 0.0, 0.0);
         for chunk in 0..program.chunks {

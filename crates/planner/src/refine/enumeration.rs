@@ -35,7 +35,7 @@ pub fn enumerate(
     answer: &mut Solution,
 ) {
     let family = dependency_paths(program);
-    let edges = Edges::least(program);
+    let edges = Edges::of_any_split(program);
     let line = edges.line(program, program.sends);
     let longest = |loads: &[StageLoad]| family.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let floor = |loads: &[StageLoad]| line.step(longest(loads));
@@ -45,7 +45,7 @@ pub fn enumerate(
     let mut cuts = vec![0; program.chunks + 1];
     cuts[program.chunks] = program.len();
     every_cut(program, 1, &mut cuts, &mut |cuts| {
-        let time = answer.least(cutoff);
+        let time = answer.step_time(cutoff);
         let at_least = floor(&fastest(program, cuts));
         if at_least >= time {
             return;
@@ -60,7 +60,7 @@ pub fn enumerate(
             answer.best = Some(Incumbent { step: own, split });
         }
     });
-    answer.bound = answer.bound.max(proved.min(answer.least(cutoff)));
+    answer.bound = answer.bound.max(proved.min(answer.step_time(cutoff)));
 }
 
 /// Visits all legal cuts of a program's items, from stage `chunk` on. Prefixes that leave too few items for the stages

@@ -82,7 +82,8 @@ fn refine_within(
         }
         let incumbent = best.as_ref().map(|(step, ..)| step.get());
         let of_offload = solve_under(&program, options, incumbent, programs);
-        if offload == Offload::NONE && has_room_for_all(&program, of_offload.least(incumbent.unwrap_or(f64::INFINITY)))
+        if offload == Offload::NONE
+            && has_room_for_all(&program, of_offload.step_time(incumbent.unwrap_or(f64::INFINITY)))
         {
             offloads.truncate(next);
         }

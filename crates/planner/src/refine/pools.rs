@@ -106,6 +106,6 @@ const PROGRAMS: usize = 4;
 
 /// First rank that exceeds the memory of its device.
 pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {
-    let budget = |rank: usize| -> Bytes { stagers[of_rank[rank]].costs().problem.hbm_budget() };
-    (0..of_rank.len()).find(|&rank| price.footprints[rank].peak() > budget(rank))
+    let hbm_budget = |rank: usize| -> Bytes { stagers[of_rank[rank]].costs().problem.hbm_budget() };
+    (0..of_rank.len()).find(|&rank| price.footprints[rank].peak() > hbm_budget(rank))
 }

@@ -27,7 +27,7 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
 /// Whether every stage of a split whose step is faster than `cutoff` fits its rank under its fastest options, where ranks hold one
 /// stage each: then no split is faster for memory that it saves, and an offload is no faster than none.
 pub(super) fn has_room_for_all(program: &StageProgram, cutoff: f64) -> bool {
-    let line = Edges::least(program).line(program, program.sends);
+    let line = Edges::of_any_split(program).line(program, program.sends);
     // A rank of a faster split is busy for no longer.
     let ceiling = line.pipeline(cutoff) / program.stager.micro_batches() * (1.0 + 1e-9);
     let fits = |stage: usize, a: usize, b: usize| {
@@ -52,7 +52,7 @@ pub(super) fn solve_under(
     let cutoff = incumbent.unwrap_or(f64::INFINITY);
     if cutoff.is_finite() {
         let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
-        if Edges::least(program).lift(program, least) >= cutoff {
+        if Edges::of_any_split(program).lift(program, least) >= cutoff {
             return Solution { best: None, bound: cutoff, evaluated: 0, cut_short: false };
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Solution {
 
 impl Solution {
     /// Step time of the incumbent, or `cutoff` if that is less; seconds.
-    pub fn least(&self, cutoff: f64) -> f64 {
+    pub fn step_time(&self, cutoff: f64) -> f64 {
         Incumbent::lower(self.best.as_ref(), cutoff)
     }
 }

@@ -43,7 +43,7 @@ impl Pipelines<'_> {
         let is_out = |time: (&Layers, &Stages), memory: (Recompute, &Layers, &Stages)| {
             let time = least_time_of_flow(self.costs, &plan, time.0, time.1, &bounded.around) + bounded.ends.replicated;
             let recomputing = Plan { recompute: memory.0, ..plan.clone() };
-            let memory = first.least(self.costs, &recomputing, memory.1, memory.2).max(bounded.memory);
+            let memory = first.memory_bound(self.costs, &recomputing, memory.1, memory.2).max(bounded.memory);
             most.is_some_and(|most| memory > most) || best.is_hopeless(&plan.layout, Price { time, memory })
         };
         let is_first = |choice: &Recomputes| matches!(choice.recompute, Recompute::FirstLayers(_));
@@ -57,7 +57,7 @@ impl Pipelines<'_> {
         let mut of_layers = |choice: &Recomputes| {
             let (layers, of_group) =
                 (layers.at(choice.at), |group: usize| *of_groups[group].get_or_insert_with(|| is_group_out(group)));
-            groups.of(choice.at).is_some_and(of_group) || is_out((layers, own), (choice.recompute, layers, own))
+            groups.group_of(choice.at).is_some_and(of_group) || is_out((layers, own), (choice.recompute, layers, own))
         };
         let stages =
             |choice: &Recomputes| self.tables.stages(&bounded.plan, entry, choice.recompute, layers.head(choice.at));

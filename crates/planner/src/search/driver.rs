@@ -62,8 +62,10 @@ pub(super) fn nearest(
 ) -> Option<NearMiss> {
     let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
-    let wanted =
-        SearchTarget { budget: f64::INFINITY, ..SearchTarget::new(costs, &one, Goal::Best(Objective::Memory)) };
+    let wanted = SearchTarget {
+        hbm_budget: Bytes::new(f64::INFINITY),
+        ..SearchTarget::new(costs, &one, Goal::Best(Objective::Memory))
+    };
     let (found, _) = run(costs, &space, Incumbents::new(wanted), parts, control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
@@ -126,7 +128,7 @@ impl<'c> LimitedSearches<'c> {
         let SearchLimits { memory, ceiling, ties } = limits;
         let wanted = SearchTarget {
             ties,
-            budget: memory.get(),
+            hbm_budget: memory,
             ceiling: ceiling.get(),
             ..SearchTarget::new(self.costs, options, Goal::Fastest)
         };
@@ -180,7 +182,7 @@ pub(super) fn search_from(
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
             let price = price_of(&costs.evaluate_simulated(plan));
-            if price.memory.get() <= wanted.budget {
+            if price.memory <= wanted.hbm_budget {
                 known.offer(plan.clone(), price, SpacePosition::LAST);
             }
         }
@@ -214,7 +216,7 @@ pub(super) fn run(
 ) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
     let tables = Tables::new(costs, space, parts);
-    let pipelines = Pipelines::new(costs, space, &tables, Bytes::new(known.wanted.budget));
+    let pipelines = Pipelines::new(costs, space, &tables, known.wanted.hbm_budget);
     let mut frontier = Frontier::new(&pipelines, &shapes, known.wanted.goal);
     let mut found = SearchState::new(known);
     let mut done = 0;

@@ -58,7 +58,7 @@ impl Exchanges {
 
     /// Lower bound of the exchange as if nothing hid it, over the same shardings; without tied ends. It is left out
     /// where no bound knows the windows that hide it.
-    pub fn least(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> LeastExchange {
+    pub fn least_exchange(&self, space: &Space, plan: &Plan, parameters: &Parameters) -> LeastExchange {
         if !space.costs().may_know_windows() {
             return LeastExchange::default();
         }

@@ -38,7 +38,7 @@ impl Explorer<'_> {
         let layers = Recomputed::new(self.costs, self.tables, shape);
         for bounded in &self.open_pipelines(shape, &layers, ready, &mut found) {
             let has_example = |found: &SearchState| found.counts.has_rejected(Rejection::OUT_OF_MEMORY);
-            let most = (has_example(self.known) || has_example(&found)).then_some(self.pipelines.budget);
+            let most = (has_example(self.known) || has_example(&found)).then_some(self.pipelines.hbm_budget);
             if bounded.is_hopeless(&found.best) || self.pipelines.is_dominated(bounded, &layers, most, &found.best) {
                 found.counts.flow += bounded.plans();
                 continue;
@@ -173,20 +173,20 @@ impl Explorer<'_> {
             variant;
         let menu = floor.known_menu();
         let engines = self.tables.engines(plan.layout.pp);
-        let budget = Bytes::new(found.best.wanted.budget);
+        let hbm_budget = found.best.wanted.hbm_budget;
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
-            let memory = all.of(self.costs, &plan, layers);
-            let RankBytes { rank, bytes: needed } = memory.least(&floor.plan_menu.least);
-            if needed > budget {
-                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
+            let memory = all.with_layers(self.costs, &plan, layers);
+            let RankBytes { rank, bytes: needed } = memory.lower_bound(&floor.plan_menu.least);
+            if needed > hbm_budget {
+                found.counts.reject(&Rejection::OutOfMemory { needed, available: hbm_budget, rank }, *shardings);
                 continue;
             }
             if found.best.is_hopeless(&plan.layout, Price { time: *soonest, memory: needed }) {
                 found.counts.flow += shardings;
                 continue;
             }
-            let fit = Fit { beside: &memory, budget };
+            let fit = Fit { beside: &memory, hbm_budget };
             let fits = |menu: &Menu| menu.any_gathered_fits(self.costs, &plan, &fit, &|_| false);
             let none_fits = menu.is_some_and(|menu| !fits(menu));
             let slow_gathered = gathered.is_none() || none_fits;
@@ -275,17 +275,17 @@ impl Explorer<'_> {
             found.counts.reject(why, count);
         }
         let sharded = menu.replicated.count + menu.sharded.count;
-        let budget = Bytes::new(found.best.wanted.budget);
-        let RankBytes { rank, bytes: needed } = loaded.memory.least(&menu.least);
-        if needed > budget {
-            found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+        let hbm_budget = found.best.wanted.hbm_budget;
+        let RankBytes { rank, bytes: needed } = loaded.memory.lower_bound(&menu.least);
+        if needed > hbm_budget {
+            found.counts.reject(&Rejection::OutOfMemory { needed, available: hbm_budget, rank }, sharded);
             return true;
         }
         let slow_gathered = slow_gathered || menu.sharded.count == 0;
         let of_replicated = menu.replicated.edges;
         let mut slow = menu.replicated.count == 0 || is_slow(Seconds::ZERO, of_replicated, found);
         // What makes them fit may take too long, which says nothing of plans that keep less.
-        let fit = Fit { beside: &loaded.memory, budget };
+        let fit = Fit { beside: &loaded.memory, hbm_budget };
         let within = |list: &ShardingList| menu.edges_within(list, self.costs, plan, &fit);
         let edges = if slow { None } else { within(&menu.replicated) };
         let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));

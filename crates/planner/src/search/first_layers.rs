@@ -67,7 +67,7 @@ impl Explorer<'_> {
     /// Rejection of a recomputation of a pipeline by a lower bound of the memory of its plans.
     fn too_large_recomputed(&self, splits: RecomputedSplits, choice: &Recomputes) -> Option<Rejection> {
         let RankBytes { rank, bytes: needed } = self.least_recomputed(splits, choice);
-        let available = self.pipelines.budget;
+        let available = self.pipelines.hbm_budget;
         (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
     }
 
@@ -79,8 +79,9 @@ impl Explorer<'_> {
         let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
         let offload = Offload { activations: entry.most_offloaded, ..plan.offload };
         let plan = Plan { recompute: choice.recompute, offload, ..plan.clone() };
-        let memory = UnsharedMemory::new(self.costs, &plan, stages).of(self.costs, &plan, layers.at(choice.at));
-        memory.least(&floor.plan_menu.least)
+        let memory =
+            UnsharedMemory::new(self.costs, &plan, stages).with_layers(self.costs, &plan, layers.at(choice.at));
+        memory.lower_bound(&floor.plan_menu.least)
     }
 }
 

@@ -57,7 +57,7 @@ impl<'g> GroupBounds<'g> {
         best: &Incumbents,
         bound_flow: impl Fn(Vec<StageTime>) -> Seconds,
     ) -> Verdict {
-        let Some(group) = self.groups.of(index) else { return Verdict::Open };
+        let Some(group) = self.groups.group_of(index) else { return Verdict::Open };
         if let Some((known, _)) = self.known[group] {
             return known;
         }
@@ -68,7 +68,7 @@ impl<'g> GroupBounds<'g> {
 
     /// Lower bound of the memory of the plans of a recomputation, by the verdict on its group; zero where it has none.
     pub fn needed(&self, index: usize) -> Bytes {
-        self.groups.of(index).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
+        self.groups.group_of(index).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
     }
 
     /// Verdict on a group, and lower bound of its memory, which is zero where it was not asked for.
@@ -89,12 +89,12 @@ impl<'g> GroupBounds<'g> {
         if too_slow(least(flow + split.ends(pipelines, plan))) {
             return (Verdict::Slow, Bytes::ZERO);
         }
-        let (memory, budget) = (split.unshared.of(costs, plan, layers), Bytes::new(best.wanted.budget));
-        let needed = memory.least(&split.plan_menu.least).bytes;
-        if needed > budget {
+        let (memory, hbm_budget) = (split.unshared.with_layers(costs, plan, layers), best.wanted.hbm_budget);
+        let needed = memory.lower_bound(&split.plan_menu.least).bytes;
+        if needed > hbm_budget {
             return (Verdict::TooLarge, needed);
         }
-        let (fit, menu) = (Fit { beside: &memory, budget }, split.known_menu());
+        let (fit, menu) = (Fit { beside: &memory, hbm_budget }, split.known_menu());
         let fits = || menu.is_none_or(|menu| menu.any_gathered_fits(costs, plan, &fit, &|_| false));
         let gathered = gathered.filter(|_| fits());
         let least = |time: Seconds| gathered.map_or(time, |gathered| gathered.min(time));

@@ -42,7 +42,7 @@ impl Groups {
     }
 
     /// Group of a recomputation.
-    pub fn of(&self, index: usize) -> Option<usize> {
+    pub fn group_of(&self, index: usize) -> Option<usize> {
         self.of[index]
     }
 

@@ -30,8 +30,8 @@ pub(super) struct SearchTarget {
     pub top: usize,
     /// Plans beyond the `top` that are wanted where they are nearly as good.
     pub ties: TieLimits,
-    /// Bytes of device memory that a plan may need.
-    pub budget: f64,
+    /// Memory of a device that a plan may fill ([`Problem::hbm_budget`](meshwright_engine::problem::Problem::hbm_budget)).
+    pub hbm_budget: Bytes,
     /// Largest objective value that an answer may have.
     pub ceiling: f64,
     /// Fewest GPUs that a plan uses.
@@ -41,9 +41,9 @@ pub(super) struct SearchTarget {
 impl SearchTarget {
     /// Target of a search under the problem's own memory budget.
     pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
-        let budget = costs.problem.hbm_budget().get();
+        let hbm_budget = costs.problem.hbm_budget();
         let fewest = if options.restrictions.allows_idle() { 1 } else { costs.problem.cluster().gpus };
-        Self { goal, top: options.top, ties: TieLimits::NONE, budget, ceiling: f64::INFINITY, fewest }
+        Self { goal, top: options.top, ties: TieLimits::NONE, hbm_budget, ceiling: f64::INFINITY, fewest }
     }
 }
 
@@ -129,7 +129,7 @@ impl Incumbents {
         let Some(objective) = self.objective() else {
             return self.is_dominated(bound, layout.world_size());
         };
-        let least = objective.of(bound, layout.world_size());
+        let least = objective.value(bound, layout.world_size());
         least > self.last || self.of_layout(layout).is_some_and(|known| least > measure(known, objective))
     }
 
@@ -138,7 +138,7 @@ impl Incumbents {
         let gpus = layout.world_size();
         let limit = self.objective().map(|objective| (objective, self.limit(layout, objective)));
         let least = |time| Price { time, memory: Bytes::ZERO };
-        move |time: Seconds| limit.is_some_and(|(objective, limit)| objective.of(least(time), gpus) > limit)
+        move |time: Seconds| limit.is_some_and(|(objective, limit)| objective.value(least(time), gpus) > limit)
     }
 
     /// Whether as many plans are known as must be named, so that bounds exclude others.
@@ -158,7 +158,7 @@ impl Incumbents {
 
     /// Memory beyond which no plan can enter the answer, in a search for the least memory without a budget; `None` in others.
     pub fn most_memory(&self) -> Option<Bytes> {
-        let is_sought = self.wanted.goal == Goal::Best(Objective::Memory) && self.wanted.budget.is_infinite();
+        let is_sought = self.wanted.goal == Goal::Best(Objective::Memory) && self.wanted.hbm_budget.get().is_infinite();
         is_sought.then(|| Bytes::new(self.last))
     }
 
@@ -166,7 +166,7 @@ impl Incumbents {
     pub fn is_hopeless_for_all(&self, bound: Price) -> bool {
         let fewest = self.wanted.fewest;
         match self.objective() {
-            Some(objective) => objective.of(bound, fewest) > self.last,
+            Some(objective) => objective.value(bound, fewest) > self.last,
             None => self.is_dominated(bound, fewest),
         }
     }
@@ -234,7 +234,7 @@ impl Incumbents {
 
 /// Value of the objective for a candidate.
 fn measure(candidate: &Candidate, objective: Objective) -> f64 {
-    objective.of(candidate.price, candidate.plan.layout.world_size())
+    objective.value(candidate.price, candidate.plan.layout.world_size())
 }
 
 /// Whether `a` ranks before `b`: by objective, then time, then memory, then position.

@@ -73,7 +73,7 @@ impl Pipelines<'_> {
             let with_share =
                 |optimizer: f64| Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
             let fits =
-                |share: &f64| least_memory_of_layers(self.costs, &with_share(*share), &parameters) <= self.budget;
+                |share: &f64| least_memory_of_layers(self.costs, &with_share(*share), &parameters) <= self.hbm_budget;
             let shares = shares_on_host(self.space, &with_share(0.0), &parameters);
             let least = shares.iter().copied().filter(fits).reduce(f64::min);
             least.map(|share| least_host_update_of_layers(self.costs, &with_share(share), &parameters))

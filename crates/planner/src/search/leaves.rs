@@ -29,7 +29,7 @@ impl Explorer<'_> {
     /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
     pub fn evaluate_list(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
-        let (layout, budget) = (&pipeline.plan.layout, Bytes::new(found.best.wanted.budget));
+        let (layout, hbm_budget) = (&pipeline.plan.layout, found.best.wanted.hbm_budget);
         let needed = leaf.needed;
         let is_hopeless =
             |time: Seconds, found: &SearchState| found.best.is_hopeless(layout, Price { time, memory: needed });
@@ -47,7 +47,7 @@ impl Explorer<'_> {
                     continue;
                 }
                 if let Some((_, count)) = &mut leaf.too_large
-                    && !memory.fits(&own.floor, budget)
+                    && !memory.fits(&own.floor, hbm_budget)
                 {
                     *count += own.count();
                     continue;
@@ -71,9 +71,9 @@ impl Explorer<'_> {
         let pipeline = &leaf.loaded.pipeline;
         let layout = &pipeline.plan.layout;
         let RankBytes { rank, bytes: memory } = leaf.loaded.memory(sharding);
-        let budget = Bytes::new(found.best.wanted.budget);
-        if memory > budget {
-            let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
+        let hbm_budget = found.best.wanted.hbm_budget;
+        if memory > hbm_budget {
+            let first = || (Rejection::OutOfMemory { needed: memory, available: hbm_budget, rank }, 0);
             leaf.too_large.get_or_insert_with(first).1 += 1;
             return;
         }
@@ -82,7 +82,7 @@ impl Explorer<'_> {
             found.counts.sharding += 1;
             return;
         }
-        let plan = sharding.of(&pipeline.plan);
+        let plan = sharding.applied_to(&pipeline.plan);
         let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
         if let Some(why) = refused {
             found.counts.reject(&why, 1);

@@ -71,7 +71,7 @@ impl ReplicatedEnds {
     /// ```
     fn new(space: &Space, plan: &Plan, parameters: &Parameters, exchanges: &Exchanges) -> Self {
         let time = least_update(space, plan, parameters) + exchanges.least_exposed(space, plan, parameters);
-        Self { time, exchange: exchanges.least(space, plan, parameters) }
+        Self { time, exchange: exchanges.least_exchange(space, plan, parameters) }
     }
 }
 
@@ -140,7 +140,7 @@ impl ShardingList {
 
     /// Whether a sharding may fit, by the fewest bytes of any.
     fn may_fit(&self, fit: &Fit) -> bool {
-        fit.beside.least(&self.least).bytes <= fit.budget
+        fit.beside.lower_bound(&self.least).bytes <= fit.hbm_budget
     }
 
     fn own(&self, position: ListPosition) -> &HostShares {
@@ -357,7 +357,7 @@ impl Menu {
         let of_layers = least_parameters(costs, plan);
         for (choice, all) in choices {
             let plan = choice.on(plan);
-            let hosts = refused.left(space, &plan, &all, &of_layers);
+            let hosts = refused.accepted_shares(space, &plan, &all, &of_layers);
             if hosts.is_empty() {
                 continue;
             }

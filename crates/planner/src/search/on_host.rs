@@ -47,7 +47,7 @@ impl RefusedShardings {
 
 impl Refused {
     /// Shares on the host, of `all` shares of a sharding, that are not refused; counts the others.
-    pub fn left(
+    pub fn accepted_shares(
         &mut self,
         space: &Space,
         plan: &Plan,
@@ -128,7 +128,7 @@ impl HostShares {
         if self.shares[..] == [0.0] {
             return slice::from_ref(&self.floor);
         }
-        let with_share = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
+        let with_share = |&share: &f64| self.floor.with_host(costs, &self.floor.applied_to(plan), parameters, share);
         self.each.get_or_init(|| self.shares.iter().map(with_share).collect())
     }
 
@@ -173,12 +173,12 @@ pub(super) struct Fit<'f> {
     /// Bytes that the ranks of a pipeline hold beside their states.
     pub beside: &'f RankMemory,
     /// Memory that a plan may need.
-    pub budget: Bytes,
+    pub hbm_budget: Bytes,
 }
 
 impl Fit<'_> {
     /// Whether a sharding fits.
     pub fn holds(&self, sharding: &Sharding) -> bool {
-        self.beside.fits(sharding, self.budget)
+        self.beside.fits(sharding, self.hbm_budget)
     }
 }

@@ -43,7 +43,7 @@ pub enum Objective {
 
 impl Objective {
     /// Value of the objective. It grows with both time and memory, so lower bounds of them give a lower bound of it.
-    pub(super) fn of(self, price: Price, gpus: u32) -> f64 {
+    pub(super) fn value(self, price: Price, gpus: u32) -> f64 {
         match self {
             Self::StepTime => price.time.get(),
             Self::Memory => price.memory.get(),

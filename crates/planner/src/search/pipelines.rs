@@ -74,7 +74,7 @@ impl SplitFloor<'_> {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that may fit; `None` if none does.
     pub fn edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
         *self.edges.get_or_init(|| {
-            let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+            let fit = Fit { beside: &self.memory, hbm_budget: pipelines.hbm_budget };
             let menu = self.menu(pipelines, plan);
             menu.edges_within(&menu.replicated, pipelines.costs, plan, &fit)
         })
@@ -82,7 +82,7 @@ impl SplitFloor<'_> {
 
     /// Lower bound of the time at the ends of a step under ZeRO 3, over the shardings that may fit; `None` if none does.
     pub fn gathered_edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
-        let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+        let fit = Fit { beside: &self.memory, hbm_budget: pipelines.hbm_budget };
         let menu = self.menu(pipelines, plan);
         menu.edges_within(&menu.sharded, pipelines.costs, plan, &fit)
     }
@@ -98,7 +98,7 @@ impl SplitFloor<'_> {
     ) -> bool {
         let costs = pipelines.costs;
         let menu = self.menu(pipelines, plan);
-        let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+        let fit = Fit { beside: &self.memory, hbm_budget: pipelines.hbm_budget };
         let loaded = Loaded::with_memory(light.clone(), self.memory.clone());
         menu.any_gathered_fits(costs, plan, &fit, &|sharding| is_slow(loaded.least_gathered_time(costs, sharding)))
     }
@@ -119,7 +119,7 @@ pub(super) struct Pipelines<'e> {
     pub space: &'e Space<'e>,
     pub tables: &'e Tables<'e>,
     /// Memory that a plan may need.
-    pub budget: Bytes,
+    pub hbm_budget: Bytes,
     /// Whether model states fill much of it, so that what makes plans fit takes time.
     pub is_tight: bool,
 }
@@ -131,9 +131,9 @@ const TIGHT: f64 = 0.5;
 
 impl<'e> Pipelines<'e> {
     /// Pipelines of a search under a budget.
-    pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, budget: Bytes) -> Self {
-        let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > budget * TIGHT;
-        Self { costs, space, tables, budget, is_tight }
+    pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, hbm_budget: Bytes) -> Self {
+        let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > hbm_budget * TIGHT;
+        Self { costs, space, tables, hbm_budget, is_tight }
     }
 
     /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones
@@ -281,7 +281,7 @@ impl<'e> Pipelines<'e> {
     ) -> Option<Rejection> {
         self.over_budget(splits.iter().map(|(stages, menu)| {
             let bare = layers.at(bounded.at);
-            RankMemory::without_activations(self.costs, &bounded.plan, bare, stages).least(&menu.least)
+            RankMemory::without_activations(self.costs, &bounded.plan, bare, stages).lower_bound(&menu.least)
         }))
     }
 
@@ -297,8 +297,8 @@ impl<'e> Pipelines<'e> {
         let offloading = Plan { offload, ..plan.clone() };
         let of_split = |(stages, plan_menu): (&'e Stages, Arc<PlanMenu>)| {
             let unshared = UnsharedMemory::new(self.costs, plan, stages);
-            let memory = unshared.of(self.costs, &offloading, layers.floor());
-            let needed = memory.least(&plan_menu.least);
+            let memory = unshared.with_layers(self.costs, &offloading, layers.floor());
+            let needed = memory.lower_bound(&plan_menu.least);
             let (menu, edges) = (OnceCell::new(), OnceCell::new());
             SplitFloor { last_chunk: stages.last_chunk(), unshared, memory, needed, plan_menu, menu, edges }
         };
@@ -312,7 +312,7 @@ impl<'e> Pipelines<'e> {
 
     /// Rejection by the least of several lower bounds of memory, if each exceeds the budget.
     fn over_budget(&self, bounds: impl Iterator<Item = RankBytes>) -> Option<Rejection> {
-        let available = self.budget;
+        let available = self.hbm_budget;
         let mut least: Option<RankBytes> = None;
         for bound in bounds {
             if bound.bytes <= available {
@@ -352,7 +352,7 @@ impl<'e> Pipelines<'e> {
         counts: &mut Counts,
     ) -> Option<ShapeBound> {
         let layers = Recomputed::new(self.costs, self.tables, shape);
-        let most = has_example.then_some(self.budget);
+        let most = has_example.then_some(self.hbm_budget);
         let layouts = self.layouts(shape, most, best, counts);
         let (mut open, mut bounded, mut too_slow) = (BinaryHeap::new(), 0, 0);
         loop {

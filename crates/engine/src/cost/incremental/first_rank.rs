@@ -37,8 +37,8 @@ impl<'s> FirstRank<'s> {
         }
     }
 
-    /// Lower bound of the memory of the plan with these layers: [`RankMemory::least`](super::RankMemory::least) of one rank.
-    pub fn least(&self, costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Bytes {
+    /// Lower bound of the memory of the plan with these layers: [`RankMemory::lower_bound`](super::RankMemory::lower_bound) of one rank.
+    pub fn memory_bound(&self, costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Bytes {
         let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
         let freed = if keeps { self.freed } else { Bytes::ZERO };
         let bytes_at = |moment: &Moment| {
@@ -50,7 +50,7 @@ impl<'s> FirstRank<'s> {
         let held = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
         let is_usual = std::ptr::eq(self.usual.0, stages);
         let held = if is_usual { held(&self.usual.1) } else { held(&stages.moments(costs, plan)) };
-        let tensors = self.resident + held + layers.end_bytes(false).of(stages.parameter_classes[0].has_head);
+        let tensors = self.resident + held + layers.end_bytes(false).on_rank(stages.parameter_classes[0].has_head);
         (tensors * (1.0 + self.reserve.fragmentation) + self.reserve.context) * ROUNDING
     }
 }

@@ -230,7 +230,7 @@ impl<'l> Loaded<'l> {
                 StepTime::total_with_edges(pipe + sends, flow.slow_down, replicas, edges.update)
             }
             Engine::Sharded(sharded) => {
-                let (plan, layers) = (sharding.of(plan), self.pipeline.gathered(costs));
+                let (plan, layers) = (sharding.applied_to(plan), self.pipeline.gathered(costs));
                 costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends)).total()
             }
         }
@@ -238,7 +238,7 @@ impl<'l> Loaded<'l> {
 
     /// Memory of the fullest rank.
     pub fn memory(&self, sharding: &Sharding) -> RankBytes {
-        self.memory.of(sharding)
+        self.memory.with_sharding(sharding)
     }
 }
 

@@ -54,7 +54,7 @@ struct RankNeeds {
 impl RankMemory {
     /// Sizes the layers of a plan on a pipeline; its sharding is not read.
     pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        UnsharedMemory::new(costs, plan, stages).of(costs, plan, layers)
+        UnsharedMemory::new(costs, plan, stages).with_layers(costs, plan, layers)
     }
 
     /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
@@ -66,10 +66,12 @@ impl RankMemory {
         let together = stages
             .parameter_classes
             .iter()
-            .map(|class| needs(class, layers.end_bytes(false).of(class.has_head)))
+            .map(|class| needs(class, layers.end_bytes(false).on_rank(class.has_head)))
             .collect();
-        let by_moment =
-            stages.parameter_classes.iter().map(|class| vec![needs(class, layers.end_bytes(true).of(class.has_head))]);
+        let by_moment = stages
+            .parameter_classes
+            .iter()
+            .map(|class| vec![needs(class, layers.end_bytes(true).on_rank(class.has_head))]);
         let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
         Self {
             together,
@@ -82,7 +84,7 @@ impl RankMemory {
     }
 
     /// Memory of the fullest rank with a sharding.
-    pub fn of(&self, sharding: &Sharding) -> RankBytes {
+    pub fn with_sharding(&self, sharding: &Sharding) -> RankBytes {
         let timing = self.timing_under(sharding.zero);
         let of_class = |(class, states): (usize, &StateBytes)| {
             let needed = |rank: &RankNeeds| self.needed(rank, timing, *states, sharding.unsharded);
@@ -91,12 +93,12 @@ impl RankMemory {
         sharding.states.iter().enumerate().map(of_class).reduce(RankBytes::fuller).unwrap_or_default()
     }
 
-    /// Whether every rank has at most `budget` of memory with a sharding.
-    pub fn fits(&self, sharding: &Sharding, budget: Bytes) -> bool {
+    /// Whether every rank has a peak of at most `hbm_budget` with a sharding.
+    pub fn fits(&self, sharding: &Sharding, hbm_budget: Bytes) -> bool {
         let timing = self.timing_under(sharding.zero);
         sharding.states.iter().enumerate().all(|(class, states)| {
             let mut ranks = self.ranks(class, timing).iter();
-            ranks.all(|rank| self.needed(rank, timing, *states, sharding.unsharded).bytes <= budget)
+            ranks.all(|rank| self.needed(rank, timing, *states, sharding.unsharded).bytes <= hbm_budget)
         })
     }
 
@@ -131,7 +133,7 @@ impl RankMemory {
     }
 
     /// Lower bound of the memory of the fullest rank over all shardings that leave at least `states` to each class of ranks.
-    pub fn least(&self, states: &[LeastStates]) -> RankBytes {
+    pub fn lower_bound(&self, states: &[LeastStates]) -> RankBytes {
         let of_timing = |class: usize, timing: Timing, states: StateBytes, unsharded: Temporary| {
             let needed = |rank: &RankNeeds| self.needed(rank, timing, states, unsharded);
             self.ranks(class, timing).iter().map(needed).reduce(RankBytes::fuller).unwrap_or_default()
@@ -164,7 +166,7 @@ impl<'l> UnsharedMemory<'l> {
     }
 
     /// Memory with a plan's layers, and with the share of their activations that it leaves on the host.
-    pub fn of(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
+    pub fn with_layers(&self, costs: &Costs, plan: &Plan, layers: &Layers) -> RankMemory {
         let Self { stages, ref moments, timing, is_single, reserve, caches } = *self;
         let (together, by_moment) = needs_of_classes(costs, plan, layers, stages, moments);
         RankMemory { together, by_moment, timing, is_single, reserve, caches }
@@ -200,7 +202,7 @@ fn needs_of_classes(
             activations: activations - freed * moment.stages,
             layer: largest(&layers.bytes.kept) * on_device,
             temporary: Temporary {
-                loss: layers.end_bytes(is_by_moment).of(class.has_head),
+                loss: layers.end_bytes(is_by_moment).on_rank(class.has_head),
                 backward,
                 ..Temporary::default()
             },

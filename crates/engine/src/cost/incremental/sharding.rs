@@ -282,7 +282,7 @@ impl Sharding {
     }
 
     /// The plan with this sharding.
-    pub fn of(&self, plan: &Plan) -> Plan {
+    pub fn applied_to(&self, plan: &Plan) -> Plan {
         Plan {
             zero: self.zero,
             shard_group: self.shard_group,
@@ -303,7 +303,7 @@ impl Sharding {
 
     /// Bytes of states and gathered weights of each class of ranks.
     pub fn bytes_by_class(&self, costs: &Costs, plan: &Plan) -> impl Iterator<Item = LeastStates> + '_ {
-        let is_by_moment = costs.is_by_moment(&self.of(plan));
+        let is_by_moment = costs.is_by_moment(&self.applied_to(plan));
         self.states.iter().map(move |states| LeastStates::new(is_by_moment, *states, self.unsharded))
     }
 

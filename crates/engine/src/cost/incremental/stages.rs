@@ -158,7 +158,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
     let on_chunks = counts.all_on_chunks();
     let peaks = costs.peaks.of_pipeline(plan.pipeline(), m);
     let of_rank = |rank: u32| {
-        let own = plan.pipeline().held(rank).map(|chunk| on_chunks.at(chunk));
+        let own = plan.pipeline().chunks_of(rank).map(|chunk| on_chunks.at(chunk));
         let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
             let (stages, in_flight) = (has_layers(chunks[0]) * peak.most, scaled(chunks[0], peak.most));

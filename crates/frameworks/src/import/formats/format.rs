@@ -5,7 +5,7 @@ use crate::framework::Framework;
 /// A piece of evidence.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Evidence {
-    /// A key stands there, by its dotted path; `*` is any one key.
+    /// The file has a key, given by its dotted path; `*` is any one key.
     Key(&'static str),
     /// A key's value contains a text.
     Says(&'static str, &'static str),

@@ -212,7 +212,7 @@ impl Arguments {
         self.given.iter().rfind(|given| given.flag == flag).map(|given| given.place.clone())
     }
 
-    /// Whether a flag stands there with just these words; a switch says `true`.
+    /// Whether a flag is given with exactly these words; a switch has `true`.
     pub fn says(&self, flag: &str, words: &str) -> bool {
         let text = |given: &Given| given.values.iter().map(Text::plain).collect::<Vec<_>>().join(" ");
         let same =
@@ -220,12 +220,12 @@ impl Arguments {
         self.given.iter().any(|given| given.flag == flag && same(given))
     }
 
-    /// Whether a flag stands there.
+    /// Whether a flag is given.
     pub fn has(&mut self, flag: &str) -> bool {
         self.last(flag).is_some()
     }
 
-    /// A switch, or `otherwise` where neither it nor its opposite stands there; the last counts.
+    /// A switch, or `otherwise` where neither it nor its opposite is given; the last counts.
     pub fn switch(&mut self, flag: &str, otherwise: bool) -> bool {
         let opposite = format!("--no-{}", flag.trim_start_matches("--"));
         let (on, off) = (self.last(flag).is_some(), self.last(&opposite).is_some());

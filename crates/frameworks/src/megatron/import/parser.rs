@@ -44,7 +44,7 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
     }
 }
 
-/// Flags that stand there and that only some releases take together.
+/// Given flags that only some releases take together.
 fn together(list: &Arguments) -> impl Iterator<Item = Judged> {
     APART.iter().filter_map(|FlagPair { one, other, first }| {
         let places = [one, other].map(|name| list.place(&format!("--{name}")));

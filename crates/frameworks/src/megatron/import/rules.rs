@@ -81,7 +81,7 @@ const NEEDS: &[Needs] = &[
     Needs { flag: "--kv-lora-rank", one_of: &["--multi-latent-attention"], why: "latent attention is off without it" },
 ];
 
-/// Flags that cannot stand together.
+/// Flags that exclude each other.
 const APART: &[Pair] = &[
     Pair { flag: "--use-torch-fsdp2", other: "--use-distributed-optimizer", why: "FSDP2 shards the optimizer itself" },
     Pair { flag: "--use-torch-fsdp2", other: "--fp16", why: "FSDP2 does not support fp16 yet" },
@@ -156,7 +156,7 @@ fn exclusive(list: &mut Arguments) {
     }
 }
 
-/// Flags of older releases, with those that stand in their place.
+/// Flags of older releases, with those that replaced them.
 fn deprecated(list: &mut Arguments) {
     for (flag, instead) in GONE {
         if list.has(flag) {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::deepspeed::emit as deepspeed;
 use crate::emit::language::Shell;
-use crate::emit::launcher::{Wanted, launch_script, wanted};
+use crate::emit::launcher::{RequiredVariable, check_variables, launch_script};
 use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::hugging_face::limits::on_deepspeed;
@@ -15,7 +15,7 @@ use crate::ms_swift::limits::LIMITS;
 use meshwright_engine::plan::{Plan, Recompute, ZeroStage};
 
 /// Variables of a run that trains adapters.
-const ADAPTERS: &[Wanted] = &[
+const ADAPTERS: &[RequiredVariable] = &[
     ("LORA_RANK", "the rank of the adapters"),
     ("LORA_TARGETS", "the modules that have adapters, such as all-linear"),
 ];
@@ -63,8 +63,9 @@ fn script(request: &Request) -> EmittedFile {
             --learning_rate 1e-5."],
     );
     let adapts = problem.workload().adaptation.is_lora();
-    let variables: Vec<Wanted> = VARIABLES.iter().chain(if adapts { ADAPTERS } else { &[] }).copied().collect();
-    wanted(&mut text, &variables);
+    let variables: Vec<RequiredVariable> =
+        VARIABLES.iter().chain(if adapts { ADAPTERS } else { &[] }).copied().collect();
+    check_variables(&mut text, &variables);
     processes(request, &mut text);
     text.array("PLAN_ARGS", settings(request));
     text.array("RUN_ARGS", run(request, adapts));

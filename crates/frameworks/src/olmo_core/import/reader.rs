@@ -22,7 +22,7 @@ impl Reader<'_> {
         self.document.note(finding.expected("--model NAME, or --model config.json"));
     }
 
-    /// The member of an enumeration that stands there, or the usual one.
+    /// The member of an enumeration at the path, or the default.
     pub fn kind(&self, path: &str, usual: &str) -> String {
         self.document.word(path).map_or_else(|| usual.to_owned(), |word| member(&word).to_owned())
     }
@@ -32,7 +32,7 @@ impl Reader<'_> {
         self.document.switch(path).unwrap_or(usual)
     }
 
-    /// Whether an object stands there.
+    /// Whether the value is an object.
     pub fn is_object(&self, path: &str) -> bool {
         !self.document.keys(path).is_empty() || self.document.has(&format!("{path}.{CALLED}"))
     }

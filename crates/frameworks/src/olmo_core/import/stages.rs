@@ -49,7 +49,7 @@ pub(super) fn pipeline(document: &Document, imported: &mut Imported) {
     }
 }
 
-/// Schedule of a `PipelineScheduleType`, which stands at `path`; those of several stages a rank have `virtual_stages`.
+/// Schedule of the `PipelineScheduleType` at `path`; those of several stages a rank have `virtual_stages`.
 fn schedule(document: &Document, path: &str, name: &str, virtual_stages: u32) -> Schedule {
     match name {
         "single_1F1B" | "1F1B" => Schedule::OneFOneB,

@@ -10,7 +10,7 @@ use super::tree::{Entries, Node, NodeValue, TableEntry};
 /// Most values of a file, so that aliases of aliases do not exhaust memory.
 const MOST_NODES: usize = 100_000;
 
-/// A file, and the keys that stand twice in it.
+/// A file, and the keys that it has twice.
 pub(super) type Read = (Node, Vec<(u32, String)>);
 
 /// First document of a YAML text.
@@ -34,7 +34,7 @@ pub(super) fn yaml(text: &str) -> Result<Read, (u32, String)> {
 
 /// Reader of one YAML document.
 struct Yaml<'a> {
-    /// Keys that stand twice: the last counts.
+    /// Keys that occur twice: the last counts.
     twice: Vec<(u32, String)>,
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     anchors: BTreeMap<usize, Node>,

@@ -10,7 +10,7 @@ pub enum NodeValue {
     Scalar {
         /// The text.
         text: String,
-        /// Whether it stood in quotes.
+        /// Whether it was in quotes.
         quoted: bool,
     },
     /// A table.
@@ -34,7 +34,7 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
-    /// Entry of a key that stands on a line.
+    /// Entry of a key on a line.
     pub fn new(key: impl Into<String>, line: u32, value: Node) -> Self {
         Self { key: key.into(), line, value }
     }

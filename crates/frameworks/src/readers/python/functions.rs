@@ -50,7 +50,7 @@ impl<'f> Parameters<'f> {
     }
 }
 
-/// Parameters that stand in the words behind a function's name.
+/// Parameters in the words after a function's name.
 fn parameters(words: &[(Token, u32)]) -> Parameters<'_> {
     let (mut depth, mut fresh, mut stars, mut is_by_name) = (0_u32, false, "", false);
     let mut found = Parameters::default();

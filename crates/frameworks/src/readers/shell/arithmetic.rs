@@ -71,7 +71,7 @@ impl Parser<'_> {
         text.chars().enumerate().all(|(i, c)| self.text.get(self.at + i) == Some(&c))
     }
 
-    /// The operator of this level that stands here, and is not the beginning of a longer one.
+    /// The operator of this level at this position that is not the beginning of a longer one.
     fn operator(&self, level: usize) -> Option<&'static str> {
         let found = LEVELS[level].iter().copied().find(|operator| self.starts(operator))?;
         let longer = LEVELS.iter().flat_map(|level| level.iter()).any(|o| o.len() > found.len() && self.starts(o));

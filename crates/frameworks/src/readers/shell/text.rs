@@ -45,7 +45,7 @@ impl Text {
         Self(text.chars().map(|char| Glyph { char, line, quoted: false }).collect())
     }
 
-    /// Lines of another file, as if all of them stood on `line` of this one.
+    /// Lines of another file, as if all of them were on `line` of this one.
     pub fn on_lines_of(text: &str, line: u32) -> Self {
         Self(text.chars().filter(|c| *c != '\r').map(|char| Glyph { char, line, quoted: false }).collect())
     }

@@ -49,7 +49,7 @@ pub fn solve(
     if search.best.is_none() {
         search.descend(nearest_split(program).cuts);
     }
-    let line = Edges::least(program).line(program, program.sends);
+    let line = Edges::of_any_split(program).line(program, program.sends);
     if options.rough {
         let bound = line.base + line.slope * program.stager.micro_batches() * bound::busiest(program);
         return Solution { cut_short: true, ..search.into_solution(bound) };

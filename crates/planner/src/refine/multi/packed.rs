@@ -59,7 +59,7 @@ impl PackedRank {
     fn cheapest(&self, costs: &[f64]) -> Cheapest {
         let mut list = vec![NEVER; self.groups.last().map_or(0, |(layers, _)| layers + 1)];
         for (layers, range) in &self.groups {
-            list[*layers] = least(&costs[range.clone()]);
+            list[*layers] = minimum(&costs[range.clone()]);
         }
         list
     }
@@ -73,7 +73,7 @@ impl PackedRank {
 }
 
 /// Least of a list, in four independent minima.
-fn least(list: &[f64]) -> f64 {
+fn minimum(list: &[f64]) -> f64 {
     let mut minima = [NEVER; 4];
     let fours = list.chunks_exact(4);
     let rest = fours.remainder().iter().copied().fold(NEVER, f64::min);

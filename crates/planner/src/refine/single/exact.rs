@@ -21,7 +21,7 @@ pub struct ExactMinima {
 ///
 /// # Errors
 /// Where a rank holds several stages: those are no program over cuts.
-pub fn least(stager: &Stager, freedom: Freedom) -> Result<Option<ExactMinima>, &'static str> {
+pub fn minima(stager: &Stager, freedom: Freedom) -> Result<Option<ExactMinima>, &'static str> {
     let plan = stager.plan();
     if plan.schedule.virtual_stages() > 1 || plan.schedule.is_bidirectional() || !stager.is_simulated() {
         return Err("only schedules with one stage a rank are programs over cuts");
