@@ -1,4 +1,4 @@
-//! Checkpoint policies of JAX, and gradients of layers that a compiled loop runs.
+//! Checkpoint policies of JAX and of PyTorch, and gradients of layers that a compiled loop runs.
 
 use crate::random::{Spec, spec};
 use meshwright::collective::{Fabric, Group};
@@ -51,6 +51,32 @@ fn a_policy_that_keeps_less_recomputes_more() {
     let (of_mlp, of_layer) = (last("core_attn+mlp"), last("full"));
     assert!((of_mlp / of_layer - 1.0).abs() < 1e-9 && of_layer > 0.0, "{of_mlp} and {of_layer} s of the last GEMM");
     assert_eq!(last("per-op").to_bits(), 0.0_f64.to_bits());
+}
+
+/// PyTorch's list has no grouped GEMMs: a layer of Qwen3-30B-A3B keeps queries, values, attention's output with its sums, the layer's
+/// input and, from 2026 on, the eight copies of each token that it sends and gets back.
+#[test]
+fn checkpointing_by_operator_runs_experts_again() {
+    let spec = |stack: &'static str| spec("qwen3-30b-a3b", "h200-1k", stack, 8, 64).gpus(8);
+    let plan = "tp=1 pp=1 zero=3 ep=8 mbs=1 recompute=per-op";
+    let kept = |spec: Spec| {
+        let problem = spec.problem();
+        let plan = parse_plan(plan, &problem).unwrap();
+        Costs::new(&problem).kept_activations(0, &plan).get() / f64::from(problem.workload().seq_len)
+    };
+    let beside_experts = 2.0 * (4096.0 + 512.0 + 4096.0 + 2048.0) + 4.0 * 32.0;
+    let copies = 2.0 * 2048.0 * 16.0;
+    let without = "stack.memory.keeps_exchanged_tokens=false";
+    for (spec, bytes) in [
+        (spec("torchtitan-2026").set(without), beside_experts),
+        (spec("torchtitan-2026"), beside_experts + copies),
+        (spec("torchtitan-eager"), beside_experts + 2.0 * 512.0),
+    ] {
+        assert!((kept(spec) / bytes - 1.0).abs() < 1e-9, "{bytes}");
+    }
+    let again = |sets: &str| priced(&spec("torchtitan-2026").set(sets).problem(), plan).1.step.recompute.get();
+    let half = again("stack.memory.recomputes_experts=false");
+    assert!(again(without) > again("stack.memory.keeps_exchanged_tokens=true") && again(without) > 1.5 * half);
 }
 
 /// Between slices the gradients of a shard wait for the loop over the layers to end; elsewhere all but a layer's hide.

@@ -61,28 +61,54 @@ impl Costs<'_> {
     ///                                                       and with t > 1 the reduced output of attention 2h/ts
     /// ```
     ///
-    /// Sources: [memory-oracle]; compiled, [meshwright-silicon].
+    /// Of a layer with experts f is a shared expert's width, and without one down's partial sums are missing. The routed experts
+    /// keep nothing where they run again (`memory.recomputes_experts`) but the T tokens that they receive and the n·k that come
+    /// back, `2h·(T + n·k)`, where those are kept (`memory.keeps_exchanged_tokens`).
+    ///
+    /// Sources: [memory-oracle]; compiled, [meshwright-silicon]; experts, [torchtitan].
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
         let (layer, memory) = (&self.problem.model().kinds[kind], &self.device.stack.memory);
         let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
-        if let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) {
-            let (qkv, intermediate) = (attention.qkv_width() as f64, f64::from(mlp.intermediate));
+        let routed = layer.moe().filter(|_| memory.recomputes_experts);
+        let exchanged = routed.map_or(Bytes::ZERO, |moe| self.kept_exchange(moe, plan));
+        let shared = routed.and_then(Moe::shared);
+        let mlp_width = match &layer.ffn {
+            Ffn::Dense(mlp) => Some(f64::from(mlp.intermediate)),
+            Ffn::Moe(_) => routed.map(|_| shared.as_ref().map_or(0.0, |mlp| f64::from(mlp.intermediate))),
+            Ffn::None => None,
+        };
+        if let (Mixer::Attention(attention), Some(intermediate)) = (&layer.mixer, mlp_width) {
+            let qkv = attention.qkv_width() as f64;
+            let down = if intermediate > 0.0 { hidden } else { 0.0 };
             let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim);
             let reduced = if plan.layout.tp > 1 { 2.0 * hidden / plan.sequence_shards() } else { 0.0 };
             let kept = if memory.keeps_needed_operators {
                 Some(2.0 * (qkv - keys + intermediate) / tp + reduced)
             } else if memory.keeps_listed_operators {
-                Some(2.0 * ((qkv + intermediate) / tp + hidden))
+                Some(2.0 * ((qkv + intermediate) / tp + down))
             } else {
                 None
             };
             if let Some(matmuls) = kept {
                 let heads = f64::from(attention.heads) / tp;
                 let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
-                return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan);
+                return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan) + exchanged;
             }
         }
-        self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept
+        let apart = Modules { moe: routed.is_some(), ..Modules::default() };
+        let beside = shared
+            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, apart));
+        let all = self.all_activations(kind, plan, apart) + Bytes::new(self.tokens(plan) * beside);
+        all * self.device.stack.per_op_kept + exchanged
+    }
+
+    /// Bytes that checkpointing by operator keeps of the exchange of tokens between experts' ranks, `2h·(T + n·k)`.
+    fn kept_exchange(&self, moe: &Moe, plan: &Plan) -> Bytes {
+        if !self.device.stack.memory.keeps_exchanged_tokens || plan.layout.ep <= 1 {
+            return Bytes::ZERO;
+        }
+        let copies = self.most_received(moe, plan) + self.owned_tokens(plan) * f64::from(moe.top_k);
+        Bytes::new(2.0 * f64::from(self.problem.model().hidden) * copies)
     }
 
     /// Activations of one layer, without those of the recomputed modules.

@@ -253,7 +253,12 @@ impl Costs<'_> {
         if let Some(moe) = layer.moe() {
             let local = local_experts(moe, plan);
             cost.expert_host.forward += hooks.expert_forward * local;
-            let again = if plan.recompute == Recompute::Full { cost.expert_host.forward } else { Seconds::ZERO };
+            let experts_again = plan.recompute == Recompute::PerOp && self.device.stack.memory.recomputes_experts;
+            let again = if plan.recompute == Recompute::Full || experts_again {
+                cost.expert_host.forward
+            } else {
+                Seconds::ZERO
+            };
             cost.expert_host.backward += hooks.expert_backward * local + again;
         }
         Some(cost)

@@ -16,7 +16,8 @@ impl Costs<'_> {
     /// ```text
     /// full          F + tensor, context and expert communication of the forward
     /// every other   half of that
-    /// per op        ½(F − T_attn) + ½·communication
+    /// per op        ½(F − T_attn) + ½·communication; where the routed experts run again, ½ of what is beside them, and all of them
+    ///               with their exchange, unless that is kept
     /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
     ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
@@ -31,9 +32,21 @@ impl Costs<'_> {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.repeated_forward(cost),
             Recompute::EveryOther => self.repeated_forward(cost) * 0.5,
-            Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
+            Recompute::PerOp => self.recomputed_operators(layer, cost),
             Recompute::Selective(modules) => self.recomputed_modules(modules, layer, cost),
         }
+    }
+
+    /// Extra backward time of a layer under checkpointing by operator.
+    fn recomputed_operators(&self, layer: &Layer, cost: &LayerCost) -> Seconds {
+        let memory = &self.device.stack.memory;
+        let communication = cost.tp.forward + cost.cp.forward;
+        if layer.moe().is_none() || !memory.recomputes_experts {
+            return (cost.forward - cost.attention + communication) * 0.5;
+        }
+        let experts = cost.experts.forward;
+        let exchange = if memory.keeps_exchanged_tokens { Seconds::ZERO } else { cost.ep.forward };
+        (cost.forward - cost.attention - experts + communication) * 0.5 + experts + exchange
     }
 
     /// Forward time of a layer up to the last result that backward needs.

@@ -29,6 +29,12 @@ pub struct MemoryUse {
     /// Whether checkpointing by operator keeps only the outputs of that list that backward reads, as a compiled layer does. Source:
     /// [meshwright-silicon].
     pub keeps_needed_operators: bool,
+    /// Whether checkpointing by operator runs the routed experts again, since grouped GEMMs are not on PyTorch's list. Source:
+    /// [torchtitan] `_op_sac_save_list`.
+    pub recomputes_experts: bool,
+    /// Whether checkpointing by operator keeps the tokens that experts' ranks exchange, which those experts would else exchange
+    /// again. Source: [torchtitan] `_get_default_save_ops`.
+    pub keeps_exchanged_tokens: bool,
     /// Whether the gathered inputs of column-parallel matmuls are kept whole; other frameworks gather them once more in backward.
     pub keeps_gathered_inputs: bool,
     /// Whether the whole output of the QKV projection is kept in addition to the rotated queries and keys, since the values are a
@@ -93,6 +99,8 @@ impl Default for MemoryUse {
             keeps_matmul_outputs: false,
             keeps_listed_operators: false,
             keeps_needed_operators: false,
+            recomputes_experts: false,
+            keeps_exchanged_tokens: false,
             keeps_gathered_inputs: false,
             keeps_whole_qkv: false,
             keeps_activated_gate: false,

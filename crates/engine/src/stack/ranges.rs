@@ -54,6 +54,8 @@ impl MemoryUse {
             keeps_matmul_outputs: _,
             keeps_listed_operators: _,
             keeps_needed_operators: _,
+            recomputes_experts: _,
+            keeps_exchanged_tokens: _,
             keeps_gathered_inputs: _,
             keeps_whole_qkv: _,
             keeps_activated_gate: _,
