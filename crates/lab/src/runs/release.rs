@@ -66,9 +66,9 @@ const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modelli
 const PYTORCH: [&str; 2] = ["pytorch fsdp", "pytorch ddp"];
 /// Parts of the names of frameworks on JAX, in lower case.
 const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
-/// Parts of the names of frameworks that write fused kernels for norms and activation functions, in lower case.
-/// Sources: [fast-llm], [llm-c].
-const FUSED: [&str; 2] = ["fast-llm", "llm.c"];
+/// Parts of the names of frameworks with kernels of their own for all pointwise operators, in lower case: their layers read and
+/// write what those of Megatron-Core with Transformer Engine do. Sources: [fast-llm], [llm-c], [llmq].
+const FUSED: [&str; 3] = ["fast-llm", "llm.c", "llmq"];
 /// Part of the names of AWS's frameworks, in lower case: PyTorch/XLA compiles their step as a whole, and they have no
 /// Transformer Engine. Source: [aws-trainium].
 const NEURON: &str = "neuronx";
@@ -123,13 +123,13 @@ impl Release {
             Self::Meta
         } else if has("Megatron-LM") && year <= 2024.0 {
             if year <= 2023.0 { Self::MegatronLm2023 } else { Self::MegatronLm2024 }
-        } else if framework.is_empty() || has_one(&MEGATRON) && !has_one(&PYTORCH) {
+        } else if framework.is_empty() || has_one(&FUSED) || has_one(&MEGATRON) && !has_one(&PYTORCH) {
             match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
                 ..=2024.0 => Self::Core24,
                 2025.0 => Self::Core25,
                 _ => Self::Core26,
             }
-        } else if has("compile") || has_one(&FUSED) || fuses(row, &["norm_fusion", "act_fusion"]) {
+        } else if has("compile") || fuses(row, &["norm_fusion", "act_fusion"]) {
             Self::FsdpCompiled
         } else {
             Self::FsdpEager
