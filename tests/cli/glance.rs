@@ -147,6 +147,24 @@ fn another_objective_is_one_line_a_plan() {
     }
 }
 
+/// The line for all rows holds for each of them: settings of a pipeline, or of tensor parallelism, name the rows that have one.
+#[test]
+fn the_line_for_all_rows_is_true_of_each() {
+    let output = run("plan gpt-oss-120b h100-512");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let head = rows.iter().find(|row| row.first() == Some(&"#")).unwrap();
+    let at = |name: &str| head.iter().position(|head| *head == name).unwrap();
+    let of_rank =
+        |row: &&Vec<&str>| row.first().is_some_and(|rank| rank.trim_start_matches('>').parse::<u32>().is_ok());
+    let plans: Vec<&Vec<&str>> = rows.iter().filter(of_rank).collect();
+    for (degree, conditional) in [("PP", "interleaved 1F1B where PP > 1"), ("TP", "sequence parallel where TP > 1")] {
+        let some = |is_one: bool| plans.iter().any(|row| (row[at(degree)] == "1") == is_one);
+        assert!(some(true) && some(false), "{text}");
+        assert!(words("plan gpt-oss-120b h100-512").contains(conditional), "{text}");
+    }
+}
+
 /// Expert groups of published runs stay inside the rack.
 #[test]
 fn expert_groups_stay_inside_a_rack() {

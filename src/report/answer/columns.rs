@@ -29,6 +29,26 @@ impl Setting {
         })
     }
 
+    /// Plans that it applies to, where those are not all.
+    fn where_applied(&self) -> &'static str {
+        match self.name {
+            "SP" => "TP > 1",
+            "CP by" => "CP > 1",
+            DISPATCHER => "EP > 1",
+            "reshard" => "ZeRO 3",
+            _ => "PP > 1",
+        }
+    }
+
+    /// Value in words that all plans share, with the condition under which it applies where not every plan meets that; none for a
+    /// launcher's default.
+    pub(super) fn shared_words(&self, problem: &Problem, plans: &[&Evaluation]) -> Option<String> {
+        let words = plans.iter().find_map(|evaluation| self.in_words(problem, &evaluation.plan))?;
+        let applies = |evaluation: &&Evaluation| (self.value)(&evaluation.plan).is_some();
+        let everywhere = plans.iter().all(applies);
+        Some(if everywhere { words } else { format!("{words} where {}", self.where_applied()) })
+    }
+
     /// Whether plans that it applies to have several values.
     pub(super) fn differs(&self, plans: &[&Evaluation]) -> bool {
         let mut values = plans.iter().filter_map(|evaluation| (self.value)(&evaluation.plan));

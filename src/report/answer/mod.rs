@@ -123,8 +123,7 @@ pub fn table<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>, most_terms:
 pub fn shared<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>) -> String {
     let plans: Vec<&Evaluation> = rows.into().evaluations.iter().collect();
     let shared = columns::all().filter(|setting| !setting.differs(&plans));
-    let in_words = |setting: Setting| plans.iter().find_map(|evaluation| setting.in_words(problem, &evaluation.plan));
-    shared.filter_map(in_words).collect::<Vec<_>>().join(", ")
+    shared.filter_map(|setting| setting.shared_words(problem, &plans)).collect::<Vec<_>>().join(", ")
 }
 
 /// Largest terms of a step with their shares: `compute 87 %, tp comm 4 %`.
