@@ -24,8 +24,8 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
             catalog::stack(catalog::defaults::stack_for(&task.model, usual), &sweep.sets)?
         }
     };
-    let trains_all = !task.workload.adaptation.is_lora();
-    stack.cuda_graphs |= trains_all && catalog::defaults::replays(&task.model, &cluster, &stack, &sweep.sets);
+    let adaptation = task.workload.adaptation;
+    stack.cuda_graphs |= catalog::defaults::replays(&task.model, &cluster, &stack, adaptation, &sweep.sets);
     let format = match choice.get("precision") {
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,

@@ -56,7 +56,7 @@ fn problem(model: &str, cluster: &str, stack: &str, published: &Problem) -> Opti
     let sets = Overrides::parse([format!("cluster.gpus={GPUS}")]).ok()?;
     let (model, mut stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
     let cluster = catalog::cluster(cluster, &sets).ok()?;
-    stack.cuda_graphs |= catalog::defaults::replays(&model, &cluster, &stack, &sets);
+    stack.cuda_graphs |= catalog::defaults::replays(&model, &cluster, &stack, published.workload().adaptation, &sets);
     let asked = published.workload();
     let batch = u64::from(asked.global_batch) * u64::from(GPUS) / u64::from(published.cluster().gpus);
     let workload = Workload { global_batch: u32::try_from(batch).ok()?, ..asked.clone() };

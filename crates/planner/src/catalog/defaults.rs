@@ -6,6 +6,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::Model;
 use meshwright_engine::stack::{Family, Stack};
+use meshwright_engine::workload::Adaptation;
 
 /// Name of the default market: prices, power and failures of one date.
 pub const MARKET: &str = "market-2026";
@@ -13,9 +14,7 @@ pub const MARKET: &str = "market-2026";
 /// Megatron-LM as it runs on AMD's devices.
 const MEGATRON_ON_AMD: &str = "megatron-rocm-2025";
 
-/// Megatron-LM as it runs on NVIDIA's devices before Ampere: with unfused attention. FlashAttention 2
-/// ([flashattention2], "we currently support Ampere, Ada, or Hopper GPUs" in its repository) and cuDNN's fused
-/// attention need Ampere.
+/// Megatron-LM as it runs on NVIDIA's devices before Ampere: with unfused attention.
 const MEGATRON_BEFORE_AMPERE: &str = "megatron-2022";
 
 /// NeuronX Distributed, as it runs on AWS's devices.
@@ -56,18 +55,34 @@ pub fn stack_of(usual: &'static str, family: Family, gpu: &Gpu) -> &'static str 
     }
 }
 
-/// Whether CUDA graphs replay a model's layers where the user says nothing: those of a mixture, beside the hosts where
-/// the recipes of the stack's release have them. Graphs hold no attention over chosen keys.
-pub fn replays(model: &Model, cluster: &Cluster, stack: &Stack, sets: &Overrides) -> bool {
+/// Whether CUDA graphs replay a model's layers where the user says nothing: those of a mixture, beside the hosts where the recipes of the
+/// stack's release have them. Graphs hold no attention over chosen keys, and adapters train without them.
+pub fn replays(model: &Model, cluster: &Cluster, stack: &Stack, adaptation: Adaptation, sets: &Overrides) -> bool {
     let is_set = sets.of_kind(EntryKind::Stack).any(|setting| setting.path == ["cuda_graphs"]);
     let is_recipe = stack.graphs_mixtures_beside == Some(cluster.host) && cluster.gpu.vendor == "NVIDIA";
-    !is_set && is_recipe && model.is_moe() && model.indexer().is_none()
+    !is_set && is_recipe && !adaptation.is_lora() && model.is_moe() && model.indexer().is_none()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::catalog;
+
+    /// Recipes of mixtures on GB200 replay graphs; adapters train without them, and so do dense models.
+    #[test]
+    fn graphs_replay_mixtures_that_are_trained_whole() {
+        let none = Overrides::default();
+        let (cluster, stack) =
+            (catalog::cluster("gb200-nvl72-1152", &none).unwrap(), catalog::stack(NEMO, &none).unwrap());
+        let replayed = |model: &str, adaptation| {
+            replays(&catalog::model(model, &none).unwrap(), &cluster, &stack, adaptation, &none)
+        };
+        assert!(replayed("qwen3-235b-a22b", Adaptation::Full));
+        assert!(
+            !replayed("qwen3-235b-a22b", Adaptation::Lora) && !replayed("qwen3-235b-a22b", Adaptation::LoraAttention)
+        );
+        assert!(!replayed("llama3-70b", Adaptation::Full));
+    }
 
     #[test]
     fn each_vendor_has_a_stack_that_runs_on_its_devices() {
