@@ -182,7 +182,12 @@ impl QuestionOptions {
         // Frameworks that train on the stack of another write no graphs.
         let writes_graphs =
             framework.is_none_or(|framework| ["megatron", "megatron-bridge"].contains(&framework.name()));
-        if writes_graphs && !self.lora && catalog::defaults::replays(&model, &cluster, &stack, sets) {
+        let adaptation = match (self.lora, self.lora_targets) {
+            (false, _) => Adaptation::Full,
+            (true, Targets::All) => Adaptation::Lora,
+            (true, Targets::Attention) => Adaptation::LoraAttention,
+        };
+        if writes_graphs && catalog::defaults::replays(&model, &cluster, &stack, adaptation, sets) {
             stack.cuda_graphs = true;
             assumed.push(format!("--set {REPLAYED} (as its recipes of mixtures on such GPUs)"));
         }
@@ -220,15 +225,21 @@ impl QuestionOptions {
             half: precision.into(),
             recipe: recipe(optimizer)?,
             optimizer: Optimizer::of_recipe(optimizer),
-            adaptation: match (self.lora, self.lora_targets) {
-                (false, _) => Adaptation::Full,
-                (true, Targets::All) => Adaptation::Lora,
-                (true, Targets::Attention) => Adaptation::LoraAttention,
-            },
+            adaptation,
             imbalance: self.imbalance,
             drops_tokens: false,
         };
+        let usual = stack.attention;
         let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        let attention = problem.stack().attention;
+        if attention != usual {
+            let gpu = &problem.cluster().gpu.name;
+            assumed.push(format!(
+                "--set stack.attention={} ({} does not run on {gpu})",
+                attention.name(),
+                usual.name()
+            ));
+        }
         Ok(match self.accepted_risk()? {
             Some(risk) => {
                 let ceiling = confidence::ceiling(&problem, risk);

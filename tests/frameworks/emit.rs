@@ -344,6 +344,7 @@ fn files_for_volta_ask_for_no_kernel_of_ampere() {
         ("megatron", "--transformer-impl local", "transformer_engine"),
         ("axolotl", "attn_implementation: sdpa", "flash_attention_2"),
         ("llama-factory", "flash_attn: sdpa", "fa2"),
+        ("llm-foundry", "attn_impl: torch", "attn_impl: flash"),
     ] {
         let folder = folder(&format!("volta-{framework}"));
         let path = folder.to_str().unwrap();

@@ -9,7 +9,12 @@ use super::lint::{GOOD, file, findings, json, out, run, script};
 
 /// Levels and remedies of a rule's findings in a script on a cluster.
 fn findings_of(path: &Path, cluster: &str, rule: &str) -> Vec<(String, String)> {
-    let output = run(&["lint", path.to_str().unwrap(), cluster, "--quick", "--format", "json"]);
+    findings_with(path, cluster, rule, &[])
+}
+
+/// Levels and remedies of a rule's findings, asked with more arguments.
+fn findings_with(path: &Path, cluster: &str, rule: &str, more: &[&str]) -> Vec<(String, String)> {
+    let output = run(&[&["lint", path.to_str().unwrap(), cluster, "--quick", "--format", "json"], more].concat());
     let answer: Value = serde_json::from_str(&out(&output)).unwrap();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     findings(&answer, rule).into_iter().map(|finding| (text(finding, "level"), text(finding, "expected"))).collect()
@@ -44,6 +49,55 @@ fn formats_are_those_of_the_gpus() {
     }
     let volta = findings_of(&script("volta.sh", GOOD), "checks/clusters/jean-zay-v100.toml", "number-format");
     assert!(volta.len() == 1 && volta[0].0 == "warning" && volta[0].1.contains("--precision fp16"), "{volta:?}");
+}
+
+/// Volta runs neither FlashAttention nor cuDNN's fused attention nor Transformer Engine; Ampere lacks FlashAttention 3.
+#[test]
+fn attention_kernels_are_those_of_the_gpus() {
+    let volta = "checks/clusters/jean-zay-v100.toml";
+    let with = |name: &str, flags: &str| script(name, &format!("{GOOD} --global-batch-size 512 {flags}"));
+    let fused = with("fused.sh", "--attention-backend fused");
+    let flash = with("flash.sh", "--use-flash-attn");
+    let third = with("third.sh", "--attention-backend flash --flash-attention-version 3");
+    let engine = with("engine.sh", "--transformer-impl transformer_engine");
+    let plain = with("plain.sh", "--transformer-impl local --attention-backend unfused");
+    let axolotl = |name: &str, line: &str| {
+        file(
+            name,
+            &format!(
+                "base_model: x\nmicro_batch_size: 1\nsequence_len: 2048\nfp16: true\noptimizer: adamw_torch_fused\n{line}\n"
+            ),
+        )
+    };
+    let named = axolotl("named-axolotl.yaml", "attn_implementation: flash_attention_2");
+    let switch = axolotl("switch-axolotl.yaml", "flash_attention: true");
+    let sdpa = axolotl("sdpa-axolotl.yaml", "attn_implementation: sdpa");
+    for (path, cluster, rule, remedy) in [
+        (&fused, volta, "attention-kernel", "--attention-backend unfused"),
+        (&flash, volta, "attention-kernel", "--attention-backend unfused"),
+        (&third, "dgx-a100-1k", "attention-kernel", "--attention-backend unfused"),
+        (&engine, volta, "transformer-engine", "--transformer-impl local"),
+        (&named, volta, "attention-kernel", "attn_implementation: sdpa"),
+        (&switch, volta, "attention-kernel", "flash_attention: false"),
+    ] {
+        let found = findings_with(path, cluster, rule, &["--model", "llama3-8b"]);
+        assert_eq!(found.len(), 1, "{path:?} on {cluster}");
+        assert!(found[0].0 == "error" && found[0].1.contains(remedy), "{path:?} on {cluster}: {found:?}");
+    }
+    for (path, cluster) in [
+        (&fused, "dgx-a100-1k"),
+        (&third, "dgx-h100-1k"),
+        (&flash, "mi300x-512"),
+        (&engine, "dgx-a100-1k"),
+        (&plain, volta),
+        (&sdpa, volta),
+        (&named, "dgx-a100-1k"),
+    ] {
+        for rule in ["attention-kernel", "transformer-engine"] {
+            let found = findings_with(path, cluster, rule, &["--model", "llama3-8b"]);
+            assert!(found.is_empty(), "{path:?} on {cluster}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -273,3 +273,23 @@ fn a_scan_by_chunks_streams_each_kernel_s_operands() {
         is("backward", on.dgrad - off.dgrad, added((backward, 17.0), (30.0, 3.0)));
     }
 }
+
+/// A problem's attention runs on its device, whatever the stack: on Volta by PyTorch's memory-efficient kernel, which takes the time of
+/// plain attention with a softmax of one kernel and keeps no scores, or by plain attention.
+#[test]
+fn attention_is_by_a_kernel_that_the_device_runs() {
+    for stack in meshwright::catalog::stack_names() {
+        for cluster in ["64xv100-sxm2-32", "a100-40-64", "dgx-h100-64"] {
+            let problem = spec("llama2-7b", cluster, stack, 512, 4096).problem();
+            assert!(problem.cluster().gpu.runs(problem.stack().attention), "{stack} on {cluster}");
+        }
+    }
+    let volta = spec("llama2-7b", "64xv100-sxm2-32", "fsdp-eager-2023", 128, 4096).set("stack.traffic=1");
+    let [efficient, plain] = ["efficient", "unfused"].map(|kernel| {
+        let problem = volta.set(format!("stack.older_attention={kernel}")).problem();
+        let plan = parse_plan("tp=1 cp=1 pp=1 dp=64 zero=3 mbs=1", &problem).unwrap();
+        Costs::new(&problem).evaluate(&plan)
+    });
+    is("attention", efficient.step.compute, plain.step.compute);
+    assert!(plain.footprint.peak() - efficient.footprint.peak() > Bytes::new(2.0 * 32.0 * 32.0 * 4096.0 * 4096.0));
+}

@@ -20,6 +20,13 @@ pub use pass::Pass;
 pub use scale_up::{ScaleUp, Topology};
 pub use timed::TimedGemms;
 
+/// Year of NVIDIA's first devices of the generation Turing.
+const TURING: u32 = 2018;
+/// Year of NVIDIA's first devices of the generation Ampere.
+const AMPERE: u32 = 2020;
+/// Year of NVIDIA's first devices of the generation Hopper.
+const HOPPER: u32 = 2022;
+
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -92,7 +99,8 @@ pub struct Gpu {
     pub peak: BTreeMap<PeakKind, Sourced<FlopsPerSec>>,
     /// GEMM curves by format.
     pub gemm: BTreeMap<Format, GemmCurve>,
-    /// Curves of the fused attention kernels.
+    /// Curves of the fused attention kernels; none on devices that run none of them.
+    #[serde(default)]
     pub attention: BTreeMap<AttentionKernel, AttentionCurve>,
     /// Occupancy of attention kernels.
     pub attention_occupancy: AttentionOccupancy,
@@ -196,7 +204,21 @@ impl Gpu {
     ///
     /// Source: NVIDIA A100 Tensor Core GPU Architecture, 2020, table of data types by generation.
     pub fn multiplies_bf16(&self) -> bool {
-        self.vendor != "NVIDIA" || self.year >= 2020
+        self.vendor != "NVIDIA" || self.year >= AMPERE
+    }
+
+    /// Whether an attention kernel runs on it. On NVIDIA's devices `FlashAttention` 1 needs Turing, 2 and cuDNN's fused attention need
+    /// Ampere, and 3 needs Hopper; other vendors bring kernels of their own under these names.
+    ///
+    /// Source: [flashattention2], the requirements in its repository and its issue 148 (no V100); [pytorch-sdpa], `check_sm_version`.
+    pub fn runs(&self, kernel: AttentionKernel) -> bool {
+        let since = match kernel {
+            AttentionKernel::Unfused | AttentionKernel::Efficient => 0,
+            AttentionKernel::Fa1 => TURING,
+            AttentionKernel::Fa2 | AttentionKernel::Cudnn => AMPERE,
+            AttentionKernel::Fa3 => HOPPER,
+        };
+        self.vendor != "NVIDIA" || self.year >= since
     }
 
     /// Dense peak rate of a format.
@@ -256,7 +278,8 @@ impl Gpu {
                 return Err(format!("the curves of {op:?} must be by ascending ranks"));
             }
         }
-        if self.attention.keys().all(|kernel| *kernel == AttentionKernel::Unfused) {
+        let is_fused = |kernel: &AttentionKernel| *kernel > AttentionKernel::Efficient;
+        if self.runs(AttentionKernel::Fa1) && !self.attention.keys().any(is_fused) {
             return Err("there is no fused [attention] kernel".into());
         }
         if self.scale_up.topology == Topology::Torus && self.scale_up.axes.is_empty() {

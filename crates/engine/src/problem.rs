@@ -127,7 +127,7 @@ impl Problem {
         )
     }
 
-    /// Validates the parts and combines them.
+    /// Validates the parts and combines them; attention is by the kernel of the stack that the device runs.
     ///
     /// # Errors
     ///
@@ -159,6 +159,7 @@ impl Problem {
         if let Some(SparseRefusal { why, hint }) = sparse::refusal(&model, &cluster.gpu, &stack, workload.seq_len) {
             return Err(ProblemError::SparseAttention { model: model.name, why, hint });
         }
+        let stack = Stack { attention: stack.attention_on(&cluster.gpu), ..stack };
         Ok(Self { model, cluster, workload, stack, hbm_profile, memory_ceiling: 1.0 })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
-use crate::gpu::{AttentionKernel, Format};
+use crate::gpu::{AttentionKernel, Format, Gpu};
 use crate::schedule::Schedule;
 use crate::sources::own_source;
 use crate::split::LayerSplit;
@@ -131,8 +131,11 @@ pub struct Stack {
     pub transformer_engine: bool,
     /// Attention kernel of the stack.
     pub attention: AttentionKernel,
-    /// Keys that fused attention computes in addition to those in a window: blocks of keys at its edges are computed
-    /// whole, and masked.
+    /// Attention kernel on devices that do not run that one: PyTorch's `scaled_dot_product_attention` has a memory-efficient kernel for
+    /// them, others compute attention by plain GEMMs.
+    #[serde(default = "plain_attention")]
+    pub older_attention: AttentionKernel,
+    /// Keys that fused attention computes in addition to those in a window: blocks of keys at its edges are computed whole, and masked.
     #[serde(default)]
     pub window_edge: f64,
     /// Speed of fused attention with heads of 192 relative to heads of 128, forward.
@@ -283,6 +286,10 @@ pub struct Stack {
     pub quirks: Quirks,
 }
 
+const fn plain_attention() -> AttentionKernel {
+    AttentionKernel::Unfused
+}
+
 /// Default imbalance. Source: specification §2.8, version 1.1 [P].
 const fn imbalance() -> f64 {
     1.05
@@ -323,6 +330,15 @@ impl Stack {
         let narrow = self.memory.narrow_recipe.as_deref().filter(|_| format.replaces_weights());
         let by_gradients = if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" };
         narrow.or(self.memory.recipe.as_deref()).unwrap_or(by_gradients)
+    }
+
+    /// Attention kernel on a device: its own where the device runs it, else that of older devices.
+    pub(crate) fn attention_on(&self, gpu: &Gpu) -> AttentionKernel {
+        match self.attention {
+            kernel if gpu.runs(kernel) => kernel,
+            AttentionKernel::Fa3 if gpu.runs(AttentionKernel::Cudnn) => AttentionKernel::Cudnn,
+            _ => self.older_attention,
+        }
     }
 
     /// Validates the stack.

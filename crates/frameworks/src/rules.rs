@@ -1,6 +1,6 @@
 //! Rules that several frameworks share: each names a feature that a framework lacks, and the plan without it.
 
-use meshwright_engine::gpu::{Format, Gpu, Topology};
+use meshwright_engine::gpu::{Format, Topology};
 use meshwright_engine::model::{Attention, Layer, Mixer, Model};
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -128,14 +128,6 @@ impl FusedExchange {
 /// where they have none.
 pub fn fused_exchange_backend(problem: &Problem) -> Option<&'static str> {
     FusedExchange::of(problem).map(FusedExchange::name)
-}
-
-/// Whether FlashAttention runs on a GPU. Before Ampere it does not, and PyTorch's memory-efficient attention (`sdpa`)
-/// runs in its place.
-///
-/// Source: [flashattention2], "we currently support Ampere, Ada, or Hopper GPUs" in its repository.
-pub(crate) fn runs_flash_attention(gpu: &Gpu) -> bool {
-    gpu.vendor != "NVIDIA" || gpu.multiplies_bf16()
 }
 
 /// Obstacle of a plan with a fused exchange of tokens, on GPUs that have none.

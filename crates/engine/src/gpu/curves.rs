@@ -31,6 +31,8 @@ pub struct GemmCurve {
 pub enum AttentionKernel {
     /// Batched GEMMs with the scores written to memory (2021–22).
     Unfused,
+    /// PyTorch's memory-efficient attention: no scores in memory, at the speed of GEMMs that write them.
+    Efficient,
     /// `FlashAttention` version 1.
     Fa1,
     /// `FlashAttention` version 2.
@@ -39,6 +41,20 @@ pub enum AttentionKernel {
     Cudnn,
     /// `FlashAttention` version 3.
     Fa3,
+}
+
+impl AttentionKernel {
+    /// Name in data files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unfused => "unfused",
+            Self::Efficient => "efficient",
+            Self::Fa1 => "fa1",
+            Self::Fa2 => "fa2",
+            Self::Cudnn => "cudnn",
+            Self::Fa3 => "fa3",
+        }
+    }
 }
 
 /// Rates of one fused attention kernel (specification §2.3).
@@ -119,7 +135,7 @@ impl std::fmt::Display for Figure {
         match self {
             Self::Gemm(format) => write!(f, "GEMMs in {format}"),
             Self::Sustained(format) => write!(f, "sustained clocks in {format}"),
-            Self::Attention(kernel) => write!(f, "attention {}", format!("{kernel:?}").to_lowercase()),
+            Self::Attention(kernel) => write!(f, "attention {}", kernel.name()),
             Self::Hbm => f.write_str("HBM"),
             Self::HostLink => f.write_str("host link"),
             Self::Contention => f.write_str("contention"),

@@ -59,7 +59,10 @@ impl Device<'_> {
     /// Time of the attention core under `kernel`.
     pub fn attention(&self, core: &AttentionShape, kernel: AttentionKernel) -> PassTimes {
         let PassTimes { forward, backward } = match kernel {
-            AttentionKernel::Unfused => self.unfused_attention(core),
+            AttentionKernel::Unfused => self.unfused_attention(core, self.stack.traffic, core.dropout),
+            // On V100 the fused kernel of xFormers, which is PyTorch's, takes about as long as two batched GEMMs and one kernel of the
+            // softmax, without dropout. Source: [xformers].
+            AttentionKernel::Efficient => self.unfused_attention(core, 1.0, false),
             AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3 => {
                 self.flash_attention(core, kernel)
             }
@@ -129,7 +132,7 @@ impl Device<'_> {
         self.metered(&Call::Sparse { work, pass }, predicted)
     }
 
-    /// Scores written to memory between kernels; el = b·a'·s²/c elements.
+    /// Scores written to memory between kernels (EW = `traffic`); el = b·a'·s²/c elements.
     ///
     /// ```text
     /// T_f = Σ_{d = d_qk, d_v} max(2·el·d/R, 2·el/BW') + el·(4 + 5δ)/BW' + 4·t_op
@@ -138,18 +141,18 @@ impl Device<'_> {
     /// ```
     ///
     /// Matmuls × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
-    fn unfused_attention(&self, core: &AttentionShape) -> PassTimes {
+    fn unfused_attention(&self, core: &AttentionShape, traffic: f64, dropout: bool) -> PassTimes {
         let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.context_split.ranks;
         let curve = &self.gpu.gemm[&Format::Bf16];
         let peak = self.gpu.peak_of(Format::Bf16).expect("every curve has its peak: Gpu::check");
         let depth = core.qk_dim / (core.qk_dim + curve.half_depth);
         let rate = peak * (curve.efficiency * curve.sustained * depth);
-        let bandwidth = self.streaming_bandwidth() / self.stack.traffic;
+        let bandwidth = self.streaming_bandwidth() / traffic;
         let written = Bytes::new(2.0 * elements) / bandwidth;
         let matmul = |dim: f64| (Flops::new(2.0 * elements * dim) / rate).max(written);
         let misaligned = if (core.qk_dim as u32).is_multiple_of(unfused::ALIGNMENT) { 1.0 } else { MISALIGNED };
         let matmuls = (matmul(core.qk_dim) + matmul(core.v_dim)) * misaligned;
-        let dropout = if core.dropout { unfused::DROPOUT } else { 0.0 };
+        let dropout = if dropout { unfused::DROPOUT } else { 0.0 };
         let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;
         let gaps = self.gpu.kernel_gap.value * unfused::KERNELS;
         PassTimes {

@@ -12,7 +12,7 @@ use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
-use crate::rules::runs_flash_attention;
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Recompute, ZeroStage};
 use meshwright_planner::limits::Obstacle;
 
@@ -39,7 +39,7 @@ fn config(request: &Request) -> EmittedFile {
     text.line(snippet!("base_model: {}", Snippet::fixed(UNSET)));
     data(request, &mut text);
     text.line(snippet!("sequence_len: {}", workload.seq_len));
-    let attention = if runs_flash_attention(&problem.cluster().gpu) { "flash_attention_2" } else { "sdpa" };
+    let attention = if problem.cluster().gpu.runs(AttentionKernel::Fa2) { "flash_attention_2" } else { "sdpa" };
     text.fixed("sample_packing: true\npad_to_sequence_len: true");
     text.line(snippet!("attn_implementation: {}", Snippet::fixed(attention)));
     text.line(snippet!(

@@ -67,6 +67,9 @@ pub(crate) fn imported_from(
     }
     hugging_face::optimizer(document, "optimizer", &mut imported);
     hugging_face::model(document, "base_model", &mut imported);
+    for key in ["flash_attention", "attn_implementation"] {
+        hugging_face::attention(document, key, &mut imported);
+    }
     recompute(document, &mut imported);
     adapting(document, &mut imported);
     unpriced(document);

@@ -116,7 +116,8 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     } else {
         text.fixed("pos_emb: learned");
     }
-    let kernel = if problem.stack().attention == AttentionKernel::Unfused { "global" } else { "flash" };
+    let plain = matches!(problem.stack().attention, AttentionKernel::Unfused | AttentionKernel::Efficient);
+    let kernel = if plain { "global" } else { "flash" };
     text.line(snippet!("attention_config: [[[{}], {}]]", kernel, model.layers()));
     if let Span::Window(width) = sizes.spans[0] {
         text.line(snippet!("sliding_window_width: {}", width));

@@ -6,12 +6,13 @@
 use super::limits::{PARALLEL, own_split};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::{Imported, replicas};
+use crate::import::imported::{Imported, NamedKernel, replicas};
 use crate::import::known;
 use crate::megatron::import as megatron;
 use crate::megatron::import::Arguments;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::Text;
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::{Ffn, Mixer, Model, Norm, Span};
 use meshwright_engine::plan::ZeroStage;
 
@@ -155,6 +156,7 @@ fn imported_from(document: &Document, launched: &Launched, file: &str) -> Result
     neox.set("make_vocab_size_divisible_by", "--vocab-size", &vocabulary.to_string());
     neox.set("num_layers", "--deepspeed", "");
     let flash = neox.document.leaves(&neox.path("attention_config")).iter().any(|kind| kind == "flash");
+    let flash_place = neox.place("attention_config");
     let extras = Extras {
         attention_bias: neox.is("use_bias_in_attn_linear", true),
         mlp_bias: neox.is("use_bias_in_mlp", true),
@@ -199,6 +201,12 @@ fn imported_from(document: &Document, launched: &Launched, file: &str) -> Result
     }
     if flash {
         imported.settings.put_word("attention", "fa2");
+        imported.attention = Some(NamedKernel {
+            kernel: AttentionKernel::Fa2,
+            name: "`flash` in `attention_config`".into(),
+            place: Some(flash_place),
+            instead: "`global`".into(),
+        });
     }
     imported.without_effect = document.unread().into_iter().map(|(path, _)| path).collect();
     Ok(imported)

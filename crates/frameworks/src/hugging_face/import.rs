@@ -6,11 +6,24 @@ use super::FUSED_UPDATE;
 use crate::deepspeed::import as deepspeed;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::Imported;
+use crate::import::imported::{Imported, NamedKernel};
 use crate::import::known;
 use crate::readers::document::{self, Document, Form};
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
+
+/// Records a kernel of `FlashAttention` that a key names.
+pub(crate) fn attention(document: &Document, key: &str, imported: &mut Imported) {
+    let kernel = match document.word(key).as_deref() {
+        Some("flash_attention_2" | "flash_attn" | "fa2" | "true" | "True") => AttentionKernel::Fa2,
+        Some("flash_attention_3" | "fa3") => AttentionKernel::Fa3,
+        Some(_) | None => return,
+    };
+    // axolotl's older switch has no value for another kernel.
+    let instead = if key == "flash_attention" { "false" } else { "sdpa" };
+    imported.attention = Some(NamedKernel::of(document, key, kernel, instead));
+}
 
 /// Batch and format of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::finding::{Finding, Place};
+use crate::readers::document::Document;
 use crate::rules::FusedExchange;
-use meshwright_engine::gpu::Format;
+use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Layout, Plan, ZeroStage};
 use meshwright_engine::split::LayerSplit;
@@ -131,6 +132,29 @@ impl StackSettings {
     }
 }
 
+/// Attention kernel that a file names.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NamedKernel {
+    /// The kernel.
+    pub kernel: AttentionKernel,
+    /// Value as written.
+    pub name: String,
+    /// Line of the setting.
+    pub place: Option<Place>,
+    /// Setting that runs on every GPU.
+    pub instead: String,
+}
+
+impl NamedKernel {
+    /// A kernel that a setting of a document names, of which the value `instead` runs on every GPU.
+    pub fn of(document: &Document, path: &str, kernel: AttentionKernel, instead: &str) -> Self {
+        let key = path.rsplit('.').next().unwrap_or(path);
+        let name = document.word(path).unwrap_or_default();
+        let (name, instead) = (format!("`{key}: {name}`"), format!("`{key}: {instead}`"));
+        Self { kernel, name, place: document.place(path), instead }
+    }
+}
+
 /// An imported file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Imported {
@@ -165,6 +189,9 @@ pub struct Imported {
     /// Backend of the fused exchange with experts, where the file names one that its framework brings.
     #[serde(skip)]
     pub(crate) exchange: Option<FusedExchange>,
+    /// Attention kernel that the file names, and not its framework or the GPU chooses.
+    #[serde(skip)]
+    pub(crate) attention: Option<NamedKernel>,
     /// Flags that no known release has.
     pub unknown: Vec<Unknown>,
     /// Flags that are known, and change neither time nor memory here.
@@ -208,6 +235,7 @@ impl Imported {
                 ..Plan::of_layout(Layout::data_parallel(1))
             },
             exchange: None,
+            attention: None,
             unknown: Vec::new(),
             without_effect: Vec::new(),
             findings: Vec::new(),

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
-use crate::rules::runs_flash_attention;
 use crate::table::framework_of;
 use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
@@ -277,7 +277,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
                 better.overlap.ep = 1.0;
             }
             "cuda_graphs" if !better.cuda_graphs => better.cuda_graphs = true,
-            "transformer_engine" | "attention" if !runs_flash_attention(&problem.cluster().gpu) => return None,
+            "transformer_engine" | "attention" if !problem.cluster().gpu.runs(AttentionKernel::Fa2) => return None,
             _ => {
                 // Back to the catalogue's own side, where the file left it.
                 let left =

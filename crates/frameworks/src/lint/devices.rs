@@ -2,10 +2,10 @@
 //! dispatchers.
 
 use crate::import::finding::Finding;
-use crate::import::imported::Imported;
+use crate::import::imported::{Imported, NamedKernel};
 use crate::rules::{FusedExchange, bf16_units};
 use crate::scaling;
-use meshwright_engine::gpu::{Format, Gpu};
+use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::AmaxReduction;
@@ -33,6 +33,28 @@ pub(super) fn half_format(problem: &Problem, imported: &Imported) -> Option<Find
     let obstacle = bf16_units(problem)?;
     let finding = Finding::warning("number-format", format!("{}: priced at the rate of fp16", obstacle.what));
     Some(finding.at_maybe(imported.places.get("half")).expected(obstacle.why))
+}
+
+/// The finding of an attention kernel that a file names and the GPUs do not run.
+pub(super) fn attention(problem: &Problem, imported: &Imported) -> Option<Finding> {
+    let NamedKernel { kernel, ref name, ref place, ref instead } = *imported.attention.as_ref()?;
+    let gpu = &problem.cluster().gpu;
+    if gpu.runs(kernel) {
+        return None;
+    }
+    let since = if kernel == AttentionKernel::Fa3 { "Hopper" } else { "Ampere" };
+    let message = format!("{name} on {}: its kernels are for NVIDIA's GPUs from {since} on", gpu.name);
+    Some(Finding::error("attention-kernel", message).at_maybe(place.as_ref()).expected(instead.clone()))
+}
+
+/// The finding of Transformer Engine on NVIDIA's GPUs before Ampere, which it does not support.
+///
+/// Source: [transformer-engine] `README.rst`, system requirements.
+pub(super) fn engine(problem: &Problem, imported: &Imported) -> Option<Finding> {
+    let gpu = &problem.cluster().gpu;
+    let place = imported.places.get("transformer-engine").filter(|_| !gpu.runs(AttentionKernel::Cudnn))?;
+    let message = format!("Transformer Engine on {}: it supports NVIDIA's GPUs from Ampere on", gpu.name);
+    Some(Finding::error("transformer-engine", message).at(place).expected("`--transformer-impl local`"))
 }
 
 /// The finding of a fused exchange that the GPUs do not have.

@@ -63,6 +63,8 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
         finding.level = Severity::Error;
     }
     findings.extend(devices::half_format(problem, imported));
+    findings.extend(devices::attention(problem, imported));
+    findings.extend(devices::engine(problem, imported));
     findings.extend(devices::exchange(problem, imported, plan));
     let rejections = space::check(&costs, plan);
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));

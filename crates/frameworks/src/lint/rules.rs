@@ -50,6 +50,16 @@ pub const RULES: &[LintRule] = &[
         "A fused exchange with experts is one that the GPUs have.",
         "Megatron-Bridge, training/flex_dispatcher_backend.py",
     ),
+    rule(
+        "attention-kernel",
+        "The attention kernel that a file names runs on the GPUs.",
+        "FlashAttention, requirements in its repository; PyTorch, sdp_utils.cpp",
+    ),
+    rule(
+        "transformer-engine",
+        "Transformer Engine supports the GPUs.",
+        "Transformer Engine, README, system requirements: Ampere and later",
+    ),
     rule("does-not-divide", "Degrees and batches divide what they share out.", ARGUMENTS),
     rule("flag-twice", "A flag stands once.", "Python argparse: the last counts"),
     rule("impossible-model", "The sizes make a model.", CONFIG),

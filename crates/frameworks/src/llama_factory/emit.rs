@@ -14,7 +14,7 @@ use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;
-use crate::rules::runs_flash_attention;
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Recompute, ZeroStage};
 use meshwright_planner::limits::Obstacle;
 
@@ -55,7 +55,7 @@ fn config(request: &Request) -> EmittedFile {
         text.line(snippet!("lora_rank: {}\nlora_target: {}", Snippet::fixed(UNSET), Snippet::fixed(UNSET)));
     }
     text.line(snippet!("cutoff_len: {}", workload.seq_len));
-    let attention = if runs_flash_attention(&problem.cluster().gpu) { "fa2" } else { "sdpa" };
+    let attention = if problem.cluster().gpu.runs(AttentionKernel::Fa2) { "fa2" } else { "sdpa" };
     text.fixed("packing: true");
     text.line(snippet!("flash_attn: {}", Snippet::fixed(attention)));
     text.line(snippet!(

@@ -75,6 +75,7 @@ pub(crate) fn imported_from(
     imported.work.seq_len = Some(document.size("cutoff_len").unwrap_or(LENGTH));
     hugging_face::optimizer(document, "optim", &mut imported);
     hugging_face::model(document, "model_name_or_path", &mut imported);
+    hugging_face::attention(document, "flash_attn", &mut imported);
     let _ = document.word("gradient_checkpointing"); // the model's own is set by the key below
     if !is_on(document, "disable_gradient_checkpointing") {
         imported.plan.recompute = Recompute::Full;

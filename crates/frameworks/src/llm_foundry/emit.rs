@@ -105,7 +105,7 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     let dropout = if model.dropout { 0.1 } else { 0.0 };
     text.line(snippet!("  resid_pdrop: {}\n  emb_pdrop: {}", dropout, dropout));
     if let SharedMixer::Attention(of_model) = &sizes.mixer {
-        let unfused = problem.stack().attention == AttentionKernel::Unfused;
+        let unfused = matches!(problem.stack().attention, AttentionKernel::Unfused | AttentionKernel::Efficient);
         attention(model, of_model, sizes, unfused, text);
     }
     feed_forward(request, sizes, text);

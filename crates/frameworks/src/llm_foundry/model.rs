@@ -8,9 +8,10 @@ use crate::hugging_face::import as hugging_face;
 use crate::import::adapters::{AdapterTraining, other_adapters};
 use crate::import::context::ImportError;
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::{Adapters, Imported};
+use crate::import::imported::{Adapters, Imported, NamedKernel};
 use crate::import::known;
 use crate::readers::document::Document;
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::{
     Activation, Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind,
     Router, RouterScore, Span,
@@ -44,7 +45,10 @@ fn refused(document: &Document, path: &str, why: String) -> ImportError {
 /// `attn_impl`, or `attn_implementation` of Hugging Face.
 fn kernel(document: &Document, path: &str, imported: &mut Imported) {
     match document.word(path).as_deref() {
-        Some("flash" | "flash_attention_2" | "sdpa") | None => {}
+        Some("flash" | "flash_attention_2") => {
+            imported.attention = Some(NamedKernel::of(document, path, AttentionKernel::Fa2, "torch"));
+        }
+        Some("sdpa") | None => {}
         Some("torch" | "eager") => imported.settings.put_word("attention", "unfused"),
         Some("triton") => imported.settings.put_word("attention", "fa1"),
         Some(other) => document.wrong(path, other, "flash or torch"),

@@ -78,6 +78,7 @@ pub(crate) fn imported_from(mut list: Arguments, launched: &Launched) -> Importe
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
     let fork = launched.open || !list.unknown.iter().all(Unknown::is_slip);
     imported.exchange = if fork { None } else { plan::exchange(&list) };
+    imported.attention = work::named_kernel(&list);
     imported.shard_groups = list.number("--num-distributed-optimizer-instances");
     imported.work = work::work(&mut list, &imported.plan, world);
     if !deepspeed {
@@ -119,7 +120,10 @@ pub(crate) fn imported_from(mut list: Arguments, launched: &Launched) -> Importe
             list.findings.push(finding.at(&place));
         }
     }
+    let engine = list.peek("--transformer-impl").filter(|name| name == "transformer_engine");
+    let engine = engine.and_then(|_| list.place("--transformer-impl"));
     imported.places = DEGREES.iter().filter_map(|(key, flag)| Some(((*key).to_owned(), list.place(flag)?))).collect();
+    imported.places.extend(engine.map(|place| ("transformer-engine".to_owned(), place)));
     imported.without_effect = list.unused();
     imported.unknown = list.unknown;
     imported.findings = list.findings;

@@ -92,7 +92,7 @@ fn settings(request: &Request, arguments: &ArgumentGroups) -> Vec<Snippet<Shell>
         all.push(Snippet::fixed("--recompute_granularity none"));
     }
     let kernel = match problem.stack().attention {
-        AttentionKernel::Unfused => "unfused",
+        AttentionKernel::Unfused | AttentionKernel::Efficient => "unfused",
         AttentionKernel::Fa1 | AttentionKernel::Fa2 => "flash",
         AttentionKernel::Fa3 => "flash_3",
         AttentionKernel::Cudnn => "fused",

@@ -243,6 +243,7 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
     imported.findings.retain(|finding| finding.rule != "needs-code"); // its own code does it
     imported.work.seq_len = document.size("packing_length").or_else(|| document.size("max_length"));
     hugging_face::optimizer(document, "optim", &mut imported);
+    hugging_face::attention(document, "attn_impl", &mut imported);
     for key in ["model", "model_id_or_path"] {
         hugging_face::model(document, key, &mut imported);
     }

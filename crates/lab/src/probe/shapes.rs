@@ -32,7 +32,9 @@ pub(crate) fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
             };
             Some((Kernel::Gemm(gemm), 1.0))
         }
-        Call::Attention { core, kernel, pass } if *kernel != AttentionKernel::Unfused => {
+        Call::Attention { core, kernel, pass }
+            if !matches!(kernel, AttentionKernel::Unfused | AttentionKernel::Efficient) =>
+        {
             let (core, times) = attention(core, *kernel, *pass);
             Some((Kernel::Attention(core), times))
         }

@@ -258,7 +258,7 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> FlagGroup {
     group.set("transformer-impl", if is_local { "local" } else { "transformer_engine" });
     // Its backend `local` is for `--spec local`, a module of the user's ([megatron-lm] arguments.py); local layers read none.
     let backend = match stack.attention {
-        AttentionKernel::Unfused => "unfused",
+        AttentionKernel::Unfused | AttentionKernel::Efficient => "unfused",
         AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Fa3 => "flash",
         AttentionKernel::Cudnn => "fused",
     };

@@ -4,7 +4,7 @@
 
 use super::arguments::Arguments;
 use crate::import::finding::Finding;
-use crate::import::imported::{ImportedWorkload, StackSettings};
+use crate::import::imported::{ImportedWorkload, NamedKernel, StackSettings};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::stack::{AmaxReduction, Stack};
@@ -173,7 +173,7 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     settings.put("transformer_engine", !local, stack.transformer_engine);
     let kernel = attention_kernel(list, local).unwrap_or(stack.attention);
     if kernel != stack.attention {
-        settings.put_word("attention", kernel_name(kernel));
+        settings.put_word("attention", kernel.name());
     }
     settings.put("reduce_bytes", if reduces_in_half(list) { 2.0 } else { 4.0 }, stack.reduce_bytes);
     settings
@@ -195,14 +195,24 @@ fn attention_kernel(list: &mut Arguments, local: bool) -> Option<AttentionKernel
     }
 }
 
-/// The catalogue's name of a kernel.
-const fn kernel_name(kernel: AttentionKernel) -> &'static str {
-    match kernel {
-        AttentionKernel::Unfused => "unfused",
-        AttentionKernel::Fa1 => "fa1",
-        AttentionKernel::Fa2 => "fa2",
-        AttentionKernel::Cudnn => "cudnn",
-        AttentionKernel::Fa3 => "fa3",
+/// Kernel that the arguments name and that not every GPU runs.
+pub fn named_kernel(list: &Arguments) -> Option<NamedKernel> {
+    let named = |flag: &str, name: String, kernel| NamedKernel {
+        kernel,
+        name,
+        place: list.place(flag),
+        instead: "`--attention-backend unfused`, without `--use-flash-attn`".into(),
+    };
+    let third = list.peek("--flash-attention-version").is_some_and(|version| version == "3");
+    let backend = "--attention-backend";
+    match list.peek(backend).as_deref() {
+        Some("flash") if third => Some(named(backend, format!("`{backend} flash` of version 3"), AttentionKernel::Fa3)),
+        Some("flash") => Some(named(backend, format!("`{backend} flash`"), AttentionKernel::Fa2)),
+        Some("fused") => Some(named(backend, format!("`{backend} fused`"), AttentionKernel::Cudnn)),
+        _ => {
+            let flag = "--use-flash-attn";
+            list.place(flag).map(|_| named(flag, format!("`{flag}`"), AttentionKernel::Fa2))
+        }
     }
 }
 

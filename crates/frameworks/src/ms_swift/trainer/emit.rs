@@ -12,6 +12,7 @@ use crate::emit::snippet::{Snippet, snippet};
 use crate::hugging_face::limits::on_deepspeed;
 use crate::ms_swift::launch::{VARIABLES, processes};
 use crate::ms_swift::limits::LIMITS;
+use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Plan, Recompute, ZeroStage};
 
 /// Variables of a run that trains adapters.
@@ -79,6 +80,7 @@ fn settings(request: &Request) -> Vec<Snippet<Shell>> {
     let workload = problem.workload();
     let sharded = !on_deepspeed(problem) && plan.zero == ZeroStage::Three;
     let types = workload.half.name();
+    let attention = if problem.cluster().gpu.runs(AttentionKernel::Fa2) { "flash_attn" } else { "sdpa" };
     let mut all = vec![
         snippet!("--max_length {}", workload.seq_len),
         snippet!("--per_device_train_batch_size {}", plan.micro_batch),
@@ -86,7 +88,7 @@ fn settings(request: &Request) -> Vec<Snippet<Shell>> {
         snippet!("--torch_dtype {}", if types == "fp16" { "float16" } else { "bfloat16" }),
         snippet!("--{} true", types),
         snippet!("--gradient_checkpointing {}", !sharded && plan.recompute == Recompute::Full),
-        Snippet::fixed("--attn_impl flash_attn"),
+        snippet!("--attn_impl {}", Snippet::fixed(attention)),
         Snippet::fixed("--optim adamw_torch_fused"),
     ];
     if plan.layout.cp > 1 {

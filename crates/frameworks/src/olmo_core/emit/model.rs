@@ -133,6 +133,7 @@ fn attention(request: &Request, attention: &Attention, span: Span, rope: bool) -
     let backend = match problem.stack().attention {
         AttentionKernel::Fa3 => "flash_3",
         AttentionKernel::Cudnn => "te",
+        AttentionKernel::Efficient => "torch",
         AttentionKernel::Fa2 | AttentionKernel::Fa1 | AttentionKernel::Unfused => "flash_2",
     };
     let Attention { heads, kv_heads, head_dim, out_bias, qk_norm, .. } = *attention;

@@ -3,10 +3,10 @@
 use super::reader::member;
 use super::{at, is_object, placed};
 use crate::import::finding::Finding;
-use crate::import::imported::Imported;
+use crate::import::imported::{Imported, NamedKernel};
 use crate::olmo_core::{BLOCKS, MLPS};
 use crate::readers::document::{CALLED, Document};
-use meshwright_engine::gpu::Format;
+use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::{Modules, Recompute, ZeroStage};
 use meshwright_engine::workload::{Optimizer, Recipe};
 
@@ -143,7 +143,15 @@ pub(super) fn kernels(document: &Document, imported: &mut Imported) {
     });
     match backend.as_deref().map(member) {
         Some("flash_2" | "torch") | None => {}
-        Some("flash_3") => imported.settings.put_word("attention", "fa3"),
+        Some("flash_3") => {
+            imported.settings.put_word("attention", "fa3");
+            imported.attention = Some(NamedKernel {
+                kernel: AttentionKernel::Fa3,
+                name: "`flash_3`".into(),
+                place: document.place("model.block"),
+                instead: "`flash_2`".into(),
+            });
+        }
         Some("te") => imported.settings.put_word("attention", "cudnn"),
         Some(other) => {
             let message = format!("attention by `{other}` is priced as flash-attn 2");

@@ -92,7 +92,8 @@ impl Attention {
             Fused::Library(AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3) => {
                 Some(Self { kernel: Fused::Own, ..*self })
             }
-            Fused::Library(AttentionKernel::Unfused | AttentionKernel::Fa1) | Fused::Own => None,
+            Fused::Library(AttentionKernel::Unfused | AttentionKernel::Efficient | AttentionKernel::Fa1)
+            | Fused::Own => None,
         }
     }
 
