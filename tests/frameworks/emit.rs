@@ -382,3 +382,19 @@ fn an_older_release_has_a_plan_that_it_runs() {
     assert!(made.status.success(), "{}", err(&made));
     assert!(err(&made).contains("zero=1") && !out(&made).contains("megatron-fsdp"), "{}", err(&made));
 }
+
+/// The script that launches a program of Megatron-Bridge is read as the program that stands beside it.
+#[test]
+fn a_script_of_bridge_is_read_as_its_program() {
+    let folder = folder("bridge-launch");
+    let path = folder.to_str().unwrap();
+    let made = run(&["emit", "megatron-bridge", "llama3-8b", "dgx-h100-64", "--out", path]);
+    assert!(made.status.success(), "{}", err(&made));
+    let linted = |file: &str| {
+        let output = run(&["lint", folder.join(file).to_str().unwrap(), "dgx-h100-64", "--quick", "--format", "json"]);
+        let answer: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+        (answer["prediction"]["step_time_s"].as_f64(), answer["ok"].clone())
+    };
+    let (script, program) = (linted("megatron_bridge.sh"), linted("megatron_bridge.py"));
+    assert!(script.0.is_some() && script == program, "{script:?}, {program:?}");
+}

@@ -12,6 +12,7 @@ use super::{known, titan, trainer};
 use crate::accelerate::import as accelerate;
 use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
+use crate::framework::Framework;
 use crate::gpt_neox::emit::PROGRAM;
 use crate::gpt_neox::import as gpt_neox;
 use crate::llama_factory::import as llama_factory;
@@ -19,7 +20,7 @@ use crate::llm_foundry::import as llm_foundry;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
-use crate::megatron_bridge::primus;
+use crate::megatron_bridge::{MEGATRON_BRIDGE, primus};
 use crate::ms_swift::import as ms_swift;
 use crate::nanotron::import as nanotron;
 use crate::olmo_core::OLMO_CORE;
@@ -219,6 +220,9 @@ fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
     if !own && (launch.launcher == Launcher::Deepspeed || trainer::is_trainer(launch)) {
         return Ok(trainer::imported_from(launch, launched, context.file));
     }
+    if let Some((text, inner)) = python_program(launch, &MEGATRON_BRIDGE, context).filter(|_| !own) {
+        return bridge::of_program(&text, &inner, launched);
+    }
     if !own && launch.arguments.iter().all(|word| word.missing().is_empty()) {
         let why = format!("`{}` is launched with no argument that says how it trains", launch.program);
         let expected =
@@ -305,17 +309,24 @@ fn llm_foundry_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Resul
     is_its.then_some(document)
 }
 
+/// Text of the launched program with its own context, where it is a framework's Python file in the folder of the script.
+fn python_program<'c>(
+    launch: &'c Launch,
+    framework: &'static Framework,
+    context: &Context<'c>,
+) -> Option<(String, Context<'c>)> {
+    let program = launch.program.as_str();
+    let is_python = std::path::Path::new(program).extension().is_some_and(|end| end == "py");
+    let text = (context.files)(program).filter(|_| is_python)?;
+    let is_its = kind_of(program, &text).ok()? == FileKind::Of(framework);
+    is_its.then(|| (text, Context { files: context.files, ..Context::alone(program) }))
+}
+
 /// Launch of a program of OLMo-core in the folder of the script.
 fn of_program(launch: &Launch, launched: &Launched, context: &Context) -> Option<Result<Imported, ImportError>> {
-    let program = launch.program.as_str();
-    let text = (context.files)(program)
-        .filter(|_| std::path::Path::new(program).extension().is_some_and(|end| end == "py"))?;
-    if kind_of(program, &text).ok()? != FileKind::Of(&OLMO_CORE) {
-        return None;
-    }
+    let (text, inner) = python_program(launch, &OLMO_CORE, context)?;
     let words = launch.arguments.iter().filter(|word| word.missing().is_empty());
     let words: Vec<(String, u32)> = words.map(|word| (word.plain(), word.line().unwrap_or(launch.line))).collect();
-    let inner = Context { files: context.files, ..Context::alone(program) };
     Some(olmo_core::of_launch(&text, &inner, &olmo_core::Arguments::of(&words), launched))
 }
 

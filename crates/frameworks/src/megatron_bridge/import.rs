@@ -76,25 +76,7 @@ pub(crate) const KIND: &str = "bridge";
 /// A file that does not parse or holds no settings.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     if context.is_python() {
-        let wanted = context.configuration();
-        let mut document = python::parse(text, wanted, context)?;
-        if nemo2::is_recipe(&document) {
-            let model = nemo2::complete(&mut document);
-            let mut imported = imported_from(&document, &mut Launched { model, ..Launched::default() });
-            // The class of the model is named instead of the arguments that would describe it.
-            imported.findings.retain(|finding| !finding.message.starts_with("no --num-layers"));
-            return Ok(imported);
-        }
-        complete(&mut document);
-        complete_overlaps(&mut document);
-        let of_hub = document.peek("model.0").map(str::to_owned);
-        let named = of_hub.as_deref().or(wanted).filter(|_| !document.has("model.num_layers"));
-        let model = named.and_then(if of_hub.is_some() { known::of_hub } else { known::of_recipe });
-        if let (Some(name), Some(model)) = (named, &model) {
-            let message = format!("`{name}` is read as the model {}", model.name);
-            document.note(Finding::note("assumed", message).expected("another: --model"));
-        }
-        return Ok(imported_from(&document, &mut Launched { model, ..Launched::default() }));
+        return of_program(text, context, &Launched::default());
     }
     let mut document = document::parse(text, Form::Yaml, context)?;
     primus::complete(&mut document);
@@ -104,6 +86,32 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         return Err(ImportError { file: context.file.into(), line: 1, why, expected });
     }
     Ok(imported_from(&document, &mut Launched::default()))
+}
+
+/// Reads a program that builds NeMo's or Bridge's settings, as it is launched.
+///
+/// # Errors
+/// A program that does not parse or gives no settings.
+pub(crate) fn of_program(text: &str, context: &Context, launched: &Launched) -> Result<Imported, ImportError> {
+    let wanted = context.configuration();
+    let mut document = python::parse(text, wanted, context)?;
+    if nemo2::is_recipe(&document) {
+        let model = nemo2::complete(&mut document);
+        let mut imported = imported_from(&document, &mut Launched { model, ..launched.clone() });
+        // The class of the model is named instead of the arguments that would describe it.
+        imported.findings.retain(|finding| !finding.message.starts_with("no --num-layers"));
+        return Ok(imported);
+    }
+    complete(&mut document);
+    complete_overlaps(&mut document);
+    let of_hub = document.peek("model.0").map(str::to_owned);
+    let named = of_hub.as_deref().or(wanted).filter(|_| !document.has("model.num_layers"));
+    let model = named.and_then(if of_hub.is_some() { known::of_hub } else { known::of_recipe });
+    if let (Some(name), Some(model)) = (named, &model) {
+        let message = format!("`{name}` is read as the model {}", model.name);
+        document.note(Finding::note("assumed", message).expected("another: --model"));
+    }
+    Ok(imported_from(&document, &mut Launched { model, ..launched.clone() }))
 }
 
 /// Settings of the functions that Bridge's recipes begin with, by their names.
