@@ -1,4 +1,5 @@
-//! Published tables of kernels (`tests/silicon/gemm.csv`, `attention.csv`) against the curves of the catalogue, without the clocks of a run.
+//! Published tables of kernels (`tests/silicon/gemm.csv`, `attention.csv`) against the curves of the catalogue, without
+//! the clocks of a run.
 
 use serde::Deserialize;
 

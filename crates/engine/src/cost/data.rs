@@ -70,16 +70,16 @@ impl RankParameters {
 pub struct TableParameters {
     /// Embedding table, with learned positions.
     pub embedding: RankParameters,
-    /// Table of the output head; none where it is tied to the embedding and stands on the same rank, without a pipeline.
+    /// Table of the output head; none where it is tied to the embedding on the same rank, without a pipeline.
     pub head: RankParameters,
 }
 
-/// Gradients and parameters between replicas, once a step, as if nothing hid them.
+/// Time of the exchange between replicas once a step, before overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchange {
-    /// Gradients.
+    /// Reduction of gradients.
     pub reduce: Seconds,
-    /// Parameters.
+    /// Gathering of parameters.
     pub gather: Seconds,
 }
 
@@ -173,7 +173,7 @@ impl Costs<'_> {
         number.max(1.0)
     }
 
-    /// Time of gradients and of parameters between replicas, before anything hides it.
+    /// Time of the exchange of gradients and parameters between replicas, before overlap.
     ///
     /// ```text
     /// ZeRO 0   ar(P·g)                      ZeRO 1, 2   rs(P·g) + ag(P·w) over the shard group, ar(P·g/K) across groups
@@ -210,8 +210,8 @@ impl Costs<'_> {
     /// scale a tensor or a block of 128. MXFP8 weights are quantized where they arrive, which takes 16 bits. Source: [megatron-lm]
     /// `param_and_grad_buffer.py`.
     fn sent_weight_bytes(&self) -> f64 {
-        let (sent, held) = (self.device.stack.gather_bytes, self.problem.workload().recipe.weight);
-        if matches!(self.device.format, Format::Fp8 | Format::Fp8Block) { sent.min(held) } else { sent }
+        let (sent, weight) = (self.device.stack.gather_bytes, self.problem.workload().recipe.weight);
+        if matches!(self.device.format, Format::Fp8 | Format::Fp8Block) { sent.min(weight) } else { sent }
     }
 
     /// Share of the parameters whose gradients are exchanged.

@@ -59,7 +59,7 @@ impl Costs<'_> {
     /// exposed (1 − θ)·c;  the hidden part slows compute by θ·c·σ/2
     /// ```
     ///
-    /// A layer has one such block for its mixer, two where attention and Mamba stand side by side, and one for its
+    /// A layer has one such block for its mixer, two where attention and Mamba are side by side, and one for its
     /// feed-forward part; experts that are not split themselves (etp = 1) take their tokens as sequence parallelism
     /// left them. GEMMs gather y bytes an element ([`TpGather`](crate::stack::TpGather)), split experts two. Source:
     /// specification §3.6, §5.3.

@@ -34,7 +34,7 @@ mod element_bytes {
 /// GiB of NCCL's buffers for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source:
 /// specification §6.5.
 const NCCL_GIB: f64 = 0.8;
-/// Bytes of a weight in 16 bits, as tables and other weights have that no GEMM takes in a narrow format.
+/// Bytes of a 16-bit weight: of the tables, and of other weights that no GEMM reads in a narrow format.
 const WIDE: f64 = 2.0;
 
 /// Bytes of one layer of each choice.
@@ -126,9 +126,9 @@ impl Costs<'_> {
         let largest = |rank: u32, of_choice: &[Bytes]| self.largest_layer(plan, &on_ranks, rank, of_choice);
         let ends = self.end_bytes(timing, plan);
         let backward = if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward };
-        let of_rank = |(held, RankBytes { rank, bytes: activations }): (&RankParameters, RankBytes)| {
-            let held = self.raised_to_mean(*held, counts, rank, plan);
-            let states = self.states(&held, &plan.offloading(offload(rank as usize)));
+        let of_rank = |(resident, RankBytes { rank, bytes: activations }): (&RankParameters, RankBytes)| {
+            let resident = self.raised_to_mean(*resident, counts, rank, plan);
+            let states = self.states(&resident, &plan.offloading(offload(rank as usize)));
             let loss = ends.on_rank(plan.pipeline().holds_last(rank));
             let own = Temporary { loss, backward: largest(rank, backward), ..Temporary::default() };
             let layer = largest(rank, &bytes.kept);
@@ -192,10 +192,10 @@ impl Costs<'_> {
     /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer
     /// needs its input to be recomputed whole.
     fn freed_inputs(&self, plan: &Plan, choices: &[LayerChoice], layers: &[f64]) -> Bytes {
-        let held = || choices.iter().zip(layers).filter(|(_, count)| **count > 0.0).map(|(choice, _)| choice);
+        let present = || choices.iter().zip(layers).filter(|(_, count)| **count > 0.0).map(|(choice, _)| choice);
         let keeps = |choice: &LayerChoice| matches!(choice.recompute, Recompute::None | Recompute::Selective(_));
-        match held().next() {
-            Some(first) if held().all(keeps) => self.freed_input(plan, first.on_host),
+        match present().next() {
+            Some(first) if present().all(keeps) => self.freed_input(plan, first.on_host),
             _ => Bytes::ZERO,
         }
     }
@@ -216,15 +216,15 @@ impl Costs<'_> {
             return of_choice.iter().copied().fold(Bytes::ZERO, Bytes::max);
         }
         let here = |layers: &PerKind| {
-            let held = layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0);
-            held.fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes))
+            let present = layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0);
+            present.fold(Bytes::ZERO, |most, (_, bytes)| most.max(*bytes))
         };
         let (own, pp) = (here(on_ranks.at(rank)), plan.layout.pp);
         if plan.pipeline().distinct_ranks() == pp { own } else { own.max(here(on_ranks.at(pp - 1 - rank))) }
     }
 
-    /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward
-    /// with nothing recomputed but what `Recompute::Selective` recomputes.
+    /// Weights, gradients and optimizer states of one layer of a kind, and its kept activations of one micro-batch; only
+    /// the modules of `Recompute::Selective` are recomputed.
     pub fn layer_memory(&self, kind: usize, plan: &Plan) -> Bytes {
         let states = self.states(&RankParameters::of_layer(self.layer_parameters(kind), &plan.layout), plan);
         let recomputed = if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() };
@@ -240,7 +240,7 @@ impl Costs<'_> {
     ///
     /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held. The weights of embedding and head may
     /// have other bytes than those of the layers.
-    pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> States {
+    pub(super) fn states(&self, parameters: &RankParameters, plan: &Plan) -> States {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
@@ -255,9 +255,9 @@ impl Costs<'_> {
         let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
         let sharded = |bytes: f64, from: ZeroStage| {
             let over = |shards: f64| if plan.zero >= from { shards } else { 1.0 };
-            Bytes::new(bytes * (held.dense / over(dense) + held.experts / over(experts)))
+            Bytes::new(bytes * (parameters.dense / over(dense) + parameters.experts / over(experts)))
         };
-        let weights = sharded(weight, ZeroStage::Three) + Bytes::new((table - weight) * held.tables);
+        let weights = sharded(weight, ZeroStage::Three) + Bytes::new((table - weight) * parameters.tables);
         States {
             weights: weights * copies,
             gradients: sharded(gradient, ZeroStage::Two) * copies,
@@ -275,14 +275,14 @@ impl Costs<'_> {
     ///
     /// Without quantized copies (`stack.memory.keeps_quantized_weights`), and under ZeRO 3, both are those of the recipe.
     pub fn weight_bytes(&self, plan: &Plan) -> WeightBytes {
-        let held = self.problem.workload().recipe.weight;
+        let of_recipe = self.problem.workload().recipe.weight;
         let format = self.device.format;
         let keeps = self.device.stack.memory.keeps_quantized_weights && format != Format::Bf16;
         if !keeps || plan.zero == ZeroStage::Three {
-            return WeightBytes { layer: held, table: held };
+            return WeightBytes { layer: of_recipe, table: of_recipe };
         }
-        let wide = if held < WIDE { 0.0 } else { held };
-        WeightBytes { layer: wide + self.device.gpu.weight_bytes(format), table: held.max(WIDE) }
+        let wide = if of_recipe < WIDE { 0.0 } else { of_recipe };
+        WeightBytes { layer: wide + self.device.gpu.weight_bytes(format), table: of_recipe.max(WIDE) }
     }
 
     /// Working set of a rank, in addition to its kept activations, without that of recomputed layers.

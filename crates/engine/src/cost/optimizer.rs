@@ -13,14 +13,17 @@ use crate::workload::Optimizer;
 ///
 /// Source: specification §2.7: 38 with fp32 gradients and moments = 4 + 8 + 16 + 2 + 8.
 mod update {
+    /// Master weights read and written, the new weight written.
     pub const MASTER_AND_WEIGHT: f64 = 10.0;
+    /// Gradient read for the norm and for clipping.
     pub const NORM_AND_CLIP: f64 = 8.0;
     /// Kernels of one fused update.
     pub const KERNELS: f64 = 20.0;
     /// Kernels that zero, clip and norm the gradients.
     pub const GRADIENT_KERNELS: f64 = 4.0;
-    /// All-reduces of norms and loss scalars, each so long per doubling of the ranks.
+    /// Number of all-reduces of norms and loss scalars.
     pub const SCALARS: f64 = 3.0;
+    /// Time of one of these for each doubling of the ranks, in microseconds.
     pub const SCALAR_HOP: f64 = 12.0;
 }
 
@@ -30,7 +33,7 @@ mod newton_schulz {
     pub const ITERATIONS: f64 = 5.0;
     /// GEMMs of one iteration.
     pub const GEMMS: f64 = 3.0;
-    /// Time of them against GEMMs of that size at full rate.
+    /// Time relative to GEMMs of that size at full rate.
     pub const SLOWER: f64 = 2.0;
 }
 
@@ -69,18 +72,18 @@ impl Costs<'_> {
     ) -> Update {
         let (mut longest, mut known) = (Update::default(), None);
         let scalars = scalar_reductions(plan);
-        for (held, offload) in ranks {
-            if known == Some((*held, offload)) {
+        for (parameters, offload) in ranks {
+            if known == Some((*parameters, offload)) {
                 continue;
             }
-            known = Some((*held, offload));
+            known = Some((*parameters, offload));
             let plan = plan.offloading(offload);
             let device = if plan.zero == ZeroStage::Three {
-                self.fsdp_update(&plan, held)
+                self.fsdp_update(&plan, parameters)
             } else {
-                self.optimizer_step(&plan, held, scalars)
+                self.optimizer_step(&plan, parameters, scalars)
             };
-            let update = Update { device, host: self.host_update(&plan, held) };
+            let update = Update { device, host: self.host_update(&plan, parameters) };
             if update.total() > longest.total() {
                 longest = update;
             }

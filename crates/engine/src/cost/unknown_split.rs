@@ -43,21 +43,21 @@ impl Costs<'_> {
         self.kind_counts().iter().map(|&count| layers * f64::from(count) / all).collect()
     }
 
-    /// Parameters of a rank that holds `held`, raised to the mean of the pipeline.
+    /// Parameters of a rank, those of its layers raised to the mean of the pipeline.
     pub(super) fn raised_to_mean(
         &self,
-        held: RankParameters,
+        parameters: RankParameters,
         counts: &StageCounts,
         rank: u32,
         plan: &Plan,
     ) -> RankParameters {
         let shortfall = self.shortfall(counts, rank);
         if shortfall <= 0.0 {
-            return held;
+            return parameters;
         }
         let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
         let shortfall = self.mean_layers(shortfall).into_iter().enumerate().filter(|(_, times)| *times > 0.0);
-        shortfall.fold(held, |held, (kind, times)| held.plus(&of_kind(kind), times))
+        shortfall.fold(parameters, |sum, (kind, times)| sum.plus(&of_kind(kind), times))
     }
 
     /// Layers of each choice on each rank as its activations count them: where splits are not known, without multi-token

@@ -18,18 +18,18 @@ pub fn peak_moments(pipeline: PipelineShape, micro_batches: f64) -> Vec<Vec<Vec<
 /// Moments of largest counts on one rank: [`peak_moments`].
 pub(crate) fn peak_moments_of(pipeline: PipelineShape, micro_batches: f64, rank: u32) -> Vec<Vec<f64>> {
     let distinct = pipeline.distinct_ranks();
-    let held = (pipeline.chunks() / distinct) as usize;
+    let chunks = (pipeline.chunks() / distinct) as usize;
     if let Some(whole) = pipeline.runnable(micro_batches) {
-        return moments(&pipeline.ops_of(rank, whole), distinct, held);
+        return moments(&pipeline.ops_of(rank, whole), distinct, chunks);
     }
-    let share = f64::from(pipeline.schedule.virtual_stages()) / held as f64;
-    vec![vec![in_flight(pipeline, rank, micro_batches) * share; held]]
+    let share = f64::from(pipeline.schedule.virtual_stages()) / chunks as f64;
+    vec![vec![in_flight(pipeline, rank, micro_batches) * share; chunks]]
 }
 
 /// Moments of largest counts in a rank's list of operations, which visits chunks of `distinct` ranks; a count for each
-/// of `held` chunks.
-fn moments(list: &[Slot], distinct: u32, held: usize) -> Vec<Vec<f64>> {
-    let mut now = vec![0.0_f64; held];
+/// of its `chunks`.
+fn moments(list: &[Slot], distinct: u32, chunks: usize) -> Vec<Vec<f64>> {
+    let mut now = vec![0.0_f64; chunks];
     let mut most: Vec<Vec<f64>> = Vec::new();
     let mut grew = false;
     for op in list.iter().flat_map(|slot| slot.ops()) {

@@ -20,11 +20,11 @@ pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
 /// Layers of each rank of a pipeline under [`even`], counting the first `most` of each chunk, without a look at every chunk.
 pub(crate) fn even_on_ranks(layers: u32, pipeline: PipelineShape, most: u32) -> SmallVec<[u32; 16]> {
     let [(_, first), (each, _), (_, last)] = even_runs(layers, pipeline.chunks());
-    let mut held = SmallVec::from_elem(each.min(most) * pipeline.schedule.virtual_stages(), pipeline.pp as usize);
+    let mut on_ranks = SmallVec::from_elem(each.min(most) * pipeline.schedule.virtual_stages(), pipeline.pp as usize);
     if most >= each {
-        first.chain(last).for_each(|chunk| held[pipeline.rank_of(chunk) as usize] -= 1);
+        first.chain(last).for_each(|chunk| on_ranks[pipeline.rank_of(chunk) as usize] -= 1);
     }
-    held
+    on_ranks
 }
 
 /// Chunks of [`even`] with as many layers: the first where it has one less, most, and the last that have one less.

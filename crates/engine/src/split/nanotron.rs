@@ -1,4 +1,4 @@
-//! Cut of a model into pipeline stages by nanotron, which no file can change.
+//! nanotron's own split of a model into pipeline stages, which no setting changes.
 
 use super::LayerSplit;
 use crate::model::{Ffn, Model};
@@ -27,7 +27,7 @@ pub fn own_split(model: &Model, pp: u32) -> Option<LayerSplit> {
         sum += layer;
         stage += usize::from(sum > whole * (f64::from(stage as u32 + 1) / f64::from(pp)));
     }
-    // The norm costs nothing, but may itself be what begins the last stage.
+    // The norm costs nothing, but the last stage may begin with it.
     stage += usize::from(stage + 1 < counts.len() && sum > whole * (f64::from(stage as u32 + 1) / f64::from(pp)));
     (stage + 1 == counts.len()).then(|| plainest(&counts, pp, 0, counts.len() - 1))
 }

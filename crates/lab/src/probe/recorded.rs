@@ -16,12 +16,12 @@ impl Samples {
         Some(sample.median() * ratio)
     }
 
-    /// Sample of these kernels as one run, or of a run that differs in the rows of streaming kernels a little.
+    /// Sample of these kernels as one run, or of a run whose streaming kernels have slightly other sizes.
     pub fn run(&self, kernels: &[Kernel]) -> Option<&Sample> {
-        let is_alike = |timed: &[Kernel]| {
+        let is_similar = |timed: &[Kernel]| {
             timed.len() == kernels.len() && timed.iter().zip(kernels).all(|(a, b)| b.relative_to(a).is_some())
         };
-        self.together.get(kernels).or_else(|| Some(self.together.iter().find(|(timed, _)| is_alike(timed))?.1))
+        self.together.get(kernels).or_else(|| Some(self.together.iter().find(|(timed, _)| is_similar(timed))?.1))
     }
 }
 

@@ -12,8 +12,10 @@ use crate::units::Bytes;
 /// known which layers it recomputes.
 #[derive(Debug)]
 pub struct FirstRank<'s> {
-    /// Its pipeline where no first layers are recomputed, and the moments of that.
-    usual: (&'s Stages, Moments),
+    /// Its pipeline where no first layers are recomputed.
+    stages: &'s Stages,
+    /// Moments of that pipeline.
+    moments: Moments,
     /// States and caches.
     resident: Bytes,
     /// Input of a virtual stage that the stack frees.
@@ -29,7 +31,8 @@ impl<'s> FirstRank<'s> {
     pub fn new(costs: &Costs, plan: &Plan, stages: &'s Stages, states: Bytes) -> Self {
         let on_host = plan.offload.activations;
         Self {
-            usual: (stages, stages.moments(costs, plan)),
+            stages,
+            moments: stages.moments(costs, plan),
             resident: states + costs.caches(plan),
             freed: costs.freed_input(plan, on_host),
             on_device: 1.0 - on_host,
@@ -37,7 +40,8 @@ impl<'s> FirstRank<'s> {
         }
     }
 
-    /// Lower bound of the memory of the plan with these layers: [`RankMemory::lower_bound`](super::RankMemory::lower_bound) of one rank.
+    /// Lower bound of the memory of the plan with these layers, as [`RankMemory::lower_bound`](super::RankMemory) of
+    /// one rank.
     pub fn memory_bound(&self, costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Bytes {
         let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
         let freed = if keeps { self.freed } else { Bytes::ZERO };
@@ -47,10 +51,10 @@ impl<'s> FirstRank<'s> {
             let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * self.on_device)).sum();
             activations - freed * moment.stages + recomputed.fold(Bytes::ZERO, Bytes::max)
         };
-        let held = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
-        let is_usual = std::ptr::eq(self.usual.0, stages);
-        let held = if is_usual { held(&self.usual.1) } else { held(&stages.moments(costs, plan)) };
-        let tensors = self.resident + held + layers.end_bytes(false).on_rank(stages.parameter_classes[0].has_head);
+        let peak = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
+        let is_known = std::ptr::eq(self.stages, stages);
+        let peak = if is_known { peak(&self.moments) } else { peak(&stages.moments(costs, plan)) };
+        let tensors = self.resident + peak + layers.end_bytes(false).on_rank(stages.parameter_classes[0].has_head);
         (tensors * (1.0 + self.reserve.fragmentation) + self.reserve.context) * ROUNDING
     }
 }
@@ -62,9 +66,9 @@ impl Stages {
         let plan = &Plan { shard_group: None, ..plan.clone() };
         let table = RankParameters::default().plus(&costs.table_parameters(plan).embedding, 1.0);
         let layers = self.counts.choices.iter().zip(self.counts.ranks.at(0));
-        let held = layers.fold(table, |sum, (choice, &count)| {
+        let parameters = layers.fold(table, |sum, (choice, &count)| {
             sum.plus(&RankParameters::of_layer(costs.layer_parameters(choice.kind), &plan.layout), count)
         });
-        costs.states(&held, plan).total()
+        costs.states(&parameters, plan).total()
     }
 }

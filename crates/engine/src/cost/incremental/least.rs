@@ -150,7 +150,7 @@ impl<F: Fn(usize) -> Seconds> RoundTrip<F> {
 /// `parameters` = parameters of ranks of which one in the plan's pipeline has no fewer: [`least_parameters`].
 pub fn least_memory_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Bytes {
     let plan = &Plan { shard_group: None, schedule: Schedule::OneFOneB, ..plan.clone() };
-    let all = |held: &RankParameters| costs.states(held, plan).total();
+    let all = |rank: &RankParameters| costs.states(rank, plan).total();
     let (states, reserve) = (parameters.iter().map(all).fold(Bytes::ZERO, Bytes::max), costs.reserve(plan));
     let lost = if costs.has_moments() { 0.0 } else { reserve.fragmentation };
     (states * (1.0 + lost) + reserve.context) * ROUNDING
@@ -160,7 +160,7 @@ pub fn least_memory_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankPara
 /// `parameters` as [`least_memory_of_layers`] takes them.
 pub fn least_host_update_of_layers(costs: &Costs, plan: &Plan, parameters: &[RankParameters]) -> Seconds {
     let plan = &Plan { shard_group: None, ..plan.clone() };
-    parameters.iter().map(|held| costs.host_update(plan, held)).fold(Seconds::ZERO, Seconds::max) * ROUNDING
+    parameters.iter().map(|rank| costs.host_update(plan, rank)).fold(Seconds::ZERO, Seconds::max) * ROUNDING
 }
 
 /// The largest share of a plan's optimizer states that its hosts may have room for, whatever the pipeline, which is above 1 where

@@ -10,10 +10,10 @@ use crate::import::finding::{Finding, Place, Severity};
 use crate::readers::document::{CALLED, Document, Entries, Node, NodeValue, TableEntry, value_of};
 use crate::readers::python::{Followed, FunctionSignature};
 
-/// Words of a launch line behind the program's name.
+/// Arguments of a program on its launch line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arguments {
-    /// Words with `=` and a path: settings over the program's, with their lines.
+    /// Overrides `path=value` of the program's settings, with their lines.
     overrides: Vec<(String, String, u32)>,
     /// Other options, with their values.
     options: Vec<(String, Option<String>)>,
@@ -43,19 +43,18 @@ impl Arguments {
     }
 }
 
-/// Options of the parser that its scripts share, with what they are where they are not given; of others, the user says
-/// what they are.
+/// Options of the parser that OLMo-core's scripts share, with their defaults; the user gives the values of others.
 const SHARED: &[(&str, &str)] =
     &[("name", "None"), ("sequence_length", "None"), ("dry_run", "False"), ("train_single", "False")];
 
-/// Functions that put an experiment together, by the argument that names each, and the part that it gives.
+/// Functions that build the parts of an experiment: the argument that names each, and its part.
 const BUILDERS: &[(&str, &str)] = &[
     ("model_config_builder", "model"),
     ("train_module_config_builder", "train_module"),
     ("trainer_config_builder", "trainer"),
 ];
 
-/// Arguments of `build_config` that are not handed on to the function that makes the data.
+/// Arguments of `build_config` that are not passed on to the function that makes the data.
 const OWN: &[&str] = &[
     "common_config_builder",
     "data_config_builder",

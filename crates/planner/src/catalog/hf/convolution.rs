@@ -31,7 +31,7 @@ pub fn lfm2_moe(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, layers))
 }
 
-/// LFM3: LFM2 with sandwich norms and a gate for each head; half of the layers that attend slide.
+/// LFM3: LFM2 with sandwich norms and a gate for each head; half of the attention layers have a sliding window.
 pub fn lfm3(fields: &Fields) -> Result<Model, HfError> {
     let frame = frame(fields)?;
     let gated = fields.flag("use_attention_gate")?.unwrap_or(true);

@@ -10,11 +10,11 @@ const MOST_STATES: usize = 20_000;
 pub struct RankCapacity {
     /// Number of layers of each of the other kinds.
     pub others: Vec<usize>,
-    /// The most layers of the main kind beside them.
+    /// Largest number of layers of the main kind in addition.
     pub main: usize,
 }
 
-/// Layers of a program that its ranks share out, and the least that they take.
+/// Layers of a program that are distributed over its ranks, with lower bounds of their times.
 pub struct LayersToPlace {
     /// Layers of each kind.
     pub all: Vec<usize>,
@@ -58,11 +58,12 @@ impl LayersToPlace {
         self.states() <= MOST_STATES
     }
 
-    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` is
-    /// what a rank may hold within the ceiling.
+    /// Whether ranks that are occupied for at most `ceiling` seconds each can hold all layers; `capacities(rank)` are
+    /// those of a rank within the ceiling.
     ///
-    /// A dynamic program over the layers of the other kinds that are placed, which keeps the most layers of the main kind. Layers
-    /// whose least time exceeds what the ranks behind have left end a state.
+    /// Dynamic program over the number of placed layers of the other kinds, whose value is the largest number of placed
+    /// layers of the main kind. A state is dropped if the least time of the layers left exceeds the time of the ranks
+    /// left.
     pub fn covered(&self, ceiling: f64, capacities: impl Fn(usize) -> Vec<RankCapacity>) -> bool {
         let (sizes, states) = (&self.digits, self.states());
         let mut most: Vec<Option<usize>> = vec![None; states];
