@@ -43,11 +43,11 @@ fn sorted(errors: impl Iterator<Item = f64>) -> Vec<f64> {
     errors
 }
 
-/// Time from which what a benchmark adds to each product does not count, in microseconds.
+/// Time from which what a benchmark adds to each GEMM does not count, in microseconds.
 const LONG: f64 = 100.0;
 
 #[test]
-fn matrix_products_of_amd_are_met() {
+fn gemms_of_amd_are_met() {
     let stack = catalog::stack("megatron-rocm-2025", &Overrides::default()).unwrap();
     let gemms: Vec<TimedGemm> = table("gemm.csv");
     for (file, name, count, median, worst) in

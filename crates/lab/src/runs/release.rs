@@ -237,14 +237,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fused_kernels_of_plain_pytorch_take_the_compiled_parent() {
+    fn fused_kernels_of_plain_pytorch_take_the_compiled_parent_and_own_kernels_megatrons() {
         let release_of = |framework: &str, fused: &str| {
-            let row = Row { framework: Some(framework.into()), fused_kernels: Some(fused.into()), ..Row::default() };
+            let row = Row {
+                framework: Some(framework.into()),
+                fused_kernels: Some(fused.into()),
+                year: Some(2025.0),
+                ..Row::default()
+            };
             Release::of(&row)
         };
         assert_eq!(release_of("Accelerate (PyTorch FSDP)", "norm_fusion+rope_fusion+ce_triton"), Release::FsdpEager);
         assert_eq!(release_of("Accelerate (PyTorch FSDP)", "norm_fusion+act_fusion"), Release::FsdpCompiled);
-        assert_eq!(release_of("Fast-LLM (Triton kernels)", ""), Release::FsdpCompiled);
+        assert_eq!(release_of("Fast-LLM (Triton kernels)", ""), Release::Core25);
+        assert_eq!(release_of("llmq (CUDA C++)", ""), Release::Core25);
         assert_eq!(release_of("torchtitan", "norm_fusion+act_fusion"), Release::Torchtitan2025);
     }
 
