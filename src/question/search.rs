@@ -88,7 +88,8 @@ pub fn counts(ranking: &Ranking) -> String {
     let certificate = &ranking.certificate;
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
     let proof = match (certificate.proof, ranking.evaluations.first()) {
-        (SearchProof::Optimal, _) => "proved optimal in the model".to_owned(),
+        (SearchProof::Optimal, Some(_)) => "proved optimal in the model".to_owned(),
+        (SearchProof::Optimal, None) => "proved: none of them runs".to_owned(),
         (SearchProof::Stopped { .. }, Some(best)) => {
             format!("stopped early: the best plan may be up to {} faster", percent(certificate.gap(best.step.total())))
         }
