@@ -4,7 +4,7 @@ use crate::random::{Spec, spec};
 use meshwright::collective::Group;
 use meshwright::cost::Costs;
 use meshwright::cost::layer::LayerCost;
-use meshwright::gpu::{Collective, Format};
+use meshwright::gpu::{AttentionKernel, Collective, Format};
 use meshwright::kernel::LinearShape;
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds};
@@ -283,6 +283,10 @@ fn attention_is_by_a_kernel_that_the_device_runs() {
             let problem = spec("llama2-7b", cluster, stack, 512, 4096).problem();
             assert!(problem.cluster().gpu.runs(problem.stack().attention), "{stack} on {cluster}");
         }
+    }
+    for (cluster, third) in [("dgx-h100-64", true), ("a100-40-64", false), ("l40s-8", false)] {
+        let problem = spec("llama2-7b", cluster, "meta-llama3", 512, 4096).problem();
+        assert_eq!(problem.stack().attention == AttentionKernel::Fa3, third, "FlashAttention 3 on {cluster}");
     }
     let volta = spec("llama2-7b", "64xv100-sxm2-32", "fsdp-eager-2023", 128, 4096).set("stack.traffic=1");
     let [efficient, plain] = ["efficient", "unfused"].map(|kernel| {

@@ -24,8 +24,6 @@ pub use timed::TimedGemms;
 const TURING: u32 = 2018;
 /// Year of NVIDIA's first devices of the generation Ampere.
 const AMPERE: u32 = 2020;
-/// Year of NVIDIA's first devices of the generation Hopper.
-const HOPPER: u32 = 2022;
 
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -208,17 +206,18 @@ impl Gpu {
     }
 
     /// Whether an attention kernel runs on it. On NVIDIA's devices `FlashAttention` 1 needs Turing, 2 and cuDNN's fused attention need
-    /// Ampere, and 3 needs Hopper; other vendors bring kernels of their own under these names.
+    /// Ampere, and 3 needs a curve of its own, which those of Ampere and Ada do not have; other vendors bring kernels of their own
+    /// under these names.
     ///
     /// Source: [flashattention2], the requirements in its repository and its issue 148 (no V100); [pytorch-sdpa], `check_sm_version`.
     pub fn runs(&self, kernel: AttentionKernel) -> bool {
-        let since = match kernel {
-            AttentionKernel::Unfused | AttentionKernel::Efficient => 0,
-            AttentionKernel::Fa1 => TURING,
-            AttentionKernel::Fa2 | AttentionKernel::Cudnn => AMPERE,
-            AttentionKernel::Fa3 => HOPPER,
+        let has_it = match kernel {
+            AttentionKernel::Unfused | AttentionKernel::Efficient => true,
+            AttentionKernel::Fa1 => self.year >= TURING,
+            AttentionKernel::Fa2 | AttentionKernel::Cudnn => self.year >= AMPERE,
+            AttentionKernel::Fa3 => self.attention.contains_key(&kernel),
         };
-        self.vendor != "NVIDIA" || self.year >= since
+        self.vendor != "NVIDIA" || has_it
     }
 
     /// Dense peak rate of a format.
