@@ -52,24 +52,13 @@ impl Costs<'_> {
         }
     }
 
-    /// Activations that checkpointing by operator keeps of one layer: a share of all. PyTorch's list keeps of a layer with
-    /// attention and a dense MLP
+    /// Activations that checkpointing by operator keeps of one layer: those of PyTorch's list, else a share of all. Of routed
+    /// experts that run again (`memory.recomputes_experts`) it keeps the exchanged tokens at most.
     ///
-    /// ```text
-    /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, down's whole partial sums, attention, the input
-    /// n·(2·(d(a+g) + f)/t + 2·a·d/t + 4a/t + 2h/ts)         compiled: queries, values, the gate, attention, the input
-    ///                                                       and with t > 1 the reduced output of attention 2h/ts
-    /// ```
-    ///
-    /// Of a layer with experts f is a shared expert's width, and without one down's partial sums are missing. The routed experts
-    /// keep nothing where they run again (`memory.recomputes_experts`) but the T tokens that they receive and the n·k that come
-    /// back, `2h·(T + n·k)`, where those are kept (`memory.keeps_exchanged_tokens`).
-    ///
-    /// Sources: [memory-oracle]; compiled, [meshwright-silicon]; experts, [torchtitan].
+    /// Source: [torchtitan] `activation_checkpoint.py`.
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
-        let (layer, memory) = (&self.problem.model().kinds[kind], &self.device.stack.memory);
-        let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
-        let routed = layer.moe().filter(|_| memory.recomputes_experts);
+        let (layer, stack) = (&self.problem.model().kinds[kind], self.device.stack);
+        let routed = layer.moe().filter(|_| stack.memory.recomputes_experts);
         let exchanged = routed.map_or(Bytes::ZERO, |moe| self.kept_exchange(moe, plan));
         let shared = routed.and_then(Moe::shared);
         let mlp_width = match &layer.ffn {
@@ -77,29 +66,47 @@ impl Costs<'_> {
             Ffn::Moe(_) => routed.map(|_| shared.as_ref().map_or(0.0, |mlp| f64::from(mlp.intermediate))),
             Ffn::None => None,
         };
-        if let (Mixer::Attention(attention), Some(intermediate)) = (&layer.mixer, mlp_width) {
-            let qkv = attention.qkv_width() as f64;
-            let down = if intermediate > 0.0 { hidden } else { 0.0 };
-            let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim);
-            let reduced = if plan.layout.tp > 1 { 2.0 * hidden / plan.sequence_shards() } else { 0.0 };
-            let kept = if memory.keeps_needed_operators {
-                Some(2.0 * (qkv - keys + intermediate) / tp + reduced)
-            } else if memory.keeps_listed_operators {
-                Some(2.0 * ((qkv + intermediate) / tp + down))
-            } else {
-                None
-            };
-            if let Some(matmuls) = kept {
-                let heads = f64::from(attention.heads) / tp;
-                let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
-                return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan) + exchanged;
-            }
+        if let (Mixer::Attention(attention), Some(mlp_width)) = (&layer.mixer, mlp_width)
+            && let Some(listed) = self.listed_operators(attention, mlp_width, plan)
+        {
+            return listed + exchanged;
         }
-        let apart = Modules { moe: routed.is_some(), ..Modules::default() };
-        let beside = shared
-            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, apart));
-        let all = self.all_activations(kind, plan, apart) + Bytes::new(self.tokens(plan) * beside);
-        all * self.device.stack.per_op_kept + exchanged
+        let recomputed = Modules { moe: routed.is_some(), ..Modules::default() };
+        let of_shared = shared
+            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed));
+        let all = self.all_activations(kind, plan, recomputed)
+            + Bytes::new(self.tokens(plan) * of_shared) * stack.activation_memory;
+        all * stack.per_op_kept + exchanged
+    }
+
+    /// Bytes that PyTorch's list of operators keeps of a layer with attention and an MLP of width `f`, 0 without one; none if the stack
+    /// does not keep that list.
+    ///
+    /// ```text
+    /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, with an MLP down's whole partial sums, attention,
+    ///                                                       the input
+    /// n·(2·(d(a+g) + f)/t + 2·a·d/t + 4a/t + 2h/ts)         compiled: queries, values, the gate, attention, the input
+    ///                                                       and with t > 1 the reduced output of attention 2h/ts
+    /// ```
+    ///
+    /// Sources: [memory-oracle]; compiled, [meshwright-silicon].
+    fn listed_operators(&self, attention: &Attention, mlp_width: f64, plan: &Plan) -> Option<Bytes> {
+        let memory = &self.device.stack.memory;
+        let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
+        let qkv = attention.qkv_width() as f64;
+        let keys = f64::from(attention.kv_heads) * f64::from(attention.head_dim);
+        let reduced = if plan.layout.tp > 1 { 2.0 * hidden / plan.sequence_shards() } else { 0.0 };
+        let down = if mlp_width > 0.0 { hidden } else { 0.0 };
+        let matmuls = if memory.keeps_needed_operators {
+            2.0 * (qkv - keys + mlp_width) / tp + reduced
+        } else if memory.keeps_listed_operators {
+            2.0 * ((qkv + mlp_width) / tp + down)
+        } else {
+            return None;
+        };
+        let heads = f64::from(attention.heads) / tp;
+        let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
+        Some(Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan))
     }
 
     /// Bytes that checkpointing by operator keeps of the exchange of tokens between experts' ranks, `2h·(T + n·k)`.

@@ -32,21 +32,18 @@ impl Costs<'_> {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.repeated_forward(cost),
             Recompute::EveryOther => self.repeated_forward(cost) * 0.5,
-            Recompute::PerOp => self.recomputed_operators(layer, cost),
+            Recompute::PerOp => self.recomputed_operators(cost),
             Recompute::Selective(modules) => self.recomputed_modules(modules, layer, cost),
         }
     }
 
     /// Extra backward time of a layer under checkpointing by operator.
-    fn recomputed_operators(&self, layer: &Layer, cost: &LayerCost) -> Seconds {
+    fn recomputed_operators(&self, cost: &LayerCost) -> Seconds {
         let memory = &self.device.stack.memory;
-        let communication = cost.tp.forward + cost.cp.forward;
-        if layer.moe().is_none() || !memory.recomputes_experts {
-            return (cost.forward - cost.attention + communication) * 0.5;
-        }
-        let experts = cost.experts.forward;
-        let exchange = if memory.keeps_exchanged_tokens { Seconds::ZERO } else { cost.ep.forward };
-        (cost.forward - cost.attention - experts + communication) * 0.5 + experts + exchange
+        let when = |on: bool, time: Seconds| if on { time } else { Seconds::ZERO };
+        let experts = when(memory.recomputes_experts, cost.experts.forward);
+        let exchange = when(memory.recomputes_experts && !memory.keeps_exchanged_tokens, cost.ep.forward);
+        (cost.forward - cost.attention - experts + cost.tp.forward + cost.cp.forward) * 0.5 + experts + exchange
     }
 
     /// Forward time of a layer up to the last result that backward needs.

@@ -9,8 +9,8 @@
 //! `t_table` is the time that a table's benchmark adds to every GEMM, such as a launch or a cast: it is fitted, then discarded.
 //!
 //! A curve is replaced only where five-fold cross-validation over its shapes finds the new one better by a clear margin.
-//! Attention is not fitted here: public tables of forward kernels are those of inference, and of training kernels there are
-//! six lengths on one device.
+//! Attention is not fitted here: public tables of forward kernels are those of inference, and of training kernels there are a
+//! few lengths a device, to which the evidence tests hold the catalogue.
 
 use serde::Deserialize;
 use toml::Value;
