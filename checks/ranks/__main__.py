@@ -1,6 +1,6 @@
 """Steps and memory of one rank of torchtitan runs on 8 to 512 GPUs, on one NVIDIA GPU.
 
-    python3 checks/ranks --out FOLDER [--seconds N] [--dry]
+    python3 checks/ranks --out FOLDER [--seconds N] [--cases 4,5] [--dry]
 
 The rank runs torchtitan's own trainer (0.2.2: `pip install torchtitan==0.2.2`, beside PyTorch 2.11 or newer) with the meshes, shards and
 wrappers of the whole run; collectives are answered at once by `loopback.py`. So kernels, launches and memory are a run's, and links are
@@ -47,12 +47,31 @@ CASES = [
     case_of("8B", 512, "full", 1, sequence=65536, cp=8),
     case_of("70B", 512, "full", 1, tp=1, sequence=4096),
     case_of("8B", 64, "none", 2, tp=8),
+    case_of("30B-A3B", 8, "full", 2, model="qwen3", sequence=4096, tp=4, ep=2, etp=4, compiled=False),
+    case_of("30B-A3B", 8, "selective", 12, model="qwen3", layers=16, tp=4, ep=2, etp=4),
+    case_of("30B-A3B", 8, "selective", 6, model="qwen3", layers=16, ep=8),
+    case_of("30B-A3B", 8, "selective", 6, model="qwen3", layers=16, ep=4),
+    case_of("30B-A3B", 8, "full", 2, model="qwen3", sequence=4096, tp=4, ep=2),
+    case_of("8B", 8, "none", 1, tp=4, compiled=False),
+    case_of("30B-A3B", 8, "selective", 6, model="qwen3", layers=8, ep=8, profile=True),
+    case_of("30B-A3B", 8, "selective", 12, model="qwen3", layers=8, tp=4, ep=2, etp=4, profile=True),
+    case_of("30B-A3B", 64, "full", 4, model="qwen3", sequence=4096, layers=8, ep=8, compiled=False, profile=True),
+    case_of("8B", 8, "none", 1, sequence=2048, layers=8, compiled=False, profile=True),
+    case_of("8B", 8, "none", 1, sequence=2048, layers=8, tp=4, compiled=False, profile=True),
+    case_of("8B", 8, "none", 1, sequence=2048, layers=8, tp=4, profile=True),
+    case_of(
+        "30B-A3B", 8, "none", 1, model="qwen3", sequence=2048, layers=8, tp=4, ep=2, etp=4, compiled=False, profile=True
+    ),
+    case_of("30B-A3B", 8, "none", 1, model="qwen3", sequence=2048, layers=8, tp=4, ep=2, compiled=False, profile=True),
+    case_of("8B", 512, "full", 1, sequence=65536, layers=8, cp=8, profile=True),
+    case_of("70B", 512, "full", 1, sequence=4096, layers=16, profile=True),
 ]
 DRY = [
     case_of("debugmodel", 16, "full", 2, tp=2),
     case_of("debugmodel", 16, "none", 8, compiled=False, pp=2),
     case_of("debugmodel", 8, "full", 2, compiled=False, model="deepseek_v3", ep=4),
     case_of("debugmodel_moe", 16, "selective", 2, compiled=False, model="qwen3"),
+    case_of("debugmodel_moe", 8, "full", 2, compiled=False, model="qwen3", tp=4, ep=2, etp=4),
 ]
 CASE_S, LIMIT_S = 15, 100  # seconds that a case takes at the least, and after which it is stopped
 
@@ -75,13 +94,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True, help="folder of the results")
     parser.add_argument("--seconds", type=float, default=300, help="time budget of the whole run")
+    parser.add_argument("--cases", help="indices of the cases to run, in this order, from 0; all without it")
     parser.add_argument("--dry", action="store_true", help="the smallest models, on a CPU")
     o = parser.parse_args()
     began = time.perf_counter()
     os.makedirs(o.out, exist_ok=True)
     failed = False
+    cases = DRY if o.dry else CASES
+    if o.cases:
+        cases = [cases[int(index)] for index in o.cases.split(",")]
     with open(os.path.join(o.out, "ranks.jsonl"), "w") as file:
-        for case in DRY if o.dry else CASES:
+        for case in cases:
             if o.dry:
                 case = {**case, "sequence": 64, "compiled": False}
             left = o.seconds - (time.perf_counter() - began)

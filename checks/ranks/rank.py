@@ -2,7 +2,8 @@
 
     python3 checks/ranks/rank.py '{"model": "llama3", "flavor": "8B", "gpus": 64, ...}'
 
-prints one JSON object: times of steps and of their forward and backward passes in µs, and memory in bytes.
+prints one JSON object: times of steps and of their forward and backward passes in µs, and memory in bytes. With "profile" a further step
+is traced, and `kernels` lists its kernels: name, count and time in µs.
 """
 
 import dataclasses
@@ -36,6 +37,7 @@ if not ON_GPU:
     kernels.fill_indices_wrapper = kernels.fill_indices_cpu
 
 STEPS, WARMUPS = 4, 3
+LISTED = 80  # kernels of a traced step that are listed, longest first
 
 
 class Tokens:
@@ -65,6 +67,7 @@ def config_of(case):
     parallelism.context_parallel_degree = case.get("cp", 1)
     parallelism.pipeline_parallel_degree = case.get("pp", 1)
     parallelism.expert_parallel_degree = case.get("ep", 1)
+    parallelism.expert_tensor_parallel_degree = case.get("etp", 1)
     config.activation_checkpoint.mode = case["recompute"]
     if case["recompute"] == "selective":
         config.activation_checkpoint.selective_ac_option = "op"
@@ -157,7 +160,24 @@ def measure(case):
     found["times_us"] = [round(between(*step)) for step in steps[WARMUPS:]]
     found["passes_us"] = [round(between(*part)) for part in passes]
     found["host_us"] = [round(seconds * 1e6) for seconds in host[WARMUPS:]]
-    return found
+    return found | (traced(trainer, batches) if case.get("profile") else {})
+
+
+def traced(trainer, batches):
+    """Kernels of one more step; operators in a dry run."""
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if ON_GPU else activity.CPU]) as profile:
+        trainer.train_step(batches)
+        if ON_GPU:
+            torch.cuda.synchronize()
+    time_of = "self_device_time_total" if ON_GPU else "self_cpu_time_total"
+    kernels = [(event.key, event.count, getattr(event, time_of)) for event in profile.key_averages()]
+    kernels = sorted((kernel for kernel in kernels if kernel[2] > 0), key=lambda kernel: -kernel[2])
+    return {
+        "launches": sum(count for _, count, _ in kernels),
+        "kernels_us": round(sum(us for _, _, us in kernels)),
+        "kernels": [[name[:160], count, round(us)] for name, count, us in kernels[:LISTED]],
+    }
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ pub fn samples(device: &str) -> Samples {
 pub const H200: &str = "h200-2026-11-27";
 pub const SECOND_H200: &str = "h200-2026-11-26-b";
 const THIRD_H200: &str = "h200-2026-11-26-a";
+/// The H200 of the second set of ranks.
+pub const RANKED_H200: &str = "h200-2026-11-28-b";
 pub const H100: &str = "h100-2026-11-27-b";
 pub const SECOND_H100: &str = "h100-2026-11-27";
 const THIRD_H100: &str = "h100-2026-11-26";
