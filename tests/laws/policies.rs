@@ -79,6 +79,58 @@ fn checkpointing_by_operator_runs_experts_again() {
     assert!(again(without) > again("stack.memory.keeps_exchanged_tokens=true") && again(without) > 1.5 * half);
 }
 
+/// Release 0.2 compiles the modules of a layer with experts one by one: the layer keeps its input, attention's output with its sums and, with
+/// two tensor-parallel ranks, what they reduce of attention and of experts that they split. All else runs again.
+#[test]
+fn a_layer_whose_matmuls_are_hidden_keeps_attention_alone() {
+    let spec = spec("qwen3-30b-a3b", "h200-1k", "torchtitan-2025-10", 8, 64).gpus(8);
+    let whole = 2.0 * (4096.0 + 2048.0) + 4.0 * 32.0;
+    for (plan, bytes) in [
+        ("tp=1 pp=1 zero=3 ep=8 mbs=1 recompute=per-op", whole),
+        ("tp=2 pp=1 zero=3 ep=8 etp=1 mbs=1 recompute=per-op", (whole + 2.0 * 2048.0) / 2.0),
+        ("tp=2 pp=1 zero=3 ep=4 etp=2 mbs=1 recompute=per-op", (whole + 4.0 * 2048.0) / 2.0),
+    ] {
+        let problem = spec.problem();
+        let kept = Costs::new(&problem).kept_activations(0, &parse_plan(plan, &problem).unwrap()).get();
+        assert!((kept / f64::from(problem.workload().seq_len) / bytes - 1.0).abs() < 1e-9, "{plan}: {bytes}");
+    }
+    let layer = |hidden: bool| {
+        let problem = spec.set(format!("stack.memory.hides_expert_layers={hidden}")).problem();
+        let plan = parse_plan("tp=1 pp=1 zero=3 ep=8 mbs=1 recompute=per-op", &problem).unwrap();
+        Costs::new(&problem).layer(0, &plan)
+    };
+    let (hidden, listed) = (layer(true), layer(false));
+    let more = (hidden.recompute - listed.recompute).get();
+    let half = (listed.forward - listed.attention - listed.routed).get() / 2.0;
+    assert!(half > 0.0 && (more / half - 1.0).abs() < 1e-9, "{more} s more, {half} s expected");
+}
+
+/// A layer under tensor parallelism takes no less than its sharded operators take to dispatch: 95 launches of 6 us eagerly, 35 of them once more
+/// under full recomputation, and half as many where experts take the place of an MLP.
+#[test]
+fn sharded_tensors_wait_for_their_host() {
+    let pass = |model: &'static str, plan: &str, weight: f64| {
+        let sets = ["launches.expert_layer=0".to_owned(), format!("launches.sharded_layer={weight}")];
+        let spec = sets.iter().fold(spec(model, "h200-1k", "torchtitan-eager", 4, 64).gpus(8), |spec, set| {
+            spec.set(format!("stack.{set}"))
+        });
+        let problem = spec.problem();
+        let layers = f64::from(problem.model().layers());
+        priced(&problem, plan).1.step.host.get() / layers
+    };
+    for (model, plan, launches) in [
+        ("llama3-8b", "tp=4 pp=1 dp=2 zero=3 mbs=1 recompute=none", 95.0),
+        ("llama3-8b", "tp=4 pp=1 dp=2 zero=3 mbs=1 recompute=full", 130.0),
+        ("qwen3-30b-a3b", "tp=4 pp=1 dp=2 ep=2 etp=4 zero=3 mbs=1 recompute=none", 47.5),
+        ("llama3-8b", "tp=1 pp=1 dp=8 zero=3 mbs=1 recompute=none", 0.0),
+    ] {
+        let micro_batches = if plan.contains("dp=2") { 2.0 } else { 1.0 };
+        let more = pass(model, plan, 60.0) - pass(model, plan, 50.0);
+        let expected = 10.0 * launches * 6e-6 * micro_batches;
+        assert!((more - expected).abs() < 1e-9, "{plan}: {more} s a layer, {expected} s expected");
+    }
+}
+
 /// Between slices the gradients of a shard wait for the loop over the layers to end; elsewhere all but a layer's hide.
 #[test]
 fn nothing_hides_the_gradients_of_scanned_layers_between_slices() {

@@ -53,13 +53,25 @@ impl Costs<'_> {
     }
 
     /// Activations that checkpointing by operator keeps of one layer: those of PyTorch's list, else a share of all. Of routed
-    /// experts that run again (`memory.recomputes_experts`) it keeps the exchanged tokens at most.
+    /// experts that run again (`memory.recomputes_experts`) it keeps the exchanged tokens at most. Of a layer whose matmuls it does
+    /// not see ([`Self::hides_layer`]) it keeps
     ///
-    /// Source: [torchtitan] `activation_checkpoint.py`.
+    /// ```text
+    /// n·(2·a·d/t + 4a/t + 2h/ts)               attention and the layer's input
+    /// + n·2h/ts·(1 + [t_e > 1])  where t > 1   reduced outputs of attention and of experts that are split
+    /// ```
+    ///
+    /// Sources: [torchtitan] `activation_checkpoint.py`; hidden layers, [meshwright-silicon].
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
         let (layer, stack) = (&self.problem.model().kinds[kind], self.device.stack);
         let routed = layer.moe().filter(|_| stack.memory.recomputes_experts);
         let exchanged = routed.map_or(Bytes::ZERO, |moe| self.kept_exchange(moe, plan));
+        if let Mixer::Attention(attention) = &layer.mixer
+            && self.hides_layer(layer)
+        {
+            let reduced = if plan.layout.tp == 1 { 0.0 } else { 1.0 + f64::from(u8::from(plan.layout.etp > 1)) };
+            return self.kept_attention(attention, plan) + self.checkpoint(plan) * (1.0 + reduced) + exchanged;
+        }
         let shared = routed.and_then(Moe::shared);
         let mlp_width = match &layer.ffn {
             Ffn::Dense(mlp) => Some(f64::from(mlp.intermediate)),
@@ -104,9 +116,14 @@ impl Costs<'_> {
         } else {
             return None;
         };
-        let heads = f64::from(attention.heads) / tp;
-        let output = (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads;
-        Some(Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan))
+        let kept = Bytes::new(self.tokens(plan) * matmuls);
+        Some(kept + self.kept_attention(attention, plan) + self.checkpoint(plan))
+    }
+
+    /// Bytes of attention's output and of the logarithms of its sums.
+    fn kept_attention(&self, attention: &Attention, plan: &Plan) -> Bytes {
+        let heads = f64::from(attention.heads) / f64::from(plan.layout.tp);
+        Bytes::new(self.tokens(plan) * (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads)
     }
 
     /// Bytes that checkpointing by operator keeps of the exchange of tokens between experts' ranks, `2h·(T + n·k)`.

@@ -109,6 +109,7 @@ impl Costs<'_> {
             cost.forward += sorted;
             cost.dgrad += sorted;
         }
+        cost.routed = cost.forward - before.forward;
         if let Some(shared) = moe.shared() {
             self.mlp(&shared, plan, cost);
         }

@@ -288,7 +288,7 @@ impl Costs<'_> {
             ..self.layer_work(kind, cost, plan)
         };
         work.host = self.host_wait(kind, cost, &work, plan);
-        self.wait_for_expert_layer(kind, &mut work, plan);
+        self.wait_for_layer(kind, &mut work, plan);
         work
     }
 

@@ -31,6 +31,8 @@ pub struct LayerCost {
     pub ffn: Seconds,
     /// Part of `forward`: the last GEMM of the feed-forward part.
     pub last_gemm: Seconds,
+    /// Part of `forward`: the routed experts, with their router and the permutation of tokens.
+    pub routed: Seconds,
     /// Part of `forward` and of backward: GEMMs and activation of the routed experts.
     pub experts: PassTimes,
     /// Host time to launch those, once the number of tokens of each expert is known.
@@ -72,6 +74,7 @@ impl LayerCost {
             ffn,
             last_gemm,
             experts,
+            routed,
             expert_host,
             up_projections,
             tp,
@@ -91,6 +94,7 @@ impl LayerCost {
             ffn: self.ffn + ffn,
             last_gemm: self.last_gemm + last_gemm,
             experts: pair(self.experts, experts),
+            routed: self.routed + routed,
             expert_host: pair(self.expert_host, expert_host),
             up_projections: self.up_projections + up_projections,
             tp: pair(self.tp, tp),

@@ -17,7 +17,7 @@ impl Costs<'_> {
     /// full          F + tensor, context and expert communication of the forward
     /// every other   half of that
     /// per op        ½(F − T_attn) + ½·communication; where the routed experts run again, ½ of what is beside them, and all of them
-    ///               with their exchange, unless that is kept
+    ///               with their exchange, unless that is kept; where their layers are hidden, all but attention
     /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
     ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
@@ -32,18 +32,25 @@ impl Costs<'_> {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.repeated_forward(cost),
             Recompute::EveryOther => self.repeated_forward(cost) * 0.5,
-            Recompute::PerOp => self.recomputed_operators(cost),
+            Recompute::PerOp => self.recomputed_operators(layer, cost),
             Recompute::Selective(modules) => self.recomputed_modules(modules, layer, cost),
         }
     }
 
     /// Extra backward time of a layer under checkpointing by operator.
-    fn recomputed_operators(&self, cost: &LayerCost) -> Seconds {
+    fn recomputed_operators(&self, layer: &Layer, cost: &LayerCost) -> Seconds {
         let memory = &self.device.stack.memory;
         let when = |on: bool, time: Seconds| if on { time } else { Seconds::ZERO };
-        let experts = when(memory.recomputes_experts, cost.experts.forward);
+        let experts = when(memory.recomputes_experts, cost.routed);
         let exchange = when(memory.recomputes_experts && !memory.keeps_exchanged_tokens, cost.ep.forward);
-        (cost.forward - cost.attention - experts + cost.tp.forward + cost.cp.forward) * 0.5 + experts + exchange
+        let beside = cost.forward - cost.attention - experts;
+        let again = if self.hides_layer(layer) { 1.0 } else { 0.5 };
+        beside * again + (cost.tp.forward + cost.cp.forward) * 0.5 + experts + exchange
+    }
+
+    /// Whether checkpointing by operator sees no matmul of a layer (`memory.hides_expert_layers`).
+    pub(super) fn hides_layer(&self, layer: &Layer) -> bool {
+        self.device.stack.memory.hides_expert_layers && layer.moe().is_some()
     }
 
     /// Forward time of a layer up to the last result that backward needs.

@@ -11,6 +11,7 @@ use super::layer::{LayerCost, MOE_LAUNCHES, PassTimes};
 use super::operators::relative_operators;
 use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
+use crate::kernel::PerPass;
 use crate::plan::{Plan, Recompute};
 use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
@@ -53,32 +54,42 @@ impl Costs<'_> {
         } else {
             work.ep = cost.ep;
         }
-        self.wait_for_expert_layer(kind, &mut work, plan);
+        self.wait_for_layer(kind, &mut work, plan);
         work
     }
 
-    /// Adds the wait of a layer with experts for the host beyond its other work, so that it takes no less than its
-    /// operators take to launch: routing, permutation and dispatch are many small ones.
+    /// Adds the wait of a layer for the host beyond its other work, so that it takes no less than its operators take to launch. Routing,
+    /// permutation and dispatch of experts are many small ones; those on PyTorch's sharded tensors are dispatched in Python.
     ///
     /// ```text
-    /// F ≥ w·(n_f + 14)·o_f·t_host          B ≥ w·((n_b + 20)·o_b + n_again·o_f)·t_host          w = `stack.launches.expert_layer`
+    /// F ≥ (w·(n_f + 14)·o_f + v·n_f)·t_host                               w = `stack.launches.expert_layer`, of layers with experts
+    /// B ≥ (w·((n_b + 20)·o_b + n_again·o_f) + v·(n_b + n_again))·t_host   v = `stack.launches.sharded_layer`, of tensor parallelism
     /// ```
     ///
-    /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of a
-    /// layer with experts".
-    pub(super) fn wait_for_expert_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
+    /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. v is halved where experts, which are plain tensors, take the
+    /// place of an MLP. Evidence: docs/cost-model.md, "Host time of a layer with experts" and "Host time of sharded tensors".
+    pub(super) fn wait_for_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
         let launches = &self.device.stack.launches;
         let layer = &self.problem.model().kinds[kind];
-        let Some(moe) = layer.moe().filter(|_| launches.expert_layer > 0.0) else { return };
-        let operators = relative_operators(layer, moe);
-        let (forward, backward) = (launches.forward + MOE_LAUNCHES.forward, launches.backward + MOE_LAUNCHES.backward);
-        let again = Self::recomputed_launches(plan.recompute, forward);
+        let mut least = PerPass::new(0.0, 0.0);
+        if let Some(moe) = layer.moe() {
+            let operators = relative_operators(layer, moe);
+            let forward = launches.forward + MOE_LAUNCHES.forward;
+            let again = Self::recomputed_launches(plan.recompute, forward) * operators.forward;
+            let backward = (launches.backward + MOE_LAUNCHES.backward) * operators.backward + again;
+            least.forward += launches.expert_layer * forward * operators.forward;
+            least.backward += launches.expert_layer * backward;
+        }
+        if plan.layout.tp > 1 {
+            let weight = launches.sharded_layer * if layer.moe().is_some() { 0.5 } else { 1.0 };
+            let again = Self::recomputed_launches(plan.recompute, launches.forward);
+            least.forward += weight * launches.forward;
+            least.backward += weight * (launches.backward + again);
+        }
         let launched = self.launched_again(plan.recompute);
-        let least = |counted: f64| self.device.host_floor(launches.expert_layer * counted) * launched;
-        let (forward, again) = (forward * operators.forward, again * operators.forward);
-        let backward = backward * operators.backward + again;
-        work.host.forward += (least(forward) - work.forward()).or_zero();
-        work.host.backward += (least(backward) - work.backward() - work.ep_exposed).or_zero();
+        let time = |counted: f64| self.device.host_floor(counted) * launched;
+        work.host.forward += (time(least.forward) - work.forward()).or_zero();
+        work.host.backward += (time(least.backward) - work.backward() - work.ep_exposed).or_zero();
     }
 
     /// Least time of a layer and pass with tensor parallelism where stages lie on several domains, a quirk of one framework.

@@ -27,6 +27,10 @@ pub struct Launches {
     /// operators. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub expert_layer: f64,
+    /// Host time of a layer under tensor parallelism, as a multiple of the launches counted for it: operators on PyTorch's sharded
+    /// tensors (`DTensor`) are dispatched in Python. A lower bound of the layer's time; zero for none.
+    #[serde(default)]
+    pub sharded_layer: f64,
     /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,

@@ -32,6 +32,9 @@ pub struct MemoryUse {
     /// Whether checkpointing by operator runs the routed experts again, since grouped GEMMs are not on PyTorch's list. Source:
     /// [torchtitan] `_op_sac_save_list`.
     pub recomputes_experts: bool,
+    /// Whether checkpointing by operator runs a layer with experts again but for attention, since its modules are compiled one by one
+    /// and their matmuls are hidden from PyTorch's list. Source: [torchtitan] `apply_compile`.
+    pub hides_expert_layers: bool,
     /// Whether checkpointing by operator keeps the tokens that experts' ranks exchange, which those experts would else exchange
     /// again. Source: [torchtitan] `_get_default_save_ops`.
     pub keeps_exchanged_tokens: bool,
@@ -100,6 +103,7 @@ impl Default for MemoryUse {
             keeps_listed_operators: false,
             keeps_needed_operators: false,
             recomputes_experts: false,
+            hides_expert_layers: false,
             keeps_exchanged_tokens: false,
             keeps_gathered_inputs: false,
             keeps_whole_qkv: false,

@@ -55,6 +55,7 @@ impl MemoryUse {
             keeps_listed_operators: _,
             keeps_needed_operators: _,
             recomputes_experts: _,
+            hides_expert_layers: _,
             keeps_exchanged_tokens: _,
             keeps_gathered_inputs: _,
             keeps_whole_qkv: _,
@@ -103,6 +104,7 @@ impl Launches {
             per_expert_narrow,
             expert_wait,
             expert_layer,
+            sharded_layer,
             expert_gaps: _,
             module_hooks,
             x86,
@@ -118,6 +120,7 @@ impl Launches {
             ("per_expert_narrow", *per_expert_narrow, range::LAUNCHES),
             ("expert_wait", *expert_wait, range::FACTOR),
             ("expert_layer", *expert_layer, range::FACTOR),
+            ("sharded_layer", *sharded_layer, range::FACTOR),
             ("x86", x86.get(), range::LATENCY),
             ("grace", grace.get(), range::LATENCY),
         ])

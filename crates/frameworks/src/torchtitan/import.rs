@@ -80,7 +80,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 
 /// Plan, workload and settings of a configuration.
 pub(crate) fn imported_from(document: &Document, written: Written, launched: &Launched) -> Imported {
-    let mut imported = Imported::new(KIND, Family::Torchtitan, release::stack(document));
+    let mut imported = Imported::new(KIND, Family::Torchtitan, release::stack(document, written));
     release::settings(document, written, &mut imported);
     imported.world = launched.world;
     imported.gpus_per_node = launched.gpus_per_node;

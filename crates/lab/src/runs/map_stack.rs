@@ -92,11 +92,17 @@ pub(super) fn stack(
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
         Release::Nanotron => stack.quirks.sync_every_micro_batch = true,
-        Release::Torchtitan | Release::Torchtitan2025 | Release::Torchtitan2026 | Release::TorchtitanEager => {
+        Release::Torchtitan
+        | Release::Torchtitan2025
+        | Release::Torchtitan02
+        | Release::Torchtitan2026
+        | Release::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             // torchtitan's configuration of 405B gathers in 8 bits, those of its other models do not ([torchtitan] train_configs).
             stack.fp8_all_gather = detail.contains("fp8 all-gather") || is_405b(row);
-            stack.memory.loss_chunks = 1; // chunks are the default since release 0.3, which is after all rows
+            if !notes.contains("loss chunks") {
+                stack.memory.loss_chunks = 1; // chunks are the default since release 0.3, which is after all rows that do not name them
+            }
             if detail.contains("rowwise") {
                 stack.cast_passes = ROWWISE_PASSES;
                 stack.tp_gather = TpGather::Bf16;

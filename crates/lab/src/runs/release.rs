@@ -34,7 +34,9 @@ pub(super) enum Release {
     Torchtitan,
     /// torchtitan of 2025, which compiles the loss too.
     Torchtitan2025,
-    /// torchtitan from release 0.2 on, whose attention is cuDNN's on NVIDIA's GPUs.
+    /// torchtitan of release 0.2, whose attention is cuDNN's on NVIDIA's GPUs.
+    Torchtitan02,
+    /// torchtitan of 2026, release 0.3.
     Torchtitan2026,
     /// torchtitan without `torch.compile`.
     TorchtitanEager,
@@ -106,6 +108,8 @@ impl Release {
         } else if has("torchtitan") || has("fms-fsdp") {
             if notes.contains("eager") || (has("torchtitan") && year <= 2024.0 && !is_compiled(row)) {
                 Self::TorchtitanEager
+            } else if has("torchtitan") && notes.contains("release 0.2") {
+                Self::Torchtitan02
             } else if has("torchtitan") && year >= 2026.0 {
                 Self::Torchtitan2026
             } else if year >= 2025.0 {
@@ -138,7 +142,10 @@ impl Release {
 
     /// Whether it is torchtitan, or fms-fsdp, which is priced as torchtitan of 2024.
     pub fn is_torchtitan(self) -> bool {
-        matches!(self, Self::Torchtitan | Self::Torchtitan2025 | Self::Torchtitan2026 | Self::TorchtitanEager)
+        matches!(
+            self,
+            Self::Torchtitan | Self::Torchtitan2025 | Self::Torchtitan02 | Self::Torchtitan2026 | Self::TorchtitanEager
+        )
     }
 
     /// Whether the family is Megatron-Core.
@@ -166,6 +173,7 @@ impl Release {
             | Self::Nanotron
             | Self::Torchtitan
             | Self::Torchtitan2025
+            | Self::Torchtitan02
             | Self::Torchtitan2026
             | Self::TorchtitanEager
             | Self::Jax
@@ -191,6 +199,7 @@ impl Release {
             Self::Nanotron => "nanotron-2025",
             Self::Torchtitan => "torchtitan-2024",
             Self::Torchtitan2025 => "torchtitan-2025",
+            Self::Torchtitan02 => "torchtitan-2025-10",
             Self::Torchtitan2026 => "torchtitan-2026",
             Self::TorchtitanEager => "torchtitan-eager",
             Self::Jax => "jax-2025",

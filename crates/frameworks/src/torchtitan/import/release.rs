@@ -3,8 +3,12 @@
 use crate::import::imported::Imported;
 use crate::readers::document::Document;
 
-/// Stack of a configuration that compiles its layers.
-const COMPILED: &str = "torchtitan-2026";
+/// Stack of a configuration that runs eagerly.
+const EAGER: &str = "torchtitan-eager";
+
+/// Models of release 0.2 whose checkpointing by operator keeps the tokens that ranks of experts exchange. Source: [torchtitan]
+/// `_op_sac_save_list` of each model.
+const EXCHANGE_LISTED: [&str; 3] = ["deepseek_v3", "gpt_oss", "llama4"];
 
 /// Bytes per logit of a loss that is not compiled. Source: specification §6.5.
 const EAGER_LOGIT: &str = "12";
@@ -26,8 +30,12 @@ fn compiles(document: &Document, part: &str) -> bool {
 }
 
 /// Name of the stack that runs a configuration.
-pub(super) fn stack(document: &Document) -> &'static str {
-    if compiles(document, "model") { COMPILED } else { "torchtitan-eager" }
+pub(super) fn stack(document: &Document, written: Written) -> &'static str {
+    match written {
+        _ if !compiles(document, "model") => EAGER,
+        Written::Toml => "torchtitan-2025-10",
+        Written::Python => "torchtitan-2026",
+    }
 }
 
 /// Applies the differences from that stack of the release and of its compiled parts.
@@ -35,12 +43,13 @@ pub(super) fn stack(document: &Document) -> &'static str {
 /// Source: [torchtitan] `models/attention.py` and `components/loss.py` of 0.2 and 0.3.
 pub(super) fn settings(document: &Document, written: Written, imported: &mut Imported) {
     let settings = &mut imported.settings;
-    if imported.stack != COMPILED {
+    if imported.stack == EAGER {
         settings.put_word("attention", "cudnn"); // asked first since release 0.2
         return;
     }
-    if written == Written::Toml {
-        settings.put_word("memory.loss_chunks", "1");
+    let exchange_is_listed = document.peek("model.name").is_some_and(|name| EXCHANGE_LISTED.contains(&name));
+    if written == Written::Toml && exchange_is_listed {
+        settings.put_word("memory.keeps_exchanged_tokens", "true");
     }
     if !compiles(document, "loss") {
         settings.put_word("fused_cross_entropy", "false");
