@@ -33,6 +33,9 @@ PRELOADED = {
         "torch",
         "deepspeed",
         "deepspeed.runtime.engine",
+        "deepspeed.runtime.zero.muon.muon_optimizer",
+        "deepspeed.module_inject.auto_ep_layer",
+        "torch._dynamo",
         "torch.testing._internal.distributed.fake_pg",
     ],
     "check_accelerate.py": [
@@ -55,6 +58,8 @@ PRELOADED = {
         "accelerate",
         "deepspeed",
         "axolotl.utils.schemas.config",
+        "axolotl.utils.distributed",
+        "torch._dynamo",
         "torch.testing._internal.distributed.fake_pg",
     ],
     "check_llama_factory.py": [
@@ -62,6 +67,13 @@ PRELOADED = {
         "transformers",
         "accelerate",
         "deepspeed",
+        "datasets",
+        "omegaconf",
+        "peft.utils",
+        "transformers.dynamic_module_utils",
+        "transformers.generation.logits_process",
+        "transformers.trainer_utils",
+        "transformers.training_args_seq2seq",
         "torch.testing._internal.distributed.fake_pg",
     ],
     "check_gpt_neox.py": [
