@@ -2,7 +2,7 @@
 //! the next run, with space again, ends with the bytes of an undisturbed one.
 #![cfg(debug_assertions)] // as the variable that these tests set
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -109,12 +109,15 @@ fn prepared(folder: &Path) {
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// Names of files below a folder that are hidden, but for the lock of a study.
-fn drafts(folder: &Path) -> Vec<PathBuf> {
-    let inside = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-    let (folders, plain): (Vec<_>, Vec<_>) = inside.partition(|path| path.is_dir());
-    let hidden = plain.into_iter().filter(|path| path.extension().is_some_and(|end| end == "new"));
-    hidden.chain(folders.iter().flat_map(|folder| drafts(folder))).collect()
+/// Names of everything below a folder: files, hidden ones too, and folders.
+fn entries(folder: &Path) -> BTreeSet<PathBuf> {
+    let inside = std::fs::read_dir(folder).into_iter().flatten().map(|entry| PathBuf::from(entry.unwrap().file_name()));
+    inside
+        .flat_map(|name| {
+            let below = entries(&folder.join(&name)).into_iter().map(|path| name.join(path)).collect::<Vec<_>>();
+            std::iter::once(name).chain(below)
+        })
+        .collect()
 }
 
 /// Whether the files of a folder are those before a command or after it, each as a whole.
@@ -155,13 +158,14 @@ fn withstands(lines: &[&str]) -> u64 {
     well(undisturbed.path(), line);
     let after = files(undisturbed.path());
     assert_ne!(before, after, "{line}");
-    let mut calls = 0;
+    let (mut calls, mut left) = (0, BTreeSet::new());
     loop {
         let folder = restored();
         let stopped = run(folder.path(), line, Some(calls));
-        let (now, message) = (files(folder.path()), text(&stopped.stderr));
+        let (now, names, message) = (files(folder.path()), entries(folder.path()), text(&stopped.stderr));
         let what = format!("{line}, full after {calls} calls: {message}");
-        assert_eq!(drafts(folder.path()), Vec::<PathBuf>::new(), "{what}");
+        let drafts: Vec<_> = names.iter().filter(|name| name.extension().is_some_and(|end| end == "new")).collect();
+        assert!(drafts.is_empty(), "{what}: {drafts:?}");
         if stopped.status.code() == Some(0) {
             assert!(now == after, "{what}");
             return calls;
@@ -175,8 +179,11 @@ fn withstands(lines: &[&str]) -> u64 {
         if SETS.iter().any(|command| line.starts_with(command)) {
             assert!(now == before, "{what}: files of one set are in part the new ones");
         }
-        well(folder.path(), &line.replace("--out new", "--out new --force").replace("--force --force", "--force"));
-        assert!(files(folder.path()) == after, "{what}: the next run ends with other bytes");
+        // most calls fail with the folder as another left it
+        if left.insert((names, now)) {
+            well(folder.path(), &line.replace("--out new", "--out new --force").replace("--force --force", "--force"));
+            assert!(files(folder.path()) == after, "{what}: the next run ends with other bytes");
+        }
         // a probe writes hundreds of times
         calls += 1 + calls / 40 * 9;
     }

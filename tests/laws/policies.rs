@@ -87,8 +87,8 @@ fn a_layer_whose_matmuls_are_hidden_keeps_attention_alone() {
     let whole = 2.0 * (4096.0 + 2048.0) + 4.0 * 32.0;
     for (plan, bytes) in [
         ("tp=1 pp=1 zero=3 ep=8 mbs=1 recompute=per-op", whole),
-        ("tp=2 pp=1 zero=3 ep=8 etp=1 mbs=1 recompute=per-op", (whole + 2.0 * 2048.0) / 2.0),
-        ("tp=2 pp=1 zero=3 ep=4 etp=2 mbs=1 recompute=per-op", (whole + 4.0 * 2048.0) / 2.0),
+        ("tp=2 pp=1 zero=3 ep=8 etp=1 mbs=1 recompute=per-op", f64::midpoint(whole, 2.0 * 2048.0)),
+        ("tp=2 pp=1 zero=3 ep=4 etp=2 mbs=1 recompute=per-op", f64::midpoint(whole, 4.0 * 2048.0)),
     ] {
         let problem = spec.problem();
         let kept = Costs::new(&problem).kept_activations(0, &parse_plan(plan, &problem).unwrap()).get();
