@@ -11,7 +11,7 @@ use super::{Outcome, output};
 use crate::question::filters;
 use crate::report::Sheet;
 use meshwright_engine::units::percent;
-use meshwright_lab::validate::calibrate::{CalibrationRuns, calibrate, coverage, trusted};
+use meshwright_lab::validate::calibrate::{CalibrationRuns, calibrate, coverage, of_sources, share_inside, trusted};
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::{Interval, Quantiles, Table};
@@ -51,8 +51,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
     output::print(&output::sheets(&[step_times(&table), peaks(&table)], OutputFormat::Table)?)?;
-    if let Some(inside) = coverage(runs, &sets, &fits, &counts) {
-        output::talk(&format!("{} of the runs are inside intervals derived without their source", percent(inside)));
+    let by_source = coverage(runs, &sets, &fits, &counts).unwrap_or_default();
+    for (rows, of) in [(&rows, "the runs"), (&unfitted, "the unfitted runs")] {
+        if let Some(inside) = share_inside(of_sources(&by_source, rows)) {
+            output::talk(&format!("{} of {of} are inside intervals derived without their source", percent(inside)));
+        }
     }
     output::talk(&format!(
         "plans predicted over {} apart are measured in that order nine times out of ten ({} pairs)",

@@ -12,7 +12,7 @@ use meshwright::catalog::Overrides;
 use meshwright::catalog::fits;
 use meshwright::confidence::table;
 use meshwright::runs::{self, Prediction, Row};
-use meshwright::validate::calibrate::{CalibrationRuns, calibrate, coverage, trusted};
+use meshwright::validate::calibrate::{CalibrationRuns, InsideOfSource, calibrate, coverage, trusted};
 use meshwright::validate::filter::Filter;
 use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, outcome, samples};
@@ -50,13 +50,18 @@ fn source_fits() -> SourceFits {
     toml::from_str(&std::fs::read_to_string(path("tests/published/without-source.toml")).unwrap()).unwrap()
 }
 
-/// Runs of publishers that no constant is fitted to, for the intervals.
-fn publishers() -> Vec<Row> {
-    trusted(runs::read(File::open(path("tests/published/unfitted/publishers.csv")).unwrap()).unwrap())
+/// Files of runs that no constant is fitted to, whose errors make the intervals. Others test them.
+pub const OF_INTERVALS: [&str; 6] = ["publishers", "strangers", "later", "blind", "accelerators", "fresh"];
+
+/// Runs that no constant is fitted to, for the intervals.
+fn for_intervals() -> Vec<Row> {
+    let read =
+        |name: &str| runs::read(File::open(path(&format!("tests/published/unfitted/{name}.csv"))).unwrap()).unwrap();
+    trusted(OF_INTERVALS.iter().flat_map(|name| read(name)).collect())
 }
 
 /// Files of runs that no constant is fitted to, by their names.
-fn unfitted() -> BTreeMap<String, Vec<Row>> {
+pub fn unfitted() -> BTreeMap<String, Vec<Row>> {
     let files = std::fs::read_dir(path("tests/published/unfitted")).unwrap().map(|entry| entry.unwrap().path());
     let tables = files.filter(|file| file.extension().is_some_and(|extension| extension == "csv"));
     let name = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -73,7 +78,8 @@ pub struct Scored {
     /// Files of runs that no constant is fitted to.
     pub unfitted: BTreeMap<String, Report>,
     pub specification: Report,
-    pub coverage: f64,
+    /// Runs inside intervals that were derived without their source, by source.
+    pub coverage: BTreeMap<String, InsideOfSource>,
     pub peaks: Vec<SourceCoverage>,
 }
 
@@ -96,7 +102,7 @@ impl Scored {
         let unfitted = unfitted().into_iter().map(|(name, rows)| (name, of_others(&rows))).collect();
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
         let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-        let measured = CalibrationRuns { fitted: &rows, unfitted: &publishers() };
+        let measured = CalibrationRuns { fitted: &rows, unfitted: &for_intervals() };
         let coverage = coverage(measured, &sets, &fits, &counts).unwrap();
         let all = samples(&rows, &crossed);
         let counted: Vec<PredictedRun> =
@@ -304,10 +310,10 @@ fn constants_by_source_are_fresh() {
 /// The command of docs/cost-model.md makes the built-in file, so that what it names as known is what published runs have.
 #[test]
 fn intervals_are_fresh() {
-    let (rows, publishers, sets, built_in) = (rows(), publishers(), fit(), table());
+    let (rows, others, sets, built_in) = (rows(), for_intervals(), fit(), table());
     let filters = only(&["purpose=pretrain"]);
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-    let runs = CalibrationRuns { fitted: &rows, unfitted: &publishers };
+    let runs = CalibrationRuns { fitted: &rows, unfitted: &others };
     let made = calibrate(runs, &sets, &source_fits(), &built_in.name, &built_in.date, &counts).unwrap();
     assert_eq!(&made, built_in, "run `meshwright intervals` again");
 }

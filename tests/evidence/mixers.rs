@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::accuracy::path;
 use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
-use meshwright::confidence::{Confidence, Table, table};
+use meshwright::confidence::{Confidence, StackRuns, Table, table};
 use meshwright::cost::Footprint;
 use meshwright::gpu::Format;
 use meshwright::model::MixerKind;
@@ -91,4 +91,22 @@ fn models_with_mixers_of_published_runs_have_the_same_intervals() {
         table().mixers,
         "Nemotron-H has Mamba-2 blocks, DeepSeek-V3 MLA"
     );
+}
+
+/// Scripts on PyTorch FSDP and DeepSpeed are no framework's: their intervals are nowhere narrower than those of a framework, and say why.
+#[test]
+fn generic_stacks_have_the_intervals_of_other_scripts() {
+    let of = |stack| {
+        let problem = problem("llama3-8b", stack).unwrap();
+        let sure = intervals(&problem, table());
+        (sure.class.stack, table().time(sure.class).interval(), sure.doubts())
+    };
+    let (own, framework, none) = of("torchtitan-2025");
+    assert_eq!((own, none), (StackRuns::Own, None));
+    for stack in ["fsdp-eager-2023", "fsdp-compiled-2024", "deepspeed-2024"] {
+        let (generic, interval, doubts) = of(stack);
+        assert_eq!(generic, StackRuns::Generic, "{stack}");
+        assert!(interval.low < framework.low && interval.high > framework.high, "{stack}: {interval:?}");
+        assert!(doubts.is_some_and(|why| why.contains("no framework in particular")), "{stack}");
+    }
 }

@@ -106,6 +106,9 @@ pub struct Stack {
     pub family: Family,
     /// Release or period of the profile.
     pub release: String,
+    /// Whether it prices code bases without a stack of their own, whose times spread more than those of one framework.
+    #[serde(default)]
+    pub generic: bool,
     /// Newest Megatron core that it stands for, whose features bound its plans; the newest of all if not stated.
     pub megatron_core: Option<CoreRelease>,
     /// Values of a plan's keys that bound its plans, where the release lacks features of later ones.

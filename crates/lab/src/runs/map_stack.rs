@@ -157,6 +157,7 @@ pub(super) fn stack(
     if release == Release::FsdpEager && is_half_without_autocast(row) {
         stack.adapters = Some(FP32_ADAPTERS);
     }
+    stack.generic = release.is_generic(row);
     stack.checkpoint_early_stop &= stops_early(row, release);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
         stack.dispatcher = dispatcher(row, one_copy);

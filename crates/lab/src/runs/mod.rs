@@ -18,7 +18,7 @@ mod stream;
 
 pub use differences::differences;
 pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
-pub use problem::{mixers_of, network_rate_of, problem_of, problem_with};
+pub use problem::{is_generic, mixers_of, network_rate_of, problem_of, problem_with};
 pub use refusal::Refusal;
 pub use row::{Row, RunsError};
 pub use stream::{Rows, read, rows};

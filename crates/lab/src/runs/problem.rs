@@ -18,6 +18,11 @@ const PROFILE: HbmProfile = HbmProfile::Tight;
 /// Share of the memory above which a stack that recomputes on demand does so.
 const FITS: f64 = 0.95;
 
+/// Whether the code base of a row has no stack of its own and is priced by that of its parent.
+pub fn is_generic(row: &Row) -> bool {
+    Release::of(row).is_generic(row)
+}
+
 /// Kinds of mixers of a row's model; none if the row does not tell its model.
 pub fn mixers_of(row: &Row) -> BTreeSet<MixerKind> {
     let model = Cells::of(row).and_then(|cells| map_model::model(row, &cells));

@@ -68,6 +68,8 @@ const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modelli
 const PYTORCH: [&str; 2] = ["pytorch fsdp", "pytorch ddp"];
 /// Parts of the names of frameworks on JAX, in lower case.
 const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
+/// Those of them that the stack stands for.
+const JAX_OWN: [&str; 2] = ["paxml", "maxtext"];
 /// Parts of the names of frameworks with kernels of their own for all pointwise operators, in lower case: their layers read and
 /// write what those of Megatron-Core with Transformer Engine do. Sources: [fast-llm], [llm-c], [llmq].
 const FUSED: [&str; 3] = ["fast-llm", "llm.c", "llmq"];
@@ -137,6 +139,19 @@ impl Release {
             Self::FsdpCompiled
         } else {
             Self::FsdpEager
+        }
+    }
+
+    /// Whether a row's code base has no stack of its own and takes that of its parent.
+    pub fn is_generic(self, row: &Row) -> bool {
+        let framework = text(row.framework.as_ref()).to_lowercase();
+        match self {
+            Self::FsdpEager | Self::FsdpCompiled | Self::Deepspeed2022 | Self::Deepspeed2024 => true,
+            Self::Jax => !JAX_OWN.iter().any(|name| framework.contains(name)),
+            Self::Core24 | Self::Core25 | Self::Core26 => {
+                framework.is_empty() || FUSED.iter().any(|name| framework.contains(name))
+            }
+            _ => false,
         }
     }
 

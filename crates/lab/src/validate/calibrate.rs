@@ -13,10 +13,10 @@ use super::sample::{PredictedRun, outcome, samples, set};
 use super::sources::{self, SourceFits};
 use super::weights::{OF_SOURCE, outwards};
 use super::{choice, cross, memory, networks};
-use crate::runs::{Prediction, Row, mixers_of, predict_all_with};
+use crate::runs::{Prediction, Row, is_generic, mixers_of, predict_all_with};
 use meshwright_engine::model::MixerKind;
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::{OfClass, OrderGap, Quantiles, RunClass, Stacks, Table, Weighted};
+use meshwright_planner::confidence::{OfClass, OrderGap, Quantiles, RunClass, StackRuns, Stacks, Table, Weighted};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
@@ -110,9 +110,15 @@ fn residuals(
     let residual_of = |sample: &&PredictedRun| {
         let class = RunClass {
             experts: sample.is_moe(),
-            known_stack: known_elsewhere(sample, |a, b| {
-                a.prediction.stack == b.prediction.stack && a.is_moe() == b.is_moe()
-            }),
+            stack: match known_elsewhere(sample, |a, b| {
+                a.prediction.stack == b.prediction.stack
+                    && a.is_moe() == b.is_moe()
+                    && is_generic(a.row) == is_generic(b.row)
+            }) {
+                false => StackRuns::None,
+                true if is_generic(sample.row) => StackRuns::Generic,
+                true => StackRuns::Own,
+            },
             known_gpu: known_elsewhere(sample, |a, b| a.prediction.gpu == b.prediction.gpu),
             near_limit: sample.prediction.near_limit.unwrap_or(false),
         };
@@ -144,32 +150,32 @@ fn mixers<'s>(samples: impl Iterator<Item = &'s PredictedRun<'s>>) -> Vec<MixerK
 }
 
 /// Quantiles of a class, rounded outwards. With too few measurements, distinctions are dropped one after another: nearness to
-/// the memory limit, experts, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
+/// the memory limit, experts, the GPU, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
 /// those where more is.
 fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
     let residuals_of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<Weighted> {
         let admitted = residuals.iter().filter(|of| admits(&of.class));
         admitted.map(|of| Weighted { value: of.ratio, weight: of.weight }).collect()
     };
-    let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
+    let same = |other: &RunClass| other.stack == class.stack && other.known_gpu == class.known_gpu;
+    let known = |of: &RunClass| of.stack != StackRuns::None && of.known_gpu;
     let candidates = [
         residuals_of(&|other| same(other) && other.experts == class.experts && other.near_limit == class.near_limit),
         residuals_of(&|other| same(other) && other.experts == class.experts),
         residuals_of(&|other| same(other)),
-        residuals_of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
+        residuals_of(&|other| other.stack == class.stack),
+        residuals_of(&|other| known(other) == known(&class)),
         residuals_of(&|_| true),
     ];
     let enough = |ratios: &Vec<Weighted>| ratios.iter().map(|ratio| ratio.weight).sum::<f64>() >= FEWEST;
-    let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[4]);
+    let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[5]);
     let mut found = outwards(Quantiles::of(found)?);
-    let better = [(true, true), (class.known_stack, true), (true, class.known_gpu)];
-    for (known_stack, known_gpu) in better {
-        let known = RunClass { known_stack, known_gpu, ..class };
-        if known == class {
-            continue;
+    let better = StackRuns::ALL.into_iter().flat_map(|stack| [true, false].map(|known_gpu| (stack, known_gpu)));
+    for (stack, known_gpu) in better {
+        let known = RunClass { stack, known_gpu, ..class };
+        if known != class && known.knows_as_much_as(class) {
+            found = found.widened(&quantiles(residuals, known)?);
         }
-        let known = quantiles(residuals, known)?;
-        found = found.widened(&known);
     }
     Some(found)
 }
@@ -226,23 +232,49 @@ fn order_gap(ran: &[PredictedRun]) -> OrderGap {
     OrderGap { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
-/// Share of the runs that constants are fitted to inside intervals derived from the residuals of other sources only.
+/// Runs of a source and those of them that are inside intervals derived from the residuals of other sources only.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InsideOfSource {
+    /// Weight of its runs.
+    pub runs: f64,
+    /// Weight of those inside.
+    pub inside: f64,
+}
+
+/// Runs inside intervals derived without their source, by source.
 pub fn coverage(
     runs: CalibrationRuns,
     sets: &Overrides,
     fits: &SourceFits,
     counts: &dyn Fn(&PredictedRun) -> bool,
-) -> Option<f64> {
+) -> Option<BTreeMap<String, InsideOfSource>> {
     let time = residuals(runs, sets, fits, counts);
-    let sources: BTreeSet<&str> = runs.fitted.iter().map(set).collect();
-    let (mut inside, mut all) = (0.0, 0.0);
+    let sources: BTreeSet<&str> = time.iter().map(|of| of.source.as_str()).collect();
+    let mut found = BTreeMap::new();
     for source in sources {
         let rest: Vec<Residual> = time.iter().filter(|of| of.source != source).cloned().collect();
+        let mut covered = InsideOfSource::default();
         for of in time.iter().filter(|of| of.source == source) {
             let interval = quantiles(&rest, of.class)?.interval();
-            inside += of.weight * f64::from(u8::from(interval.contains(&of.ratio)));
-            all += of.weight;
+            covered.runs += of.weight;
+            covered.inside += of.weight * f64::from(u8::from(interval.contains(&of.ratio)));
         }
+        found.insert(source.to_owned(), covered);
     }
-    (all > 0.0).then(|| inside / all)
+    Some(found)
+}
+
+/// The sources of rows, of a map by source.
+pub fn of_sources<'s>(
+    by_source: &'s BTreeMap<String, InsideOfSource>,
+    rows: &'s [Row],
+) -> impl Iterator<Item = &'s InsideOfSource> {
+    let sources: BTreeSet<&str> = rows.iter().map(set).collect();
+    sources.into_iter().filter_map(|source| by_source.get(source))
+}
+
+/// Share of the runs of some sources inside intervals derived without each; `None` without any.
+pub fn share_inside<'s>(of: impl Iterator<Item = &'s InsideOfSource>) -> Option<f64> {
+    let (inside, runs) = of.fold((0.0, 0.0), |(inside, runs), of| (inside + of.inside, runs + of.runs));
+    (runs > 0.0).then(|| inside / runs)
 }

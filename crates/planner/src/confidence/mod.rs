@@ -21,7 +21,9 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 
 pub use interval::Interval;
-pub use table::{LEVELS, NetworkRate, OfClass, OfFamily, OrderGap, Quantiles, RunClass, Stacks, Table, Weighted};
+pub use table::{
+    LEVELS, NetworkRate, OfClass, OfFamily, OrderGap, Quantiles, RunClass, StackRuns, Stacks, Table, Weighted,
+};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -38,9 +40,19 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClas
     let experts = problem.model().is_moe();
     RunClass {
         experts,
-        known_stack: table.stacks.include(&problem.stack().name, experts) && unknown_mixers(problem, table).is_empty(),
+        stack: stack_runs(problem, table),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
         near_limit: footprint.peak() > gpu.hbm.value * NEAR_LIMIT,
+    }
+}
+
+/// Published runs of a problem's stack.
+fn stack_runs(problem: &Problem, table: &Table) -> StackRuns {
+    let stack = problem.stack();
+    match table.stacks.include(&stack.name, problem.model().is_moe()) && unknown_mixers(problem, table).is_empty() {
+        false => StackRuns::None,
+        true if stack.generic => StackRuns::Generic,
+        true => StackRuns::Own,
     }
 }
 
@@ -121,8 +133,8 @@ impl Confidence {
         self.class.in_words(&self.unknown_mixers) + assumed
     }
 
-    /// Sentences on the reasons why the intervals are wider than those of published runs: mixers without a run, and an
-    /// assumed network.
+    /// Sentences on the reasons why the intervals are wider than those of a framework's runs: mixers without a run, a stack of no
+    /// framework in particular, and an assumed network.
     pub fn doubts(&self) -> Option<String> {
         let mixers = table::joined(&self.unknown_mixers, "or");
         let without_runs = (!mixers.is_empty())
@@ -133,7 +145,11 @@ impl Confidence {
                 published runs too. State it with `--set cluster.nic=…`."
             )
         });
-        let all: Vec<String> = without_runs.into_iter().chain(assumed).collect();
+        let generic = (self.class.stack == StackRuns::Generic).then(|| {
+            "The stack is of no framework in particular: intervals are those of code bases without a stack of their own."
+                .to_owned()
+        });
+        let all: Vec<String> = without_runs.into_iter().chain(generic).chain(assumed).collect();
         (!all.is_empty()).then(|| all.join(" "))
     }
 }
