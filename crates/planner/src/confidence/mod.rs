@@ -5,6 +5,7 @@
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
 //! `meshwright intervals`.
 
+mod class;
 mod interval;
 mod network;
 pub mod table;
@@ -20,10 +21,9 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 
+pub use class::{RunClass, StackRuns};
 pub use interval::Interval;
-pub use table::{
-    LEVELS, NetworkRate, OfClass, OfFamily, OrderGap, Quantiles, RunClass, StackRuns, Stacks, Table, Weighted,
-};
+pub use table::{LEVELS, NetworkRate, OfClass, OfFamily, OrderGap, Quantiles, Stacks, Table, Weighted};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -136,7 +136,7 @@ impl Confidence {
     /// Sentences on the reasons why the intervals are wider than those of a framework's runs: mixers without a run, a stack of no
     /// framework in particular, and an assumed network.
     pub fn doubts(&self) -> Option<String> {
-        let mixers = table::joined(&self.unknown_mixers, "or");
+        let mixers = class::joined(&self.unknown_mixers, "or");
         let without_runs = (!mixers.is_empty())
             .then(|| format!("No published run has {mixers}: intervals are those of a stack without runs."));
         let assumed = self.assumed_network.map(|rate| {
