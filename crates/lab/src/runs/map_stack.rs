@@ -157,6 +157,10 @@ pub(super) fn stack(
     if release == Release::FsdpEager && is_half_without_autocast(row) {
         stack.adapters = Some(FP32_ADAPTERS);
     }
+    // Tensor parallelism that is not PyTorch's own has plain tensors; DTensor's comes with FSDP2.
+    if matches!(release, Release::FsdpEager | Release::FsdpCompiled) && !framework.contains("FSDP2") {
+        stack.launches.sharded_layer = 0.0;
+    }
     stack.generic = release.is_generic(row);
     stack.checkpoint_early_stop &= stops_early(row, release);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
