@@ -79,13 +79,12 @@ fn transport(network: &str) -> &'static str {
 }
 
 /// Bandwidth of one GPU into the network, from text such as `8x400Gb IB`, `1600Gbps RoCE per node`, `400Gb/s per GPU`.
-/// Clauses about Ethernet and PCI Express are skipped: they describe other networks.
+/// Clauses about Ethernet and PCI Express beside others are skipped: they describe other networks.
 fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
-    let clauses: Vec<&str> = text
-        .split([',', ';'])
-        .filter(|clause| !["Ethernet", "Data bandwidth", "PCIe-NIC"].iter().any(|other| clause.contains(other)))
-        .collect();
-    let text = clauses.join(" ");
+    let is_other =
+        |clause: &&str| ["Ethernet", "Data bandwidth", "PCIe-NIC"].iter().any(|other| clause.contains(other));
+    let clauses: Vec<&str> = text.split([',', ';']).filter(|clause| !is_other(clause)).collect();
+    let text = if clauses.is_empty() { text.to_owned() } else { clauses.join(" ") };
     let gigabits = gigabits(&text)?;
     let gigabytes = if text.contains("per GPU") {
         gigabits / 8.0
@@ -99,12 +98,13 @@ fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
     (gigabytes > 0.0).then(|| BytesPerSec::gbytes(gigabytes))
 }
 
-/// Number of three digits or more before the first `Gb`.
+/// Number before the first `Gb`: of three digits or more, or of a port, as the `25` of `2x25Gb`.
 fn gigabits(text: &str) -> Option<f64> {
     text.match_indices("Gb").find_map(|(at, _)| {
         let before = text[..at].trim_end();
         let digits = before.len() - before.bytes().rev().take_while(u8::is_ascii_digit).count();
-        before[digits..].parse().ok().filter(|rate| *rate >= 100.0)
+        let of_port = before[..digits].ends_with('x');
+        before[digits..].parse().ok().filter(|rate| of_port || *rate >= 100.0)
     })
 }
 
@@ -133,6 +133,9 @@ mod tests {
             ("400Gb/s RDMA per GPU", Some(50.0)),
             ("4x100Gb OmniPath per node (Jean Zay)", Some(6.25)),
             ("InfiniBand; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", None),
+            ("1x1Gb Ethernet", Some(0.015_625)),
+            ("2x25Gb Ethernet, 8x200Gb RoCE", Some(25.0)),
+            ("10Gb Ethernet", None),
             ("100GbE InfiniBand", None),
             ("single node", None),
             ("", None),
