@@ -20,6 +20,7 @@ mod ran;
 mod ranks;
 mod scans;
 mod silicon;
+mod stated;
 mod steps;
 mod tables;
 mod trainers;

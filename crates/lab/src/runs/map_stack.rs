@@ -42,6 +42,10 @@ const TORCH_2_1: f64 = 2023.0;
 const TRANSFORMERS_5: f64 = 2026.0;
 /// Words of `notes` for checkpoints whose second forward does not stop at the last tensor that backward needs.
 const WITHOUT_EARLY_STOP: &str = "no early stop";
+/// Year of torchtitan's release 0.3.
+const TORCHTITAN_0_3: f64 = 2026.0;
+/// Chunks of torchtitan's loss, the default of its wrapper. Source: [torchtitan] `components/loss.py`.
+const LOSS_CHUNKS: u32 = 8;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
@@ -96,18 +100,7 @@ pub(super) fn stack(
         | Release::Torchtitan2025
         | Release::Torchtitan02
         | Release::Torchtitan2026
-        | Release::TorchtitanEager => {
-            stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
-            // torchtitan's configuration of 405B gathers in 8 bits, those of its other models do not ([torchtitan] train_configs).
-            stack.fp8_all_gather = detail.contains("fp8 all-gather") || is_405b(row);
-            if !notes.contains("loss chunks") {
-                stack.memory.loss_chunks = 1; // chunks are the default since release 0.3, which is after all rows that do not name them
-            }
-            if detail.contains("rowwise") {
-                stack.cast_passes = ROWWISE_PASSES;
-                stack.tp_gather = TpGather::Bf16;
-            }
-        }
+        | Release::TorchtitanEager => apply_torchtitan(row, release, catalog, &mut stack)?,
         // Paxml has fused attention from Transformer Engine alone.
         Release::Jax if notes.starts_with("no Transformer Engine") => stack.attention = AttentionKernel::Unfused,
         Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
@@ -162,6 +155,7 @@ pub(super) fn stack(
         stack.launches.sharded_layer = 0.0;
     }
     stack.generic = release.is_generic(row);
+    apply_stated_reduction(row, release, &mut stack);
     stack.checkpoint_early_stop &= stops_early(row, release);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
         stack.dispatcher = dispatcher(row, one_copy);
@@ -171,6 +165,42 @@ pub(super) fn stack(
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
     plan.dispatcher = stack.dispatcher;
     Ok(stack)
+}
+
+/// Applies the settings that rows of torchtitan state.
+fn apply_torchtitan(row: &Row, release: Release, catalog: &CachedCatalog, stack: &mut Stack) -> Result<(), Refusal> {
+    let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
+    stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
+    // torchtitan's configuration of 405B gathers in 8 bits, those of its other models do not ([torchtitan] train_configs).
+    stack.fp8_all_gather = detail.contains("fp8 all-gather") || is_405b(row);
+    // Chunks are the default since release 0.3, which is after all rows that do not name them.
+    stack.memory.loss_chunks = if notes.contains("loss chunks") { LOSS_CHUNKS } else { 1 };
+    if detail.contains("rowwise") {
+        stack.cast_passes = ROWWISE_PASSES;
+        stack.tp_gather = TpGather::Bf16;
+    }
+    // Release 0.3 captures forward, loss and backward, compiled or not ([torchtitan] `distributed/cudagraph.py`).
+    if let Some((graphs, experts)) = stated_graphs(row) {
+        (stack.cuda_graphs, stack.graphed_experts) = (graphs, experts);
+        stack.memory.graph_pools = Bytes::ZERO;
+    }
+    // Its experts' tokens are permuted, and kept by checkpoints, by code that nobody compiles.
+    if release == Release::TorchtitanEager && row.year >= Some(TORCHTITAN_0_3) {
+        let later = catalog.stack(Release::Torchtitan2026.stack()).map_err(Refusal::Unsupported)?;
+        stack.permute_traffic = later.permute_traffic;
+        stack.sorts_received_tokens = later.sorts_received_tokens;
+        stack.memory.keeps_exchanged_tokens = later.memory.keeps_exchanged_tokens;
+    }
+    Ok(())
+}
+
+/// Whether CUDA graphs replay the layers and, with them, the experts, by what a row states.
+fn stated_graphs(row: &Row) -> Option<(bool, bool)> {
+    match text(row.cuda_graph.as_ref()) {
+        "" => None,
+        "none" => Some((false, false)),
+        graphs => Some((true, ["full_iteration", "local:full_step"].contains(&graphs))),
+    }
 }
 
 /// Applies the software settings that rows of the Megatron-Core family state.
@@ -187,11 +217,9 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     let is_recipe = ["NeMo", "Megatron-Bridge"].iter().any(|name| framework.contains(name));
     let assumed = !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"]));
     stack.dispatcher = dispatcher(row, stated_copies(row).unwrap_or(assumed));
-    (stack.cuda_graphs, stack.graphed_experts) = match text(row.cuda_graph.as_ref()) {
-        "" => (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"])),
-        "none" => (false, false),
-        graphs => (true, ["full_iteration", "local:full_step"].contains(&graphs)),
-    };
+    (stack.cuda_graphs, stack.graphed_experts) = stated_graphs(row).unwrap_or_else(|| {
+        (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"]))
+    });
     stack.memory.graph_pools = Bytes::ZERO; // no run states a peak with graphs, and the intervals of the others are without pools
     if text(row.fused_kernels.as_ref()).contains("fused_grouped_mlp") {
         stack.expert_bias = 0.0;
@@ -208,6 +236,19 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
         stack.overlap.pp = false;
     } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
         stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
+    }
+}
+
+/// Applies the format in which a row says that gradients are reduced. Megatron-Core's buffer holds them in it ([megatron-lm]
+/// `grad_reduce_in_fp32`); PyTorch's FSDP returns their shards to the format of the parameters (`MixedPrecisionPolicy`).
+fn apply_stated_reduction(row: &Row, release: Release, stack: &mut Stack) {
+    let states = text(row.optimizer_states.as_ref());
+    let stated = [("grad_reduce=bf16", 2.0), ("grad_reduce=fp32", 4.0)];
+    if let Some((_, bytes)) = stated.into_iter().find(|(words, _)| states.contains(words)) {
+        if !release.is_core() {
+            stack.gradient_bytes.get_or_insert(stack.reduce_bytes);
+        }
+        stack.reduce_bytes = bytes;
     }
 }
 
