@@ -117,6 +117,11 @@ impl PlanQuestion {
                 "--measured ranks plans by step time\n\nhint: leave out --pareto and --objective".to_owned(),
             ));
         }
+        if self.plans.pareto_tolerance.is_some() && !self.plans.pareto {
+            return Err(QuestionError::refused(
+                "--pareto-tolerance is that of a Pareto front\n\nhint: add --pareto".to_owned(),
+            ));
+        }
         let of_file = |path: &PathBuf| measured_runs(path, &problem, &sets);
         let (runs, of_runs) = self
             .plans

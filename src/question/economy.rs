@@ -12,7 +12,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::range;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::search::{Control, Goal, Objective, Ranking, SearchOptions, SearchProof, search_for};
+use meshwright_planner::search::{Control, Goal, Objective, Ranking, SearchOptions, search_for};
 
 /// Purchase terms where none are named.
 const DEFAULT_TERMS: &str = "contract";
@@ -244,7 +244,7 @@ pub(super) fn rank_by_energy(
         };
         let wanted = ranking.evaluations.get(options.top - 1).or(ranking.evaluations.last()).map(joules);
         let proved = exhausted || last.as_ref().zip(wanted).is_some_and(|(last, wanted)| at_rest(last) >= wanted);
-        let stopped = ranking.certificate.proof != SearchProof::Optimal;
+        let stopped = !ranking.certificate.proof.is_complete();
         if proved || stopped || top >= MOST_LAYOUTS {
             ranking.evaluations.truncate(options.top);
             return (ranking, proved && !stopped);

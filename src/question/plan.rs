@@ -21,6 +21,10 @@ use meshwright_planner::space::Restrictions;
 /// Plans that an answer names where the user does not say how many.
 pub(super) const PLANS_SHOWN: u32 = 5;
 
+/// Tolerance of a Pareto front where the user states none. It is less than the 90 % intervals of memory and step time span
+/// ([docs/decisions/0018](../../docs/decisions/0018-tolerance-of-a-front.md)).
+pub(super) const FRONT_TOLERANCE: f64 = 0.2;
+
 /// Space and objective of `plan`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -53,6 +57,13 @@ pub struct PlanOptions {
     /// Show the Pareto front of step time, memory and GPUs.
     #[cfg_attr(feature = "cli", arg(long, conflicts_with = "objective", help_heading = "Search"))]
     pub pareto: bool,
+    /// Tolerance of the Pareto front, a share [default: 0.2]
+    ///
+    /// Every plan left out has one in the front that is worse by no more than this in each of step time, memory and GPUs. The
+    /// fastest plan is in the front. 0 shows the whole front.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", requires = "pareto", help_heading = "Search"))]
+    #[cfg_attr(feature = "cli", arg(hide_short_help = true))]
+    pub pareto_tolerance: Option<f64>,
     /// Stop after this many seconds, with the optimality gap
     #[cfg_attr(feature = "cli", arg(long, value_name = "SECONDS", help_heading = "Search"))]
     pub time_limit: Option<f64>,
@@ -92,6 +103,7 @@ impl Default for PlanOptions {
             exotic: false,
             allow_idle: false,
             pareto: false,
+            pareto_tolerance: None,
             time_limit: None,
             memory_limit: None,
             sensitivity: false,
@@ -112,6 +124,7 @@ impl PlanOptions {
             ("--top", f64::from(self.top), range::SHOWN),
             ("--refine", count(self.refine.refine), range::COUNT),
             ("--place", count(self.place.place), range::COUNT),
+            ("--pareto-tolerance", self.pareto_tolerance.unwrap_or_default(), range::SHARE),
             ("--time-limit", self.time_limit.unwrap_or_default(), range::TIME_LIMIT),
             ("--memory-limit", memory, range::MEMORY),
         ])

@@ -1,7 +1,7 @@
 //! Search of `plan`: for the step time with a recommendation, for other objectives a ranking alone.
 
 use super::economy::{self, Economy, Minimised};
-use super::plan::PlanOptions;
+use super::plan::{FRONT_TOLERANCE, PlanOptions};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, thousands};
@@ -61,7 +61,8 @@ impl PlanOptions {
     pub fn find(&self, problem: &Problem, options: &SearchOptions, inputs: SearchInputs, control: &Control) -> Found {
         let SearchInputs { risk, economy, runs } = inputs;
         let prudence = Prudence { risk, exotic: self.exotic };
-        let goal = if self.pareto { Goal::Pareto } else { self.economy.objective.goal() };
+        let tolerance = self.pareto_tolerance.unwrap_or(FRONT_TOLERANCE);
+        let goal = if self.pareto { Goal::Pareto { tolerance } } else { self.economy.objective.goal() };
         if self.ranks_by_step_time() {
             let considered = if runs.is_empty() { options.top } else { options.top.max(CONDITIONED) };
             let wider = SearchOptions { top: considered, ..options.clone() };
@@ -89,6 +90,7 @@ pub fn counts(ranking: &Ranking) -> String {
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
     let proof = match (certificate.proof, ranking.evaluations.first()) {
         (SearchProof::Optimal, Some(_)) => "proved optimal in the model".to_owned(),
+        (SearchProof::Covered { tolerance }, _) => format!("the front is complete within {}", percent(tolerance)),
         (SearchProof::Optimal, None) => "proved: none of them runs".to_owned(),
         (SearchProof::Stopped { .. }, Some(best)) => {
             format!("stopped early: the best plan may be up to {} faster", percent(certificate.gap(best.step.total())))

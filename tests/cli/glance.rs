@@ -147,6 +147,40 @@ fn another_objective_is_one_line_a_plan() {
     }
 }
 
+/// A front has a tolerance, which the answer states; without one it is whole.
+#[test]
+fn a_front_states_its_tolerance() {
+    let front = |options: &str| {
+        let line = format!("plan llama3-8b dgx-h100-64 --gpus 16 --pareto {options}");
+        let output = run(&format!("{line} --format csv"));
+        let rows = String::from_utf8(output.stdout).unwrap().lines().count() - 1;
+        (rows, words(&line), talk(&line))
+    };
+    let (whole, text, counts) = front("--pareto-tolerance 0");
+    assert!(
+        !text.contains("cover the Pareto front") && counts.contains("proved optimal in the model"),
+        "{text}{counts}"
+    );
+    for (options, share) in [("", "20.0 %"), ("--pareto-tolerance 0.05", "5.0 %")] {
+        let (rows, text, counts) = front(options);
+        assert!(rows > 1 && rows < whole, "{rows} of {whole} rows");
+        assert!(
+            text.contains(&format!("The rows cover the Pareto front within {share}: row 1 is the fastest")),
+            "{text}"
+        );
+        assert!(counts.contains(&format!("the front is complete within {share}")), "{counts}");
+    }
+    let output = run("plan llama3-8b dgx-h100-64 --gpus 16 --pareto --wide");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("The rows cover the Pareto front"));
+    for (options, key) in
+        [("--pareto-tolerance 0.1", "--pareto"), ("--pareto --pareto-tolerance 1.5", "--pareto-tolerance")]
+    {
+        let refused = run(&format!("plan llama3-8b dgx-h100-64 {options}"));
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8(refused.stderr).unwrap().contains(key), "{options}");
+    }
+}
+
 /// The line for all rows holds for each of them: settings of a pipeline, or of tensor parallelism, name the rows that have one.
 #[test]
 fn the_line_for_all_rows_is_true_of_each() {

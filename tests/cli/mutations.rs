@@ -38,7 +38,7 @@ const MODELS: [&str; 8] =
 const CLUSTERS: [&str; 6] = ["dgx-h100-8", "dgx-h100-64", "h100-512", "dgx-h100-1k", "nope", "clusters/h100-512.toml"];
 const NUMBERS: [&str; 16] =
     ["0", "1", "2", "3", "7", "8", "12", "64", "100", "128", "1000", "100003", "1048576", "4294967295", "-1", "1e300"];
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "--gpus",
     "--global-batch",
     "--seq-len",
@@ -48,6 +48,7 @@ const OPTIONS: [&str; 12] = [
     "--refine",
     "--place",
     "--time-limit",
+    "--pareto-tolerance",
     "--spares",
     "--micro-batch",
     "--vocab",

@@ -19,7 +19,7 @@ const TOP: usize = 5;
 const MOST: u64 = 4_000;
 
 /// Problems looked at: `MESHWRIGHT_PROBLEMS=500` for the full count.
-fn problems_wanted() -> usize {
+pub fn problems_wanted() -> usize {
     std::env::var("MESHWRIGHT_PROBLEMS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
 }
 
@@ -128,7 +128,7 @@ pub fn every_plan(space: &Space) -> Vec<Plan> {
 }
 
 /// Every plan that runs, priced on its own: no bound, no stage, no early rejection, no thread.
-fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, u64) {
+pub fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, u64) {
     let costs = Costs::new(problem);
     let space = Space::new(&costs, restrictions);
     let plans = every_plan(&space);
@@ -138,7 +138,7 @@ fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, 
     (evaluations, plans.len() as u64)
 }
 
-fn time(evaluation: &Evaluation) -> f64 {
+pub fn time(evaluation: &Evaluation) -> f64 {
     evaluation.step.total().get()
 }
 
@@ -159,7 +159,7 @@ fn best(evaluations: &[Evaluation], measure: impl Fn(&Evaluation) -> f64) -> Vec
     ranked
 }
 
-fn options(restrictions: &Restrictions) -> SearchOptions {
+pub fn options(restrictions: &Restrictions) -> SearchOptions {
     SearchOptions { top: TOP, restrictions: restrictions.clone() }
 }
 
@@ -171,7 +171,7 @@ fn agree(what: &str, found: &Ranking, expected: &[f64], measure: impl Fn(&Evalua
     }
 }
 
-fn adds_up(what: &str, found: &Ranking, size: u64) {
+pub fn adds_up(what: &str, found: &Ranking, size: u64) {
     let certificate = &found.certificate;
     assert_eq!(certificate.size, size, "{what}: plans of the space");
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
@@ -307,29 +307,6 @@ fn and_by_other_measures() {
         adds_up(&what, &found, size);
         let found = by(Goal::Best(Objective::GpuTime));
         agree(&what, &found, &best(&evaluations, gpu_time), gpu_time);
-        let front = by(Goal::Pareto);
-        adds_up(&what, &front, size);
-        let beats = |a: &Evaluation, b: &Evaluation| {
-            // Closer than the last digits two plans are equal, and only an equal third measure tells them apart.
-            let worse = |a: f64, b: f64| a.to_bits() != b.to_bits() && a > b * (1.0 - 1e-9);
-            let better = |a: f64, b: f64| a < b * (1.0 - 1e-9);
-            let worlds = (a.plan.layout.world_size(), b.plan.layout.world_size());
-            !worse(time(a), time(b))
-                && !worse(memory(a), memory(b))
-                && worlds.0 <= worlds.1
-                && (better(time(a), time(b)) || better(memory(a), memory(b)) || worlds.0 < worlds.1)
-        };
-        for on_front in &front.evaluations {
-            assert!(!evaluations.iter().any(|other| beats(other, on_front)), "{what}: {} is beaten", on_front.plan);
-        }
-        for any in &evaluations {
-            let covered = |known: &Evaluation| {
-                time(known) <= time(any) * (1.0 + 1e-9)
-                    && memory(known) <= memory(any) * (1.0 + 1e-9)
-                    && known.plan.layout.world_size() <= any.plan.layout.world_size()
-            };
-            assert!(front.evaluations.iter().any(covered), "{what}: the front misses {}", any.plan);
-        }
     }
 }
 
@@ -338,7 +315,8 @@ fn the_number_of_threads_changes_nothing() {
     let larger = [
         (spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 8192), Goal::Fastest),
         (spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 128, 4096), Goal::Fastest),
-        (spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192).gpus(16), Goal::Pareto),
+        (spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192).gpus(16), Goal::Pareto { tolerance: 0.0 }),
+        (spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192).gpus(16), Goal::Pareto { tolerance: 0.1 }),
     ];
     for (spec, goal) in larger {
         let problem = spec.problem();

@@ -7,7 +7,7 @@ use crate::cli::plan_args::Args;
 use crate::cli::{output, placed, refined};
 use crate::question::{Minimised, PlanAnswer, PlanQuestion};
 use crate::report::answer::{
-    AnswerRows, TERMS_SHOWN, describe, figures, intervals, recommended, sentences, shared, table as rows,
+    AnswerRows, TERMS_SHOWN, covered, describe, figures, intervals, recommended, sentences, shared, table as rows,
 };
 use crate::report::json::Priced;
 use crate::report::{Sheet, compare, csv, plans, table, why};
@@ -47,7 +47,8 @@ impl Screen<'_> {
         } else if format == OutputFormat::Table && !args.wide {
             self.by_objective()
         } else {
-            let why = self.prose(why::paragraph(problem, &found.ranking));
+            let why = why::paragraph(problem, &found.ranking);
+            let why = self.prose(covered(&found.ranking).into_iter().chain([why]).collect::<Vec<_>>().join(" "));
             format!("{}\n{why}\n", output::sheets(&[plans::ranked(problem, &found.ranking)], format)?)
         };
         let changed = match &answer.changed {
@@ -106,8 +107,10 @@ impl Screen<'_> {
         let words = table::labelled(label, &[describe(problem, &first.plan), figures(problem, first)]);
         let plan = table::labelled("--plan", &[format!("\"{}\"", first.plan)]);
         let rows = lines(problem, (&found.ranking).into());
-        let sure = table::wrapped(&intervals(problem, first, &Confidence::new(problem, first)));
-        format!("{heading}\n\n{words}\n{plan}\n\n{}\n\n{sure}\n", rows.trim_end())
+        let sure = intervals(problem, first, &Confidence::new(problem, first));
+        let sentences =
+            table::wrapped(&covered(&found.ranking).into_iter().chain([sure]).collect::<Vec<_>>().join(" "));
+        format!("{heading}\n\n{words}\n{plan}\n\n{}\n\n{sentences}\n", rows.trim_end())
     }
 
     /// Markdown of the parts of [`Self::at_a_glance`].

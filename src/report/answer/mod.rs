@@ -16,7 +16,7 @@ use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::Ranking;
 
 pub use columns::describe;
-pub use sentences::{intervals, reason, sentences};
+pub use sentences::{covered, intervals, reason, sentences};
 
 /// Most terms of a step named in a row.
 pub const TERMS_SHOWN: usize = 2;

@@ -8,9 +8,10 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
-use meshwright_engine::units::{Bytes, thousands, whole_percent};
+use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
 use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
 use meshwright_planner::confidence::{Confidence, memory_errors};
+use meshwright_planner::search::{Ranking, SearchProof};
 use meshwright_planner::space::Unproven;
 
 /// Sentences on an answer, in order of importance; `risk` is the accepted probability of running out of memory.
@@ -92,6 +93,16 @@ fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
         ));
     }
     Some(Ties::of(&advice.ranking).advice()).filter(|advice| !advice.is_empty())
+}
+
+/// Sentence on the plans that a Pareto front leaves out; none where it has a tolerance of zero or its search was stopped.
+pub fn covered(ranking: &Ranking) -> Option<String> {
+    let SearchProof::Covered { tolerance } = ranking.certificate.proof else { return None };
+    Some(format!(
+        "The rows cover the Pareto front within {}: row 1 is the fastest plan, and each plan left out has a row that is worse by no \
+         more than that in step time, memory and GPUs (`--pareto-tolerance`).",
+        percent(tolerance)
+    ))
 }
 
 /// Sentence on the published runs that the intervals come from, and on mixers and a device without them.

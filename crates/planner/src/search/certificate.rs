@@ -34,6 +34,19 @@ pub enum SearchProof {
         /// Lower bound on the step time of all plans that were not examined.
         bound: Seconds,
     },
+    /// The search is complete: no plan is faster than the first of the front, and for each plan that is left out, one of the front
+    /// is worse by no more than `tolerance` in each of step time, memory and GPUs.
+    Covered {
+        /// Tolerance of the front, a share.
+        tolerance: f64,
+    },
+}
+
+impl SearchProof {
+    /// Whether every plan of the space was examined or excluded by a bound.
+    pub const fn is_complete(self) -> bool {
+        !matches!(self, Self::Stopped { .. })
+    }
 }
 
 /// Counts of all plans of the space by their outcome; they sum to `size`.
@@ -60,7 +73,7 @@ impl Certificate {
         let Counts { evaluated, simulated, dominated, flow, sharding, rejected } = counts;
         let rejected = rejected.iter().map(|rule| rule.count).sum();
         let seen = evaluated + rejected + dominated + flow + sharding;
-        let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
+        let left = if proof.is_complete() { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
         Self {
             size,
@@ -82,7 +95,7 @@ impl Certificate {
     /// optimal.
     pub fn gap(&self, best: Seconds) -> f64 {
         match self.proof {
-            SearchProof::Optimal => 0.0,
+            SearchProof::Optimal | SearchProof::Covered { .. } => 0.0,
             SearchProof::Stopped { bound } => (1.0 - bound / best).max(0.0),
         }
     }

@@ -191,8 +191,12 @@ pub(super) fn search_from(
     let SearchState { best, counts, paths: _ } = found;
     let size = space.size();
     let mut evaluations = best.into_plans().par_iter().map(|plan| costs.evaluate_simulated(plan)).collect();
-    if wanted.goal == Goal::Pareto {
+    let mut proof = proof;
+    if let Goal::Pareto { tolerance } = wanted.goal {
         leave_out_dominated(&mut evaluations);
+        if proof == SearchProof::Optimal && tolerance > 0.0 && !evaluations.is_empty() {
+            proof = SearchProof::Covered { tolerance };
+        }
     }
     let certificate = Certificate::new(size, &counts, proof);
     Ranking {

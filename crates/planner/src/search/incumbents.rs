@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::options::{Goal, Objective, SearchOptions};
-use super::pareto::ParetoFront;
+use super::pareto::{ParetoFront, Tolerances};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
@@ -36,6 +36,8 @@ pub(super) struct SearchTarget {
     pub ceiling: f64,
     /// Fewest GPUs that a plan uses.
     pub fewest: u32,
+    /// Tolerances of a Pareto front; zero for other goals.
+    pub tolerances: Tolerances,
 }
 
 impl SearchTarget {
@@ -43,7 +45,9 @@ impl SearchTarget {
     pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
         let hbm_budget = costs.problem.hbm_budget();
         let fewest = if options.restrictions.allows_idle() { 1 } else { costs.problem.cluster().gpus };
-        Self { goal, top: options.top, ties: TieLimits::NONE, hbm_budget, ceiling: f64::INFINITY, fewest }
+        let tolerances = Tolerances::of(goal.tolerance());
+        let (top, ties, ceiling) = (options.top, TieLimits::NONE, f64::INFINITY);
+        Self { goal, top, ties, hbm_budget, ceiling, fewest, tolerances }
     }
 }
 
@@ -64,7 +68,7 @@ impl SearchTarget {
 
     /// Number of plans that an answer has at most.
     pub fn most(&self) -> usize {
-        if self.goal == Goal::Pareto { usize::MAX } else { self.top.max(self.ties.most) }
+        if matches!(self.goal, Goal::Pareto { .. }) { usize::MAX } else { self.top.max(self.ties.most) }
     }
 }
 
@@ -120,7 +124,7 @@ impl Incumbents {
         match self.wanted.goal {
             Goal::Fastest => Some(Objective::StepTime),
             Goal::Best(objective) => Some(objective),
-            Goal::Pareto => None,
+            Goal::Pareto { .. } => None,
         }
     }
 
@@ -190,14 +194,21 @@ impl Incumbents {
         self.by_layout.retain(|known| measure(known, objective) <= last);
     }
 
-    /// Whether a plan of the Pareto front dominates all plans with at least this time and memory on these GPUs.
+    /// Whether a plan of the Pareto front dominates all plans with at least this time and memory on these GPUs, or covers them
+    /// within the tolerance and none of them is faster than every plan of the front.
     fn is_dominated(&self, bound: Price, gpus: u32) -> bool {
-        self.known_front.dominates(bound, gpus) || self.front.dominates(bound, gpus)
+        let tolerance = self.wanted.tolerances.search;
+        let fronts = || [&*self.known_front, &self.front].into_iter();
+        if tolerance <= 0.0 {
+            return fronts().any(|front| front.dominates(bound, gpus));
+        }
+        let is_slower = |front: &ParetoFront<Candidate>| front.least_time().is_some_and(|least| bound.time >= least);
+        fronts().any(is_slower) && fronts().any(|front| front.covers(bound, gpus, tolerance))
     }
 
     fn offer_to_front(&mut self, candidate: Candidate) {
         let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
-        if !self.known_front.dominates(price, gpus) {
+        if !self.is_dominated(price, gpus) {
             add(&mut self.front, candidate);
         }
     }
@@ -219,6 +230,8 @@ impl Incumbents {
         let most = self.wanted.most();
         let mut front = Arc::unwrap_or_clone(self.known_front);
         self.front.into_values().for_each(|candidate| add(&mut front, candidate));
+        let tolerance = self.wanted.tolerances.answer;
+        let front = if tolerance > 0.0 { front.thinned(tolerance) } else { front };
         let mut all: Vec<Candidate> = self.by_layout.into_iter().chain(front.into_values()).collect();
         all.sort_by(|a, b| {
             let compared_by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));

@@ -18,15 +18,25 @@ pub struct SearchOptions {
 pub type Control<'a> = dyn Fn(u64, u64) -> ControlFlow<()> + Sync + 'a;
 
 /// Ranking criterion of a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Goal {
     /// The plans of least step time, each with a different layout.
     #[default]
     Fastest,
     /// The plans with the least value of another objective, each with a different layout.
     Best(Objective),
-    /// The Pareto front of step time, memory and GPUs.
-    Pareto,
+    /// The Pareto front of step time, memory and GPUs, or plans that cover it.
+    Pareto {
+        /// Share by which a plan that is left out may be better than one of the answer in any of the three; 0 = the whole front.
+        tolerance: f64,
+    },
+}
+
+impl Goal {
+    /// Tolerance of a Pareto front; 0 for other goals.
+    pub(super) const fn tolerance(self) -> f64 {
+        if let Self::Pareto { tolerance } = self { tolerance } else { 0.0 }
+    }
 }
 
 /// Quantity that a search minimises.

@@ -6,7 +6,31 @@
 //!
 //! Whether a plan is dominated is then one binary search in the staircase of its GPUs, however many plans the front has.
 
+use meshwright_engine::ascending::sort_by_numbers;
 use meshwright_engine::cost::incremental::Price;
+use meshwright_engine::units::Seconds;
+
+/// Tolerances of a front: one for the plans that the search prunes, one for those that the answer then leaves out.
+///
+/// ```text
+/// 1 + ε = (1 + ε_search)·(1 + ε_answer),   1 + ε_search = (1 + ε)^¾
+/// ```
+///
+/// What the search keeps depends on the order in which it finds plans, and much of it covers other parts of it, so that the answer
+/// halves it. The exponent is a setting of speed: the coarser the search, the fewer plans it simulates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tolerances {
+    pub search: f64,
+    pub answer: f64,
+}
+
+impl Tolerances {
+    /// Parts of a tolerance, which is a share.
+    pub fn of(whole: f64) -> Self {
+        let quarter = (1.0 + whole).sqrt().sqrt();
+        Self { search: quarter * quarter * quarter - 1.0, answer: quarter - 1.0 }
+    }
+}
 
 /// Pareto front of values, each with a price and a number of GPUs.
 #[derive(Clone, Debug)]
@@ -43,11 +67,28 @@ impl<T> Default for ParetoFront<T> {
 impl<T> ParetoFront<T> {
     /// Whether a value is no worse in time, memory and GPUs, and better in at least one.
     pub fn dominates(&self, price: Price, gpus: u32) -> bool {
-        let staircase = self.staircases.partition_point(|staircase| staircase.gpus <= gpus).checked_sub(1);
-        staircase.and_then(|at| self.staircases[at].lightest(price)).is_some_and(|step| {
+        self.lightest(price, gpus).is_some_and(|step| {
             let Price { time, memory } = step.price;
             memory < price.memory || memory == price.memory && (time < price.time || step.gpus < gpus)
         })
+    }
+
+    /// Whether a value is worse by no more than `tolerance`, a share, in each of time, memory and GPUs.
+    pub fn covers(&self, price: Price, gpus: u32, tolerance: f64) -> bool {
+        let factor = 1.0 + tolerance;
+        let most = Price { time: price.time * factor, memory: price.memory * factor };
+        self.lightest(most, (f64::from(gpus) * factor) as u32).is_some_and(|step| step.price.memory <= most.memory)
+    }
+
+    /// Least time of all values; `None` if there is none.
+    pub fn least_time(&self) -> Option<Seconds> {
+        self.staircases.last().and_then(|all| all.steps.first()).map(|fastest| fastest.price.time)
+    }
+
+    /// Step of least memory among those on no more GPUs that take no longer.
+    fn lightest(&self, price: Price, gpus: u32) -> Option<&Step> {
+        let staircase = self.staircases.partition_point(|staircase| staircase.gpus <= gpus).checked_sub(1)?;
+        self.staircases[staircase].lightest(price)
     }
 
     /// Adds a value that none dominates. Of two with the same price and GPUs, the one that `is_earlier` is kept.
@@ -75,9 +116,30 @@ impl<T> ParetoFront<T> {
 
     /// The values that no other dominates.
     pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.into_steps().map(|(_, value)| value)
+    }
+
+    /// Part of the front that covers all of it within `tolerance`: the fastest value, and in ascending order of memory each that
+    /// those before it do not cover.
+    pub fn thinned(self, tolerance: f64) -> Self {
+        let least = self.least_time();
+        let mut all: Vec<(Step, T)> = self.into_steps().collect();
+        let is_slower = |step: &Step| f64::from(u8::from(Some(step.price.time) != least));
+        sort_by_numbers(&mut all, |(step, _)| [is_slower(step), step.price.memory.get(), step.price.time.get()]);
+        let mut kept = Self::default();
+        for (Step { price, gpus, .. }, value) in all {
+            if !kept.covers(price, gpus, tolerance) {
+                kept.add(value, price, gpus, |_, _| false);
+            }
+        }
+        kept
+    }
+
+    /// The values that no other dominates, with their steps.
+    fn into_steps(self) -> impl Iterator<Item = (Step, T)> {
         let mut values: Vec<Option<T>> = self.values.into_iter().map(Some).collect();
         let own = |staircase: Staircase| staircase.steps.into_iter().filter(move |step| step.gpus == staircase.gpus);
-        self.staircases.into_iter().flat_map(own).filter_map(move |step| values[step.value].take())
+        self.staircases.into_iter().flat_map(own).filter_map(move |step| Some((step, values[step.value].take()?)))
     }
 }
 
@@ -125,6 +187,36 @@ mod tests {
             ((state >> 33) % 6) as u8
         };
         (0..count).map(|_| (figure(), figure(), figure())).collect()
+    }
+
+    /// Whether `a` is worse than `b` by no more than a tolerance in each of three figures.
+    fn covers(a: Point, b: Point, tolerance: f64) -> bool {
+        let within = |a: u8, b: u8| f64::from(a) <= f64::from(b) * (1.0 + tolerance);
+        within(a.0, b.0) && within(a.1, b.1) && within(a.2, b.2)
+    }
+
+    #[test]
+    fn a_thinned_front_covers_the_whole_and_has_its_fastest() {
+        let (mut whole, mut thin) = (0, 0);
+        for seed in 0..400 {
+            let points = drawn(seed, 1 + seed as usize % 40);
+            let mut front = ParetoFront::default();
+            for &point in &points {
+                front.add(point, price(point), u32::from(point.2), |_, _| false);
+            }
+            for any in itertools::iproduct!(0..6, 0..6, 0..6) {
+                let plain = points.iter().any(|known| covers(*known, any, 0.5));
+                assert_eq!(front.covers(price(any), u32::from(any.2), 0.5), plain, "{any:?} of {points:?}");
+            }
+            let fastest = points.iter().map(|point| point.0).min();
+            assert_eq!(front.least_time(), fastest.map(|time| Seconds::new(f64::from(time))));
+            whole += front.clone().into_values().count();
+            let thinned: Vec<Point> = front.thinned(0.5).into_values().collect();
+            thin += thinned.len();
+            assert!(points.iter().all(|any| thinned.iter().any(|known| covers(*known, *any, 0.5))), "{points:?}");
+            assert_eq!(thinned.iter().map(|point| point.0).min(), fastest, "{points:?}");
+        }
+        assert!(thin < whole, "{thin} of {whole}");
     }
 
     #[test]
