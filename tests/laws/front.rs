@@ -65,7 +65,7 @@ fn the_whole_front_is_what_no_plan_beats() {
 #[test]
 fn a_front_with_a_tolerance_covers_every_plan_within_it() {
     let (mut rows, mut whole, mut evaluated, mut all) = (0, 0, 0, 0);
-    on_problems(78, |what, evaluations, size, front| {
+    on_problems(1977, |what, evaluations, size, front| {
         let exact = front(0.0);
         whole += exact.evaluations.len();
         all += exact.evaluated;

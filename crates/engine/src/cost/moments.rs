@@ -285,10 +285,15 @@ impl Costs<'_> {
     ///
     /// Source: [memory-oracle].
     pub(super) fn loss_bytes(&self, plan: &Plan) -> Bytes {
+        self.loss_bytes_of(plan, plan.layout.world_size() == 1)
+    }
+
+    /// Bytes of the loss of a plan's micro-batch on a single GPU, or on one of several.
+    pub(super) fn loss_bytes_of(&self, plan: &Plan, is_single: bool) -> Bytes {
         let (model, stack) = (self.problem.model(), self.device.stack);
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = model.padded_vocab(plan.layout.tp) / tp;
-        let gathered = if plan.layout.world_size() == 1 { 0.0 } else { 2.0 * hidden * vocab };
+        let gathered = if is_single { 0.0 } else { 2.0 * hidden * vocab };
         let own = if stack.memory.loss_chunks > 1 {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
             CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden

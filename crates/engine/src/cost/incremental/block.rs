@@ -186,7 +186,8 @@ impl Block {
             without_pipeline: costs.has_tensor_parallel_floor(plan).then(|| works_on(1)),
             bytes: costs.layer_bytes(plan, &choices),
             working_set: costs.working_set(plan),
-            loss: costs.loss_bytes(plan),
+            loss: costs.loss_bytes_of(plan, false),
+            loss_alone: costs.loss_bytes_of(plan, true),
             checkpoint: costs.checkpoint(plan),
             ends: EndPasses::new(&self.plain.ends),
             shape: Arc::clone(&self.plain),
@@ -213,8 +214,10 @@ pub struct Layers {
     checkpoint: Bytes,
     /// Working set of a rank.
     working_set: EndBytes,
-    /// Bytes of the loss, where peaks are by moment.
+    /// Bytes of the loss on one of several GPUs, where peaks are by moment.
     pub(super) loss: Bytes,
+    /// Bytes of the loss on a single GPU, whose head is not gathered.
+    pub(super) loss_alone: Bytes,
 }
 
 /// Time of the passes of the two ends of the model, for one micro-batch.
@@ -323,6 +326,7 @@ impl Layers {
         self.in_pipeline.shorten_passes(&other.in_pipeline);
         self.working_set = self.working_set.min(other.working_set);
         self.loss = self.loss.min(other.loss);
+        self.loss_alone = self.loss_alone.min(other.loss_alone);
         self
     }
 
@@ -331,9 +335,14 @@ impl Layers {
         self.in_pipeline.passes.iter().map(|passes| passes.sum()).sum()
     }
 
-    /// Working set of a rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`].
-    pub(super) fn end_bytes(&self, is_by_moment: bool) -> EndBytes {
-        if is_by_moment { EndBytes::of_loss(self.loss) } else { self.working_set }
+    /// Working set of a plan's rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`]. Of the plan only its
+    /// number of GPUs is read, which plans of these layers need not share.
+    pub(super) fn end_bytes(&self, is_by_moment: bool, plan: &Plan) -> EndBytes {
+        match (is_by_moment, plan.layout.world_size() == 1) {
+            (false, _) => self.working_set,
+            (true, true) => EndBytes::of_loss(self.loss_alone),
+            (true, false) => EndBytes::of_loss(self.loss),
+        }
     }
 
     /// Layers of each chunk of a plan's pipeline.

@@ -54,7 +54,8 @@ impl<'s> FirstRank<'s> {
         let peak = |moments: &Moments| moments[0].iter().map(bytes_at).fold(Bytes::ZERO, Bytes::max);
         let is_known = std::ptr::eq(self.stages, stages);
         let peak = if is_known { peak(&self.moments) } else { peak(&stages.moments(costs, plan)) };
-        let tensors = self.resident + peak + layers.end_bytes(false).on_rank(stages.parameter_classes[0].has_head);
+        let tensors =
+            self.resident + peak + layers.end_bytes(false, plan).on_rank(stages.parameter_classes[0].has_head);
         (tensors * (1.0 + self.reserve.fragmentation) + self.reserve.context) * ROUNDING
     }
 }

@@ -66,12 +66,12 @@ impl RankMemory {
         let together = stages
             .parameter_classes
             .iter()
-            .map(|class| needs(class, layers.end_bytes(false).on_rank(class.has_head)))
+            .map(|class| needs(class, layers.end_bytes(false, plan).on_rank(class.has_head)))
             .collect();
         let by_moment = stages
             .parameter_classes
             .iter()
-            .map(|class| vec![needs(class, layers.end_bytes(true).on_rank(class.has_head))]);
+            .map(|class| vec![needs(class, layers.end_bytes(true, plan).on_rank(class.has_head))]);
         let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
         Self {
             together,
@@ -202,7 +202,7 @@ fn needs_of_classes(
             activations: activations - freed * moment.stages,
             layer: largest(&layers.bytes.kept) * on_device,
             temporary: Temporary {
-                loss: layers.end_bytes(is_by_moment).on_rank(class.has_head),
+                loss: layers.end_bytes(is_by_moment, plan).on_rank(class.has_head),
                 backward,
                 ..Temporary::default()
             },
