@@ -11,12 +11,12 @@ pub enum StackRuns {
     Own,
     /// Of several code bases that have no stack of their own.
     Generic,
-    /// None.
+    /// No run.
     None,
 }
 
 impl StackRuns {
-    /// All of them; each knows less than the one before it.
+    /// All of them, from the most that is known to the least.
     pub const ALL: [Self; 3] = [Self::Own, Self::Generic, Self::None];
 }
 
@@ -52,9 +52,7 @@ impl RunClass {
     pub fn knows_as_much_as(self, other: Self) -> bool {
         self.stack <= other.stack && self.known_gpu >= other.known_gpu
     }
-}
 
-impl RunClass {
     /// Class in words; where no run has some mixers, with those in place of the stack.
     pub(super) fn in_words(self, unknown: &[MixerKind]) -> String {
         let Self { experts, stack, known_gpu, near_limit } = self;

@@ -16,8 +16,8 @@ use meshwright_engine::units::Seconds;
 /// 1 + ε = (1 + ε_search)·(1 + ε_answer),   1 + ε_search = (1 + ε)^¾
 /// ```
 ///
-/// What the search keeps depends on the order in which it finds plans, and much of it covers other parts of it, so that the answer
-/// halves it. The exponent is a setting of speed: the coarser the search, the fewer plans it simulates.
+/// The plans that the search keeps depend on the order in which it finds them, and many cover others of them, so that the answer has
+/// half as many. The exponent is a setting of speed: the coarser the search, the fewer plans it simulates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tolerances {
     pub search: f64,
