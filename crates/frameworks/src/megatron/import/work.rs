@@ -45,9 +45,15 @@ fn has_fp8_gemms(list: &mut Arguments) -> bool {
     list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3")
 }
 
-/// Whether gradients are reduced in 16 bits: of bf16 where a flag says so, of fp16 unless a flag forbids it.
+/// Whether gradients are reduced in 16 bits: of bf16 where a flag says so or main gradients are not of 32 bits, of fp16 unless a flag
+/// forbids it.
+///
+/// Source: [megatron-lm] `megatron/training/arguments.py` (`accumulate_allreduce_grads_in_fp32`).
 fn reduces_in_half(list: &mut Arguments) -> bool {
-    list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"))
+    let narrow = list.word("--main-grads-dtype").is_some_and(|name| name == "bf16" || name == "fp16");
+    list.has("--grad-reduce-in-bf16")
+        || narrow
+        || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"))
 }
 
 /// Number format of most GEMMs, with findings on formats that exclude one another or are priced as another.
@@ -145,7 +151,8 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     if plan.layout.dense_replicas() > 1 {
         settings.put("overlap.dp", overlaps || gathers || sharded, stack.overlap.dp);
     }
-    let hidden = if list.has("--tp-comm-overlap") { stack.overlap.tp.max(MEASURED_TP_OVERLAP) } else { 0.0 };
+    let own = if stack.overlap.tp > 0.0 { stack.overlap.tp } else { MEASURED_TP_OVERLAP };
+    let hidden = if list.has("--tp-comm-overlap") { own } else { 0.0 };
     if plan.layout.tp > 1 {
         settings.put("overlap.tp", hidden, stack.overlap.tp);
     }
