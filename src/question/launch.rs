@@ -10,7 +10,7 @@ use super::run_python;
 use crate::report::import as report;
 use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::MEGATRON;
-use meshwright_frameworks::import::{self, Context, FileKind, Imported, Interpreter, Severity};
+use meshwright_frameworks::import::{self, Context, FileKind, Finding, Imported, Interpreter, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Flags that name a file to import and complete its missing settings.
@@ -68,7 +68,9 @@ impl LaunchFile {
     /// The file cannot be read, or holds nothing that launches training.
     pub fn read(&self, arguments: &[String]) -> Result<Imported, QuestionError> {
         let text = self.text.as_ref().map_or_else(|| catalog::read_text(&self.file), |text| Ok(text.clone()))?;
-        let name = self.name();
+        let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let launcher = self.launcher(&folder);
+        let (name, text) = launcher.clone().unwrap_or_else(|| (self.name(), text));
         let kind = self.kind.as_deref().map_or_else(|| Ok(import::kind_of(&name, &text)?), kind)?;
         let variables = self.var.iter().map(|item| {
             let (name, value) = item
@@ -77,7 +79,6 @@ impl LaunchFile {
             Ok((name.trim_start_matches('$').to_owned(), value.to_owned()))
         });
         let variables = variables.collect::<Result<Vec<_>, QuestionError>>()?;
-        let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let files = |name: &str| {
             // Next to the script, in the working directory, or in a parent folder of the script, since most scripts are
             // started from the root of their repository.
@@ -89,6 +90,10 @@ impl LaunchFile {
         let python: Option<Interpreter> = if self.run_python { Some(&run_python::answer) } else { None };
         let context = Context { file: &name, variables: &variables, arguments, files: &files, release, python };
         let mut imported = import::read(&text, kind, &context)?;
+        imported.findings.extend(launcher.map(|(script, _)| {
+            let message = format!("read as `{script}` launches it");
+            Finding::note("assumed", message).expected("--kind reads it alone")
+        }));
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);
             imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Severity::Error);
@@ -99,6 +104,16 @@ impl LaunchFile {
             imported.findings.retain(|finding| finding.rule != "assumed-vocabulary");
         }
         Ok(imported)
+    }
+}
+
+impl LaunchFile {
+    /// The emitted script beside the file, with its text, where the file is a part of its plan and no kind is asked for.
+    fn launcher(&self, folder: &Path) -> Option<(String, String)> {
+        let name = self.file.file_name()?.to_str().filter(|_| self.kind.is_none() && self.text.is_none())?;
+        let beside = |name: &str| catalog::read_text(&folder.join(name)).ok();
+        let (script, text) = import::launcher_of(name, &beside)?;
+        Some((folder.join(script).display().to_string(), text))
     }
 }
 

@@ -176,7 +176,8 @@ fn problem(
     cluster: Cluster,
 ) -> Result<Option<(Problem, Plan)>, QuestionError> {
     let Some(model) = imported.model.clone() else {
-        let finding = Finding::error("no-model", "the file describes no model").expected("give --model NAME");
+        let finding = Finding::error("no-model", "the file describes no model")
+            .expected("--model NAME (`meshwright models`), a TOML file, or a Hugging Face config.json");
         imported.findings.push(finding);
         return Ok(None);
     };
@@ -209,7 +210,7 @@ fn problem(
         recipe: question.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),
         optimizer: imported.work.optimizer,
         adaptation: imported.work.adaptation,
-        imbalance: 1.0,
+        imbalance: imported.imbalance,
         drops_tokens: imported.work.drops_tokens,
     };
     let plan = imported.on(gpus);

@@ -26,6 +26,7 @@ mod import_swift;
 mod import_torchtitan;
 mod lint;
 mod lint_devices;
+mod lint_emitted;
 mod lint_values;
 mod recurrences;
 mod releases;

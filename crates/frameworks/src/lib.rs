@@ -10,6 +10,7 @@ mod details;
 pub mod emit;
 mod framework;
 mod gpt_neox;
+mod header_question;
 mod hugging_face;
 pub mod import;
 pub mod lint;

@@ -307,7 +307,8 @@ fn adapting(document: &Document, imported: &mut Imported) {
     if is_on(document, "relora") {
         warn("relora", "merges of adapters are not priced");
     }
-    AdapterTraining { setting, place, adapters: Adapters { rank: document.size("lora_r"), targets } }.apply(imported);
+    AdapterTraining { setting, place, adapters: Adapters { rank: hugging_face::rank(document, "lora_r"), targets } }
+        .apply(imported);
 }
 
 /// Keys that are nearly one that decides the step: axolotl ignores them in silence.

@@ -1,6 +1,7 @@
 //! Header of every file: the question, the plan, and the prediction.
 
 use super::request::Request;
+use crate::header_question;
 use meshwright_engine::cost::Figures;
 use meshwright_engine::units::{Bytes, percent, significant};
 use meshwright_planner::confidence::Confidence;
@@ -14,6 +15,7 @@ pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> 
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
     let heading = request.pools.map_or_else(|| problem.heading(), |pools| pools.heading.to_owned());
     let mut lines = vec![format!("{framework}: {heading}"), format!("plan: {}", evaluation.plan)];
+    lines.extend(request.pools.is_none().then(|| header_question::line(problem)));
     lines.extend(request.release.map(|release| format!("release: {framework} {release}")));
     if let Some(staged) = request.staged {
         let recomputed = staged.recomputation(problem.model().kinds.len()).replace('\n', " ");

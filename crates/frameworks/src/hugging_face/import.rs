@@ -4,11 +4,13 @@
 
 use super::FUSED_UPDATE;
 use crate::deepspeed::import as deepspeed;
+use crate::emit::launcher::UNSET;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Imported, NamedKernel};
 use crate::import::known;
 use crate::readers::document::{self, Document, Form};
+use crate::readers::shell::text::names as unresolved;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Plan, ZeroStage};
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
@@ -161,12 +163,21 @@ pub(crate) fn json_of(
 
 /// The model of a name of the hub, with a finding that names the catalogue's entry.
 pub(crate) fn model(document: &Document, key: &str, imported: &mut Imported) {
-    let Some(name) = document.word(key) else { return };
-    let Some(model) = known::of_hub(&name) else { return };
+    let Some(name) = document.word(key).filter(|name| name != UNSET && unresolved(name).is_empty()) else { return };
+    let Some(model) = known::of_hub(&name) else {
+        imported.names_other_model = true;
+        return;
+    };
     let place = document.place(key);
     let message = format!("`{name}` is read as {}", model.name);
     document.note(Finding::note("assumed", message).at_maybe(place.as_ref()).expected("another: --model"));
     imported.model = Some(model);
+}
+
+/// Rank of adapters; none where the file leaves it out, or to be set.
+pub(crate) fn rank(document: &Document, key: &str) -> Option<u32> {
+    let is_left = document.word(key).is_some_and(|word| word == UNSET);
+    if is_left { None } else { document.size(key) }
 }
 
 /// States of an optimizer by its name in `Trainer`, and whether a fused kernel updates them.

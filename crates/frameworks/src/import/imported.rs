@@ -119,6 +119,11 @@ impl StackSettings {
         self.0.push(item.to_owned());
     }
 
+    /// Drops the items of a key.
+    pub(crate) fn drop_key(&mut self, key: &str) {
+        self.0.retain(|item| item.split_once('=').is_none_or(|(name, _)| name != format!("stack.{key}")));
+    }
+
     /// Sets what differs from torchtitan's stacks where torchao scales FP8 by rows: two passes for the maxima, and
     /// tensor parallelism that gathers 16 bits. Source: `clusters/stacks/torchtitan-2025.toml`; [torchtitan] `parallelize.py`.
     pub fn scale_by_rows(&mut self) {
@@ -167,6 +172,9 @@ pub struct Imported {
     pub stack: &'static str,
     /// Settings of the file that differ from that stack.
     pub settings: StackSettings,
+    /// Those of the settings that the file does not say, and its release has: a stack that is known has its own.
+    #[serde(skip)]
+    pub(crate) of_release: Vec<&'static str>,
     /// GPUs, where the file or its launcher says how many.
     pub world: Option<u32>,
     /// GPUs per node, if the file says so.
@@ -192,6 +200,12 @@ pub struct Imported {
     /// Attention kernel that the file names, and not its framework or the GPU chooses.
     #[serde(skip)]
     pub(crate) attention: Option<NamedKernel>,
+    /// Whether the file names a model that is none of the catalogue's.
+    #[serde(skip)]
+    pub(crate) names_other_model: bool,
+    /// Tokens of the busiest expert rank relative to the mean, which a header may state; 1 otherwise.
+    #[serde(skip)]
+    pub imbalance: f64,
     /// Flags that no known release has.
     pub unknown: Vec<Unknown>,
     /// Flags that are known, and change neither time nor memory here.
@@ -212,6 +226,7 @@ impl Imported {
             family,
             stack,
             settings: StackSettings::default(),
+            of_release: Vec::new(),
             world: None,
             gpus_per_node: None,
             model: None,
@@ -236,6 +251,8 @@ impl Imported {
             },
             exchange: None,
             attention: None,
+            names_other_model: false,
+            imbalance: 1.0,
             unknown: Vec::new(),
             without_effect: Vec::new(),
             findings: Vec::new(),

@@ -24,6 +24,12 @@ pub use formats::kind_of;
 pub use imported::{Adapters, Imported, ImportedWorkload, StackSettings, Unknown};
 pub use kind::FileKind;
 
+use std::path::Path;
+
+use crate::gpt_neox::emit::PROGRAM;
+use crate::header_question::{HeaderQuestion, script_of_job};
+use crate::table::FRAMEWORKS;
+
 /// A text with the given variables in the places of `${NAME}`, `${NAME:default}` and `${oc.env:NAME,default}`.
 fn substituted(text: &str, variables: &[(String, String)]) -> String {
     let mut text = text.to_owned();
@@ -53,8 +59,27 @@ pub fn read(text: &str, kind: FileKind, context: &Context) -> Result<Imported, I
         FileKind::Of(framework) if context.is_python() => (framework.reader.read)(text, context),
         FileKind::Of(framework) => (framework.reader.read)(&substituted(text, context.variables), context),
     }?;
+    let of_script = || HeaderQuestion::of(&(context.files)(script_of_job(text)?)?);
+    if let Some(question) = HeaderQuestion::of(text).or_else(of_script) {
+        question.complete(&mut imported);
+    }
     decisive::refuse_unread(&mut imported);
     Ok(imported)
+}
+
+/// Files that `emit` writes and that do not say all of a plan: the script beside them and what it names do.
+const PARTS: [&str; 5] = ["ds_config.json", "fsdp_config.json", "accelerate.yaml", "llama_factory.yaml", PROGRAM];
+
+/// The script that launches a part of an emitted plan, by its name, with its text: `deepspeed.sh` for `ds_config.json`; none for
+/// other files, and where no emitted script beside it names the file. `beside` gives texts of the files of its folder.
+pub fn launcher_of(name: &str, beside: &dyn Fn(&str) -> Option<String>) -> Option<(String, String)> {
+    let part = PARTS.into_iter().find(|part| *part == name)?;
+    FRAMEWORKS.iter().map(|framework| framework.script()).find_map(|script| {
+        let text = beside(&script)?;
+        let settings = Path::new(&script).with_extension("yaml").to_str().and_then(beside).unwrap_or_default();
+        let launches = HeaderQuestion::of(&text).is_some() && (text.contains(part) || settings.contains(part));
+        launches.then_some((script, text))
+    })
 }
 
 #[cfg(test)]

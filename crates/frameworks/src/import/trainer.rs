@@ -170,9 +170,12 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
         imported.plan.recompute = Recompute::Full;
     }
     if imported.model.is_none()
-        && let Some(name) = launch.argument(MODEL)
-        && let Some(model) = known::of_hub(&name.plain())
+        && let Some(name) = launch.argument(MODEL).filter(|name| name.missing().is_empty())
     {
+        let Some(model) = known::of_hub(&name.plain()) else {
+            imported.names_other_model = true;
+            return;
+        };
         let place = Place { file: file.to_owned(), line: name.line().unwrap_or(launch.line) };
         let message = format!("`{}` is read as {}", name.plain(), model.name);
         imported.findings.push(Finding::note("assumed", message).at(&place).expected("another: --model"));

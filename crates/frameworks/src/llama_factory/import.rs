@@ -156,7 +156,7 @@ fn adapting(document: &Document, imported: &mut Imported) {
     if !words("additional_target").is_empty() {
         warn("additional_target", "modules that are trained whole are priced as frozen");
     }
-    let rank = Some(document.size("lora_rank").unwrap_or(RANK));
+    let rank = Some(hugging_face::rank(document, "lora_rank").unwrap_or(RANK));
     AdapterTraining { setting: setting.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
 }
 

@@ -95,6 +95,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 pub(crate) fn of_program(text: &str, context: &Context, launched: &Launched) -> Result<Imported, ImportError> {
     let wanted = context.configuration();
     let mut document = python::parse(text, wanted, context)?;
+    let launched = &with_connections(text, launched);
     if nemo2::is_recipe(&document) {
         let model = nemo2::complete(&mut document);
         let mut imported = imported_from(&document, &mut Launched { model, ..launched.clone() });
@@ -112,6 +113,15 @@ pub(crate) fn of_program(text: &str, context: &Context, launched: &Launched) -> 
         document.note(Finding::note("assumed", message).expected("another: --model"));
     }
     Ok(imported_from(&document, &mut Launched { model, ..launched.clone() }))
+}
+
+/// The launch with the `CUDA_DEVICE_MAX_CONNECTIONS` that a program sets: `os.environ.setdefault("…", "1")`, or by an index.
+fn with_connections(text: &str, launched: &Launched) -> Launched {
+    let set = text.lines().filter(|line| line.trim_start().starts_with("os.environ")).find_map(|line| {
+        let value = line.split_once("CUDA_DEVICE_MAX_CONNECTIONS")?.1;
+        value.split(['"', '\'']).map(str::trim).find(|word| word.parse::<u32>().is_ok()).map(str::to_owned)
+    });
+    Launched { connections: launched.connections.clone().or(set), ..launched.clone() }
 }
 
 /// Settings of the functions that Bridge's recipes begin with, by their names.

@@ -16,7 +16,7 @@ use crate::megatron::import as megatron;
 use crate::megatron::import::arguments::Arguments;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::Ran;
-use crate::readers::shell::text::{Text, readable};
+use crate::readers::shell::text::{Text, names as unresolved, readable};
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
 use meshwright_engine::stack::Family;
 use meshwright_engine::workload::Half;
@@ -34,6 +34,12 @@ const USUAL: &[(&str, &str)] = &[
     ("--global-batch-size", "16"),
     ("--recompute-granularity", "selective"),
 ];
+
+/// `CUDA_DEVICE_MAX_CONNECTIONS` where the environment does not set it. Source: [ms-swift] `swift/cli/_megatron/sft.py`.
+const CONNECTIONS: &str = "1";
+
+/// Argument that ms-swift has under the name that Megatron core has given up.
+const FUSED_EXCHANGE: &str = "`--moe-enable-deepep`";
 
 /// Keys that only its version on Megatron core has.
 const MEGATRONS: &str = "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size expert_model_parallel_size \
@@ -116,7 +122,11 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     let mut words = arguments;
     let place = |word: &Text| Place { file: file.to_owned(), line: word.line().unwrap_or(line).max(1) };
     let mut launched = Launched { open: true, ..launched.clone() };
+    if arguments.iter().all(|word| word.plain() != "--use_megatron_fsdp") {
+        launched.connections.get_or_insert_with(|| CONNECTIONS.to_owned());
+    }
     let (mut adapting, mut adapters) = (None, Adapters { rank: None, targets: Vec::new() });
+    let mut other_model = false;
     while let Some((word, rest)) = words.split_first() {
         words = rest;
         let text = word.plain();
@@ -128,7 +138,10 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
         let value = values.first().map(Text::plain).unwrap_or_default();
         match (name, flags().get(flag.as_str()).map(|flag| flag.arity)) {
             ("max_length", _) => list.add("--seq-length", values.to_vec(), place(word)),
-            ("model", _) => launched.model = model(&value, &place(word), &mut list),
+            ("model", _) => {
+                launched.model = model(&value, &place(word), &mut list);
+                other_model = launched.model.is_none() && unresolved(&value).is_empty();
+            }
             ("virtual_pipeline_model_parallel_size", _) => {
                 list.add("--num-virtual-stages-per-pipeline-rank", values.to_vec(), place(word));
             }
@@ -168,6 +181,8 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     let effect = std::mem::take(&mut list.without_effect);
     let mut imported = megatron::imported_from(list, &launched);
     imported.kind = KIND;
+    imported.names_other_model = other_model;
+    imported.findings.retain(|finding| finding.rule != "deprecated" || !finding.message.starts_with(FUSED_EXCHANGE));
     imported.without_effect.extend(effect);
     if let Some((setting, place)) = adapting {
         AdapterTraining { setting, place, adapters }.apply(&mut imported);
@@ -198,6 +213,11 @@ fn model(name: &str, place: &Place, list: &mut Arguments) -> Option<meshwright_e
     let model = known::of_hub(name);
     let finding = match &model {
         Some(model) => Finding::note("assumed", format!("`{name}` is read as {}", model.name)),
+        None if !unresolved(name).is_empty() => {
+            let message = format!("`{}`, which names the model, is not set", readable(name));
+            list.findings.push(Finding::warning("unknown-model", message).at(place).expected("--var, or --model"));
+            return None;
+        }
         None => Finding::warning("unknown-model", format!("`{name}` is no model of the catalogue")),
     };
     list.findings.push(finding.at(place).expected("another: --model"));

@@ -2,6 +2,7 @@
 //!
 //! Source: [torchtitan] `torchtitan/config/job_config.py` of 0.2 and `torchtitan/config/configs.py` of 0.3.
 
+mod built;
 mod flavors;
 mod registry;
 mod release;
@@ -85,6 +86,7 @@ pub(crate) fn imported_from(document: &Document, written: Written, launched: &La
     imported.world = launched.world;
     imported.gpus_per_node = launched.gpus_per_node;
     imported.model = model(document);
+    imported.names_other_model = built::is_built(document) && imported.model.is_none();
     layout(document, &mut imported);
     let local = batch(document, &mut imported);
     imported.plan.schedule = schedule(document, &imported);
@@ -149,6 +151,14 @@ pub(crate) fn imported_from(document: &Document, written: Written, launched: &La
 
 fn model(document: &Document) -> Option<Model> {
     let (name, flavor) = (document.word("model.name")?, document.word("model.flavor").unwrap_or_default());
+    if built::is_built(document) {
+        if let Some(model) = built::model(document) {
+            return Some(model);
+        }
+        let finding = Finding::warning("unknown-model", "the model that it builds is not read");
+        document.note(finding.at_maybe(document.place("model_spec").as_ref()).expected("give it with --model"));
+        return None;
+    }
     if let Some(model) = flavors::model(&name, &flavor) {
         return Some(model);
     }

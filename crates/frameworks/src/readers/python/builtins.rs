@@ -28,6 +28,7 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
             NodeValue::List(items) => Some(Node::bare(items.len().to_string(), line)),
             NodeValue::Scalar { .. } | NodeValue::Map(_) => None,
         },
+        "range" => range(entries, line),
         "max" | "min" => {
             let numbers: Option<Vec<f64>> = entries.iter().map(|entry| number(&entry.value)).collect();
             let pick = if called == "max" { f64::max } else { f64::min };
@@ -60,6 +61,28 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
         }
         _ => None,
     }
+}
+
+/// Most numbers of a range, so that a mistyped one does not exhaust memory.
+const MOST_NUMBERS: usize = 100_000;
+
+/// The numbers of `range(end)`, `range(start, end)` and `range(start, end, step)`.
+fn range(arguments: &Entries, line: u32) -> Option<Node> {
+    let numbers: Option<Vec<i64>> = arguments.iter().map(|entry| settled(&entry.value)?.parse().ok()).collect();
+    let (start, end, step) = match *numbers?.as_slice() {
+        [end] => (0, end, 1),
+        [start, end] => (start, end, 1),
+        [start, end, step] => (start, end, step),
+        _ => return None,
+    };
+    let goes_on = |number: &i64| if step > 0 { *number < end } else { *number > end };
+    let next = |number: &i64| number.checked_add(step).filter(goes_on);
+    let first = Some(start).filter(|_| step != 0).filter(goes_on);
+    let items: Vec<Node> = std::iter::successors(first, next)
+        .take(MOST_NUMBERS + 1)
+        .map(|number| Node::bare(number.to_string(), line))
+        .collect();
+    (step != 0 && items.len() <= MOST_NUMBERS).then_some(Node { value: NodeValue::List(items), line })
 }
 
 /// Name of what `getattr(Class, "name")` gives: `Class.name`.

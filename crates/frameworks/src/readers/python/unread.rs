@@ -18,6 +18,9 @@ pub(super) fn note_unread(document: &Document, modules: &Modules, mut unread: Un
             elsewhere.push(format!("{}:{line}", module.file));
             continue;
         }
+        if is_length_of_run(&module.text, line) {
+            continue;
+        }
         let place = Place { file: module.file.clone(), line };
         let finding = Finding::warning("not-read", "what this line sets depends on running the program").at(&place);
         let finding = finding.expected("a constant, or the setting on the command line");
@@ -93,6 +96,16 @@ pub(super) fn decides(text: &str, line: u32) -> bool {
     }
     let mut set = code.flat_map(set_by);
     set.any(is_decisive)
+}
+
+/// Settings of how many steps a run has, which no step depends on.
+const LENGTHS_OF_RUN: [&str; 2] = ["steps", "train_iters"];
+
+/// Whether a line sets the number of steps of a run, and nothing else.
+fn is_length_of_run(text: &str, line: u32) -> bool {
+    let code = text.lines().nth(line as usize - 1).unwrap_or_default().split('#').next().unwrap_or_default();
+    let set = if code.contains('=') { set_by(code) } else { Vec::new() };
+    !set.is_empty() && set.iter().all(|name| LENGTHS_OF_RUN.contains(name))
 }
 
 /// Names that a line may set: those before `=` or, in a table, before `:`; of a line without either, all.

@@ -1,6 +1,6 @@
 //! Conditions and loops.
 
-use super::grammar::{List, LoopKind};
+use super::grammar::{Command, List, LoopKind};
 use super::run::{Flow, Shell, Status, Variable};
 use super::syntax::is_name;
 use super::text::{Text, readable};
@@ -9,12 +9,19 @@ use crate::import::finding::Finding;
 /// Most rounds of a loop.
 const MOST_ROUNDS: u32 = 1000;
 
+/// Whether a list of commands ends in `exit`.
+fn ends_script(body: &List) -> bool {
+    let last = body.last().and_then(|(_, pipeline)| pipeline.commands.last());
+    matches!(last, Some(Command::Simple { words, .. }) if words.first().is_some_and(|word| word.plain() == "exit"))
+}
+
 impl Shell<'_> {
     pub(super) fn conditional(&mut self, arms: &[(List, List)], otherwise: &List, line: u32) -> Flow {
         for (condition, body) in arms {
             match self.condition(condition) {
                 Status::Yes => return self.list(body),
                 Status::No => {}
+                Status::Unknown if ends_script(body) => {} // what is launched is launched because it does not hold
                 Status::Unknown => {
                     let finding =
                         Finding::warning("unresolved-condition", "the condition of this `if` depends on the machine")

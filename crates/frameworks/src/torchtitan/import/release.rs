@@ -45,6 +45,7 @@ pub(super) fn settings(document: &Document, written: Written, imported: &mut Imp
     let settings = &mut imported.settings;
     if imported.stack == EAGER {
         settings.put_word("attention", "cudnn"); // asked first since release 0.2
+        imported.of_release.push("attention");
         return;
     }
     let exchange_is_listed = document.peek("model.name").is_some_and(|name| EXCHANGE_LISTED.contains(&name));
