@@ -316,3 +316,42 @@ fn no_plan_has_its_own_reason() {
     assert!(stopped.contains("no plan found in time: ") && stopped.contains("a longer --time-limit"), "{stopped}");
     assert!(!stopped.contains("fewer --fix"), "{stopped}");
 }
+
+/// Text in quotes behind a label of a screen, with its line breaks, as somebody would copy it.
+fn copied<'t>(screen: &'t str, label: &str) -> &'t str {
+    let behind = screen.split_once(label).unwrap_or_else(|| panic!("no {label}: {screen}")).1;
+    behind.split('"').nth(1).unwrap()
+}
+
+/// The line of a plan that is not recommended prices and writes that very plan, and so does that of the recommended one.
+#[test]
+fn plans_of_a_screen_are_lines_to_run() {
+    let printed = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for question in [["llama3-405b", "h100-24576"], ["llama3-70b", "h100-512"], ["deepseek-v3", "h800-2048"]] {
+        let asked = |command: &[&str], more: &[&str]| printed(&[command, &question, more].concat());
+        let screen = asked(&["plan"], &[]);
+        let document: serde_json::Value = serde_json::from_str(&asked(&["plan"], &["--format", "json"])).unwrap();
+        let recommended = &document["recommended"];
+        let rank = usize::try_from(recommended["rank"].as_u64().unwrap()).unwrap();
+        for (label, planned) in
+            [("\n--plan", &document["plans"][rank - 1]), ("\nFastest  --plan", &recommended["fastest"])]
+        {
+            let line = copied(&screen, label);
+            let explained: serde_json::Value =
+                serde_json::from_str(&asked(&["explain"], &["--plan", line, "--format", "json"])).unwrap();
+            for key in ["plan", "step_time_s", "peak_mem_gib"] {
+                assert_eq!(explained["prediction"][key], planned[key], "{question:?} {label}: {key}");
+            }
+            let plan = planned["plan"].as_str().unwrap();
+            let files = asked(&["emit", "megatron"], &["--plan", line]);
+            assert!(
+                files.contains(&format!("# plan: {}", &plan[..plan.len().min(60)])),
+                "{question:?} {label}: {files}"
+            );
+        }
+    }
+}

@@ -89,7 +89,10 @@ impl Screen<'_> {
         let recommended = table::labelled("Recommended", &paragraphs(problem, advice));
         let plan = table::labelled("--plan", &[format!("\"{}\"", launched(advice))]);
         let sentences = table::wrapped(&self.sentences(advice));
-        Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n", rows.trim_end()))
+        let fastest = declined(advice).map_or_else(String::new, |plan| {
+            format!("\n{}\n", table::labelled("Fastest  --plan", &[format!("\"{plan}\"")]))
+        });
+        Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n{fastest}", rows.trim_end()))
     }
 
     /// The question, the best plan by the objective, and a line for each plan of the ranking.
@@ -122,7 +125,9 @@ impl Screen<'_> {
         let recommended = paragraphs(problem, advice).join("; ");
         let head = format!("## {}\n\n**Recommended**: {recommended}", problem.heading());
         let (plan, shared, sentences) = (launched(advice), shared(problem, advice), self.sentences(advice));
-        Ok(format!("{head}\n\n`{plan}`\n\n{rows}\nAll plans: {shared}.\n\n{sentences}\n"))
+        let fastest =
+            declined(advice).map_or_else(String::new, |plan| format!("\n**Fastest by the model**: `{plan}`\n"));
+        Ok(format!("{head}\n\n`{plan}`\n\n{rows}\nAll plans: {shared}.\n\n{sentences}\n{fastest}"))
     }
 
     /// Sentences below the table.
@@ -144,6 +149,11 @@ fn paragraphs(problem: &Problem, advice: &Advice) -> Vec<String> {
 /// Text of the plan to launch; empty where no plan runs.
 fn launched(advice: &Advice) -> String {
     advice.plan().map_or_else(String::new, |plan| plan.plan.to_string())
+}
+
+/// Text of the plan that is fastest by the model, where another is recommended.
+fn declined(advice: &Advice) -> Option<String> {
+    advice.fastest.as_ref().map(|declined| declined.evaluation.plan.to_string())
 }
 
 /// One line for each plan, and below them the settings that all plans have in common.

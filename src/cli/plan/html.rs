@@ -22,7 +22,11 @@ pub fn text(answer: &PlanAnswer) -> String {
         report.section("Plans", [table(&rows(problem, advice, TERMS_SHOWN))].into_iter().chain(shared_settings));
         let mut statements = sentences(problem, advice, *risk);
         statements.extend(refined::sentence(&advice.ranking, refined));
-        report.section("How sure this is", list(&statements));
+        let fastest = advice.fastest.iter().flat_map(|declined| {
+            let line = code(&format!("--plan \"{}\"", declined.evaluation.plan));
+            [paragraph("Fastest by the model:"), line]
+        });
+        report.section("How sure this is", list(&statements).into_iter().chain(fastest));
     } else {
         report.answer(
             "Plans",
