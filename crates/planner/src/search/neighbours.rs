@@ -1,5 +1,7 @@
 //! Neighbours of a plan: the nearest feasible plan, a simpler plan of equal speed, and the sensitivity of the optimum.
 
+use std::slice;
+
 use super::driver::search_with;
 use super::options::{Control, Goal, SearchOptions};
 use super::whatif::WhatIfs;
@@ -182,6 +184,20 @@ fn free_degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> 
     all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).map(degree).collect()
 }
 
+/// Restrictions that also hold the winner's other degrees but replicas, and those without its pipeline; none where they exclude it.
+fn near(restrictions: &Restrictions, winner: &Plan, changed: &str) -> Vec<Restrictions> {
+    let Layout { tp, cp, pp, ep, .. } = winner.layout;
+    let held = [("tp", tp), ("cp", cp), ("ep", ep), ("mbs", winner.micro_batch), ("pp", pp)];
+    let fixing = |held: &[(&str, u32)]| {
+        let mut near = restrictions.clone();
+        for (key, value) in held.iter().filter(|(key, _)| *key != changed) {
+            near.fix(&format!("{key}={value}")).ok()?;
+        }
+        Some(near)
+    };
+    [fixing(&held)].into_iter().flatten().collect()
+}
+
 /// Largest degree tried when GPUs may stay idle; no useful layout has a larger one.
 const MOST_STEPS: u32 = 1024;
 
@@ -200,7 +216,7 @@ pub fn sensitivity(
     control: &Control,
 ) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
-    let what_ifs = WhatIfs::new(&costs).starting_from(std::slice::from_ref(&winner.plan));
+    let what_ifs = WhatIfs::new(&costs).starting_from(slice::from_ref(&winner.plan));
     let mut changes = Vec::new();
     let changed_optimum = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
@@ -213,6 +229,10 @@ pub fn sensitivity(
             }
             let mut restrictions = restrictions.clone();
             restrictions.fix(&format!("{key}={to}")).ok()?;
+            // The plan with the winner's other degrees is the incumbent of the search over all.
+            for near in near(&restrictions, &winner.plan, key) {
+                what_ifs.ask(&SearchOptions { top: 1, restrictions: near }, Goal::Fastest);
+            }
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
             ranking.evaluations.into_iter().next().map(|best| (to, best))
         };
@@ -227,7 +247,10 @@ pub fn sensitivity(
             break;
         }
         if let Ok(changed) = problem.changed(|cluster, _, _| change(cluster)) {
-            changes.push(changed_optimum(what.to_owned(), best(&Costs::new(&changed), restrictions.clone(), control)));
+            let costs = Costs::new(&changed);
+            let what_ifs = WhatIfs::new(&costs).controlled_by(control).starting_from(slice::from_ref(&winner.plan));
+            let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions: restrictions.clone() }, Goal::Fastest);
+            changes.push(changed_optimum(what.to_owned(), ranking.evaluations.into_iter().next()));
         }
     }
     changes
