@@ -14,6 +14,9 @@ use meshwright_planner::catalog::{CachedCatalog, gpu_names};
 /// the authors.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
+/// Device that shares a board, its power and its links with three more, its GPUs a node there, and its catalogue entry.
+const FOUR_WAY: (&str, u32, &str) = ("GH200", 4, "gh200-quad");
+
 /// GPUs of the largest scale-up domain that never leaves its node: nodes with fewer GPUs have smaller ones.
 const LARGEST_NODE: u32 = 8;
 
@@ -21,10 +24,16 @@ const LARGEST_NODE: u32 = 8;
 const ASSUMED: &str = "assumed";
 
 /// Device of a row: a name of the table, of the catalogue or of a driver.
-pub(super) fn gpu(row: &Row, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
+pub(super) fn gpu(row: &Row, gpus_per_node: u32, catalog: &CachedCatalog) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let capped = name == POWER_CAPPED.0 && Release::of(row) == Release::MegatronWithoutOverlap;
-    match if capped { Some(POWER_CAPPED.1) } else { gpu_names::in_runs(name) } {
+    let four_way = name == FOUR_WAY.0 && gpus_per_node == FOUR_WAY.1;
+    let entry = match (capped, four_way) {
+        (true, _) => Some(POWER_CAPPED.1),
+        (_, true) => Some(FOUR_WAY.2),
+        _ => gpu_names::in_runs(name),
+    };
+    match entry {
         Some(name) => catalog.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),
         None => Refusal::unsupported(format!("GPU unknown: {name}")),
@@ -37,7 +46,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
     let read = rate(network, f64::from(cells.gpus_per_node));
     let assumed = gpu.scale_up.axes.is_empty() && (read.is_none() || network.contains(ASSUMED));
     let bandwidth = read.map_or_else(|| gpu.nic.clone(), |value| Sourced { value, source: "published-runs".into() });
-    // A device that has no domain of its own, as four GH200 on one board.
+    // A device that has no domain of its own, as two GH200 on one board.
     let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
     let within_node = gpu.scale_up.gpus <= LARGEST_NODE && cells.gpus_per_node < gpu.scale_up.gpus;
     let domain = if joined || within_node { cells.gpus_per_node } else { gpu.scale_up.gpus };

@@ -60,7 +60,7 @@ pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refu
 /// Problem and plan of a row, with a catalogue that is read once.
 pub(super) fn problem_from(row: &Row, catalog: &CachedCatalog) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
-    let gpu = map_cluster::gpu(row, catalog)?;
+    let gpu = map_cluster::gpu(row, cells.gpus_per_node, catalog)?;
     let release = Release::of(row);
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
