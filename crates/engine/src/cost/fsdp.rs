@@ -289,7 +289,27 @@ impl Costs<'_> {
         };
         work.host = self.host_wait(kind, cost, &work, plan);
         self.wait_for_layer(kind, &mut work, plan);
+        self.wait_for_fsdp(&mut work, plan);
         work
+    }
+
+    /// Adds the wait of a layer for the hooks that gather and free its weights and scatter its gradients, shared over the passes by their
+    /// launches. Factors of layers with experts and of sharded tensors were measured with the hooks.
+    ///
+    /// ```text
+    /// F ≥ u·n_f/(n_f + n_b)     B ≥ u·(n_b + n_again)/(n_f + n_b)          u = `stack.launches.fsdp_layer`
+    /// ```
+    ///
+    /// n_again: [`Self::recomputed_launches`]. Evidence: docs/cost-model.md, "Host time of FSDP".
+    fn wait_for_fsdp(&self, work: &mut Work, plan: &Plan) {
+        let launches = &self.device.stack.launches;
+        let counted = launches.forward + launches.backward;
+        if launches.fsdp_layer > Seconds::ZERO && counted > 0.0 {
+            let again = Self::recomputed_launches(plan.recompute, launches.forward);
+            let each = launches.fsdp_layer * (self.device.replayed() / counted);
+            work.host.forward += (each * launches.forward - work.forward()).or_zero();
+            work.host.backward += (each * (launches.backward + again) - work.backward()).or_zero();
+        }
     }
 
     /// Bytes of a gathered weight element: one where the stack gathers in 8 bits.

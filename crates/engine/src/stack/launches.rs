@@ -31,6 +31,10 @@ pub struct Launches {
     /// tensors (`DTensor`) are dispatched in Python. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub sharded_layer: f64,
+    /// Host time of a layer under FSDP, forward and backward without recomputation: hooks gather and free its weights and scatter its
+    /// gradients in Python, which takes as long on any device. A lower bound of the layer's time; zero for none.
+    #[serde(default)]
+    pub fsdp_layer: Seconds,
     /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,

@@ -105,6 +105,7 @@ impl Launches {
             expert_wait,
             expert_layer,
             sharded_layer,
+            fsdp_layer,
             expert_gaps: _,
             module_hooks,
             x86,
@@ -121,6 +122,7 @@ impl Launches {
             ("expert_wait", *expert_wait, range::FACTOR),
             ("expert_layer", *expert_layer, range::FACTOR),
             ("sharded_layer", *sharded_layer, range::FACTOR),
+            ("fsdp_layer", fsdp_layer.get(), range::LATENCY),
             ("x86", x86.get(), range::LATENCY),
             ("grace", grace.get(), range::LATENCY),
         ])
