@@ -131,6 +131,28 @@ fn sharded_tensors_wait_for_their_host() {
     }
 }
 
+/// A compiled loss moves its counted bytes, half of them in each pass, where separate kernels move 22 and 8 a logit; ranks that split the
+/// vocabulary have a loss of their own.
+#[test]
+fn a_compiled_loss_moves_its_counted_bytes() {
+    let head = |plan: &str, set: &str| {
+        let spec = spec("llama3-8b", "h200-1k", "torchtitan-2024", 8, 4096).gpus(8);
+        let problem = if set.is_empty() { spec } else { spec.set(set.to_owned()) }.problem();
+        let ends = Costs::new(&problem).ends(&parse_plan(plan, &problem).unwrap());
+        (ends.head.forward.get(), ends.head.backward.get())
+    };
+    let replicas = "tp=1 pp=1 zero=3 mbs=1 recompute=none";
+    let (separate, less, least) =
+        (head(replicas, ""), head(replicas, "stack.loss_traffic=12"), head(replicas, "stack.loss_traffic=8"));
+    let byte = (less.0 - least.0) / 2.0; // time of one byte a logit
+    assert!(byte > 0.0 && ((less.1 - least.1) / byte / 2.0 - 1.0).abs() < 1e-9, "{byte}");
+    let gaps = 6.0 * 3e-6;
+    assert!(((separate.0 - least.0) / byte - 18.0).abs() < gaps / byte, "{separate:?} {least:?}");
+    assert!(((separate.1 - least.1) / byte - 4.0).abs() < gaps / byte, "{separate:?} {least:?}");
+    let split = "tp=2 pp=1 zero=3 mbs=1 recompute=none";
+    assert_eq!(head(split, ""), head(split, "stack.loss_traffic=8"));
+}
+
 /// A layer of a small model under FSDP takes no less than its hooks, 6 ms for forward and backward and 35 of 95 more for forward again; one
 /// GPU and replicas have none.
 #[test]

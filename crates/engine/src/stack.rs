@@ -239,6 +239,9 @@ pub struct Stack {
     pub activation_memory: f64,
     /// Bytes per logit of the loss head's working set, if not 6 fused and 12 unfused.
     pub logit_bytes: Option<f64>,
+    /// Bytes per logit that the loss moves forward and backward, where a compiler generates it; without it 14 fused and 30 in
+    /// separate kernels. Tensor-parallel ranks, whose loss is parallel too, do not have it.
+    pub loss_traffic: Option<f64>,
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
     pub per_op_kept: f64,

@@ -39,9 +39,8 @@ impl Costs<'_> {
         let gemm = |m, n, k, output_bytes, pass| {
             self.device.gemm_pass(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
         };
-        let fused = self.device.stack.fused_cross_entropy;
-        let loss = if fused { traffic::FUSED_LOSS } else { traffic::UNFUSED_LOSS };
         let stream = |elements: f64, of: Streamed| self.device.stream(Bytes::new(elements * of.bytes), of.kernels);
+        let loss = self.loss(plan, tokens * vocab);
         let payload = Bytes::new(tokens * hidden * traffic::BF16);
         let collective = |op| self.fabric.time(op, payload, groups::tp(plan), 1.0);
         let (head_op, embed_op) = if plan.sequence_parallel {
@@ -61,13 +60,31 @@ impl Costs<'_> {
             },
             embedding_comm: PassTimes { forward: embed_comm, backward: Seconds::ZERO },
             head: PassTimes {
-                forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward)
-                    + stream(tokens * vocab, loss.forward),
+                forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward) + loss.forward,
                 backward: (gemm(tokens, hidden, vocab, traffic::BF16, Pass::Dgrad)
                     + gemm(hidden, vocab, tokens, traffic::ACCUMULATED, Pass::Wgrad)
-                    + stream(tokens * vocab, loss.backward)),
+                    + loss.backward),
             },
             head_comm: PassTimes { forward: head_comm, backward: head_comm },
         }
+    }
+
+    /// Time of the cross-entropy of so many logits.
+    ///
+    /// ```text
+    /// compiled   b/2 bytes a logit in either pass, as counted          b = `stack.loss_traffic`
+    /// otherwise  8 and 6 bytes fused, 22 and 8 in separate kernels
+    /// ```
+    ///
+    /// Source: specification §2.4, [pytorch-inductor].
+    fn loss(&self, plan: &Plan, logits: f64) -> PassTimes {
+        let stack = self.device.stack;
+        if let Some(bytes) = stack.loss_traffic.filter(|_| plan.layout.tp == 1) {
+            let pass = self.device.stream(Bytes::new(logits * bytes / 2.0), traffic::COMPILED_LOSS_KERNELS);
+            return PassTimes { forward: pass, backward: pass };
+        }
+        let loss = if stack.fused_cross_entropy { traffic::FUSED_LOSS } else { traffic::UNFUSED_LOSS };
+        let pass = |of: Streamed| self.device.stream(Bytes::new(logits * of.bytes), of.kernels);
+        PassTimes { forward: pass(loss.forward), backward: pass(loss.backward) }
     }
 }

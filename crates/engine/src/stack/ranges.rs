@@ -27,6 +27,7 @@ impl Stack {
             ("fsdp_efficiency", self.fsdp_efficiency, range::EFFICIENCY),
             ("activation_memory", self.activation_memory, range::POSITIVE_FACTOR),
             ("logit_bytes", self.logit_bytes.unwrap_or_default(), range::ELEMENT),
+            ("loss_traffic", self.loss_traffic.unwrap_or_default(), range::ELEMENT),
             ("per_op_kept", self.per_op_kept, range::SHARE),
             ("expert_imbalance", self.expert_imbalance, range::IMBALANCE),
             ("default_zero", f64::from(self.default_zero.unwrap_or_default()), range::ZERO_STAGE),
