@@ -223,12 +223,10 @@ pub struct Stack {
     /// specification takes the whole tensor.
     #[serde(default)]
     pub fills_by_message: bool,
-    /// Whether attention over gathered keys and values runs shard by shard, with each result merged in fp32 (PyTorch's
-    /// context parallelism). Source: [pytorch-context-parallel].
+    /// Whether attention over gathered keys and values merges one result a shard in fp32. Source: [pytorch-context-parallel].
     #[serde(default)]
     pub attends_by_shard: bool,
-    /// Whether keys and values are repeated for each head of queries before context parallelism exchanges them. Source:
-    /// [torchtitan] `repeat_kv`.
+    /// Whether context parallelism exchanges keys and values for each head of queries. Source: [torchtitan] `repeat_kv`.
     #[serde(default)]
     pub repeats_keys: bool,
     /// Efficiency of FSDP's per-layer collectives.
@@ -239,8 +237,7 @@ pub struct Stack {
     pub activation_memory: f64,
     /// Bytes per logit of the loss head's working set, if not 6 fused and 12 unfused.
     pub logit_bytes: Option<f64>,
-    /// Bytes per logit that the loss moves forward and backward, where a compiler generates it; without it 14 fused and 30 in
-    /// separate kernels. Tensor-parallel ranks, whose loss is parallel too, do not have it.
+    /// Bytes per logit of a compiled loss, forward and backward; not that of tensor-parallel ranks.
     pub loss_traffic: Option<f64>,
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
