@@ -191,3 +191,23 @@ fn without_a_header_the_model_is_asked_for() {
     let read = beside["findings"].as_array().unwrap().iter().filter_map(|finding| finding["message"].as_str());
     assert!(read.into_iter().any(|message| message.contains("deepspeed.sh` launches it")), "{beside}");
 }
+
+/// A model that the catalogue lacks is named by its file, which no header makes `lint` read.
+#[test]
+fn a_model_of_a_file_is_asked_for_by_its_name() {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/hf/qwen3-1.7b.json");
+    let model = own.to_str().unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emitted-own-model");
+    let written = run(&["emit", "axolotl", model, "dgx-h100-64", "--out", folder.to_str().unwrap(), "--force"]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let file = folder.join("axolotl.yaml");
+    let answer = lint(&file, "dgx-h100-64");
+    let notes = answer["findings"].as_array().unwrap().iter().filter_map(|finding| finding["expected"].as_str());
+    assert!(
+        answer["problem"].is_null() && notes.into_iter().any(|to_type| to_type == format!("--model {model}")),
+        "{answer}"
+    );
+    let given = run(&["lint", file.to_str().unwrap(), "dgx-h100-64", "--quick", "--format", "json", "--model", model]);
+    let given: Value = serde_json::from_str(&out(&given)).unwrap();
+    assert_eq!((&given["ok"], &given["problem"]["gpus"]), (&Value::from(true), &Value::from(64)), "{given}");
+}

@@ -5,6 +5,7 @@ use crate::deepspeed::import as deepspeed;
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::Imported;
 use crate::import::known;
+use meshwright_engine::model::Model;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::workload::Adaptation;
 use meshwright_planner::catalog::{self, Overrides};
@@ -32,6 +33,8 @@ const BASE: &str = "is not read: what it alone sets is taken as not set";
 pub(crate) struct HeaderQuestion {
     /// Name of the model in the catalogue; none for a model that the catalogue lacks.
     model: Option<&'static str>,
+    /// File that a model which the catalogue lacks was read from.
+    model_file: Option<String>,
     /// Name of the software stack in the catalogue; none for one that the catalogue lacks.
     stack: Option<&'static str>,
     /// GPUs in all.
@@ -57,6 +60,12 @@ fn stack_titled(title: &str) -> Option<&'static str> {
     catalog::files::STACKS.iter().map(|(name, _)| *name).find(is_titled)
 }
 
+/// File that a model of no catalogue was read from; none where its name would be several words, or no text.
+fn model_file(model: &Model) -> Option<&str> {
+    let is_word = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
+    Some(model.source.as_str()).filter(is_word).filter(|_| known::name_of(model).is_none())
+}
+
 /// Line of a header that states the question of a problem: `question: llama3-8b --gpus 64 …`.
 pub(crate) fn line(problem: &Problem) -> String {
     let workload = problem.workload();
@@ -69,6 +78,7 @@ pub(crate) fn line(problem: &Problem) -> String {
         workload.seq_len
     ));
     words.extend(stack_titled(&problem.stack().name).map(|stack| format!("--stack {stack}")));
+    words.extend(model_file(problem.model()).map(|file| format!("--model {file}")));
     words.extend(match workload.adaptation {
         Adaptation::Full => None,
         Adaptation::Lora => Some("--lora".to_owned()),
@@ -97,6 +107,7 @@ impl HeaderQuestion {
         let number = |flag: &str| value(flag)?.parse::<u32>().ok().filter(|number| *number > 0);
         Some(Self {
             model: words.first().and_then(|name| catalogued(catalog::files::MODELS, name)),
+            model_file: value("--model").filter(|name| !name.contains(char::is_control)).map(str::to_owned),
             stack: value("--stack").and_then(|name| catalogued(catalog::files::STACKS, name)),
             gpus: number("--gpus"),
             global_batch: number("--global-batch"),
@@ -138,6 +149,11 @@ impl HeaderQuestion {
                 taken.push(format!("the vocabulary of {name}"));
                 *own = model;
             }
+        }
+        if let Some(file) = self.model_file.as_ref().filter(|_| imported.model.is_none() && !imported.names_other_model)
+        {
+            let message = format!("by its header, the model is that of `{file}`");
+            imported.findings.push(Finding::note("assumed", message).expected(format!("--model {file}")));
         }
         if let Some(gpus) = self.gpus.filter(|_| imported.world.is_none()) {
             imported.plan = imported.on(gpus);
