@@ -91,6 +91,9 @@ pub struct Gpu {
     pub kernel_gap: Sourced<Seconds>,
     /// Slow-down of compute by a concurrent communication kernel (σ).
     pub contention: Sourced<f64>,
+    /// Time of a 16-bit GEMM whose rows are no multiple of 16 bytes, against one whose rows are; 1 where not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaligned_gemm: Option<Sourced<f64>>,
     /// Basis of the kernel curves.
     pub basis: Basis,
     /// Dense peak rates.

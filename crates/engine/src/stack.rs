@@ -147,8 +147,7 @@ pub struct Stack {
     /// Speed of fused attention with heads of 192 relative to heads of 128, backward.
     #[serde(default = "wide_heads_backward")]
     pub wide_heads_backward: f64,
-    /// Whether norms of queries and keys are kernels of their own, which cost time. Version 1.1 of the specification leaves them
-    /// out.
+    /// Whether norms of queries and keys are kernels that cost time, which version 1.1 of the specification leaves out.
     #[serde(default)]
     pub qk_norm_kernels: bool,
     /// Whether RMSNorm and rotary embeddings run operator by operator, as in plain PyTorch (specification §2.4).
@@ -160,8 +159,7 @@ pub struct Stack {
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,
-    /// Whether attention over the keys that an indexer chooses has fused kernels, which compute no others. Source: [megatron-lm]
-    /// `dsa_cudnn_kernels.py`.
+    /// Whether attention over an indexer's keys alone has fused kernels. Source: [megatron-lm] `dsa_cudnn_kernels.py`.
     #[serde(default)]
     pub sparse_attention: bool,
     /// Whether weight gradients accumulate inside the GEMM.
@@ -171,14 +169,16 @@ pub struct Stack {
     pub accumulate_exposed: f64,
     /// Whether cross-entropy is one kernel.
     pub fused_cross_entropy: bool,
+    /// Whether the head has the model's own vocabulary, neither padded nor compiled.
+    #[serde(default)]
+    pub raw_vocabulary: bool,
     /// Whether CUDA graphs replay the layers' kernels.
     #[serde(default)]
     pub cuda_graphs: bool,
     /// Hosts beside which the release's recipes replay the layers of mixtures of experts from CUDA graphs, if any: the default of
     /// `cuda_graphs` for a mixture on such a machine.
     pub graphs_mixtures_beside: Option<Host>,
-    /// Whether the CUDA graphs include the experts, as graphs of a whole iteration do and graphs of modules do not. Source:
-    /// [megatron-cuda-graphs].
+    /// Whether the CUDA graphs include the experts, as those of a whole iteration do. Source: [megatron-cuda-graphs].
     #[serde(default)]
     pub graphed_experts: bool,
     /// Traffic of permuting tokens to their experts and back, relative to one pass each way.

@@ -9,6 +9,9 @@ use crate::kernel::{GemmShape, Pass};
 use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 
+/// Elements of 16 bits in 16 bytes.
+const ALIGNED_ELEMENTS: u32 = 8;
+
 /// Times of the embedding and of the output head with the loss, on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ends {
@@ -36,8 +39,9 @@ impl Costs<'_> {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = model.padded_vocab(plan.layout.tp) / tp;
+        let unaligned = self.unaligned();
         let gemm = |m, n, k, output_bytes, pass| {
-            self.device.gemm_pass(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
+            self.device.gemm_pass(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass) * unaligned
         };
         let stream = |elements: f64, of: Streamed| self.device.stream(Bytes::new(elements * of.bytes), of.kernels);
         let loss = self.loss(plan, tokens * vocab);
@@ -67,6 +71,14 @@ impl Costs<'_> {
             },
             head_comm: PassTimes { forward: head_comm, backward: head_comm },
         }
+    }
+
+    /// Factor on the GEMMs of a head whose vocabulary leaves the rows of logits at no multiple of 16 bytes: Hopper's own kernels need that,
+    /// so that cuBLAS takes those of Ampere. Source: [kestrel-alignment].
+    fn unaligned(&self) -> f64 {
+        let aligned = self.problem.model().vocab % ALIGNED_ELEMENTS == 0;
+        let factor = self.device.gpu.unaligned_gemm.as_ref().filter(|_| self.device.stack.raw_vocabulary && !aligned);
+        factor.map_or(1.0, |factor| factor.value)
     }
 
     /// Time of the cross-entropy of so many logits.

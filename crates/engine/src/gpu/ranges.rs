@@ -24,6 +24,7 @@ impl Gpu {
             tdp,
             kernel_gap,
             contention,
+            unaligned_gemm,
             basis: _,
             peak,
             gemm,
@@ -47,6 +48,9 @@ impl Gpu {
             ("kernel_gap", kernel_gap.value.get(), range::LATENCY),
             ("contention", contention.value, range::FACTOR),
         ])?;
+        if let Some(factor) = unaligned_gemm {
+            range::POSITIVE_FACTOR.check("unaligned_gemm", factor.value)?;
+        }
         if let Some(memory) = runtime_memory {
             range::OPTIONAL_MEMORY.check("runtime_memory", memory.value.get())?;
         }
