@@ -76,7 +76,7 @@ impl Costs<'_> {
     /// Factor on the GEMMs of a head whose vocabulary leaves the rows of logits at no multiple of 16 bytes: Hopper's own kernels need that,
     /// so that cuBLAS takes those of Ampere. Source: [kestrel-alignment].
     fn unaligned(&self) -> f64 {
-        let aligned = self.problem.model().vocab % ALIGNED_ELEMENTS == 0;
+        let aligned = self.problem.model().vocab.is_multiple_of(ALIGNED_ELEMENTS);
         let factor = self.device.gpu.unaligned_gemm.as_ref().filter(|_| self.device.stack.raw_vocabulary && !aligned);
         factor.map_or(1.0, |factor| factor.value)
     }
