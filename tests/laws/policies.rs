@@ -3,7 +3,7 @@
 use crate::random::{Spec, spec};
 use meshwright::collective::{Fabric, Group};
 use meshwright::cost::{Costs, Evaluation};
-use meshwright::gpu::Collective;
+use meshwright::gpu::{Collective, Format};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -129,6 +129,21 @@ fn sharded_tensors_wait_for_their_host() {
         let expected = 10.0 * launches * 6e-6 * micro_batches;
         assert!((more - expected).abs() < 1e-9, "{plan}: {more} s a layer, {expected} s expected");
     }
+}
+
+/// Checkpointing by operator sees no GEMM in NVFP4, so that a dense layer keeps its input and attention's output with its sums.
+#[test]
+fn layers_in_nvfp4_keep_attention_alone() {
+    let kept = |format: Format, stack: &'static str| {
+        let spec = Spec { format, ..spec("llama3-8b", "gb200-nvl72-1152", stack, 8, 4096).gpus(4) };
+        let problem = spec.problem();
+        let plan = parse_plan("tp=1 pp=1 zero=3 mbs=1 recompute=per-op", &problem).unwrap();
+        Costs::new(&problem).kept_activations(0, &plan).get() / f64::from(problem.workload().seq_len)
+    };
+    let attention_alone = 2.0 * (4096.0 + 4096.0) + 4.0 * 32.0;
+    assert!((kept(Format::Nvfp4, "torchtitan-2026") - attention_alone).abs() < 1e-6);
+    assert!(kept(Format::Bf16, "torchtitan-2026") > 2.0 * attention_alone);
+    assert!(kept(Format::Nvfp4, "torchtitan-2025-10") > 2.0 * attention_alone);
 }
 
 /// A compiled loss moves its counted bytes, half of them in each pass, where separate kernels move 22 and 8 a logit; ranks that split the

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::layer::{LayerCost, MOE_LAUNCHES};
-use crate::gpu::AttentionKernel;
+use crate::gpu::{AttentionKernel, Format};
 use crate::model::{Ffn, Layer, Mixer};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Seconds;
@@ -48,9 +48,11 @@ impl Costs<'_> {
         beside * again + (cost.tp.forward + cost.cp.forward) * 0.5 + experts + exchange
     }
 
-    /// Whether checkpointing by operator sees no matmul of a layer (`memory.hides_expert_layers`).
+    /// Whether checkpointing by operator sees no matmul of a layer (`memory.hides_expert_layers`, `hides_nvfp4_layers`).
     pub(super) fn hides_layer(&self, layer: &Layer) -> bool {
-        self.device.stack.memory.hides_expert_layers && layer.moe().is_some()
+        let memory = &self.device.stack.memory;
+        memory.hides_expert_layers && layer.moe().is_some()
+            || memory.hides_nvfp4_layers && self.device.format == Format::Nvfp4
     }
 
     /// Forward time of a layer up to the last result that backward needs.

@@ -35,6 +35,9 @@ pub struct MemoryUse {
     /// Whether checkpointing by operator runs a layer with experts again but for attention, since its modules are compiled one by one
     /// and their matmuls are hidden from PyTorch's list. Source: [torchtitan] `apply_compile`.
     pub hides_expert_layers: bool,
+    /// Whether checkpointing by operator runs a layer in NVFP4 again but for attention, since its GEMMs, `_scaled_mm_v2`, are not on
+    /// PyTorch's list. Source: [torchao-nvfp4].
+    pub hides_nvfp4_layers: bool,
     /// Whether checkpointing by operator keeps the tokens that experts' ranks exchange, which those experts would else exchange
     /// again. Source: [torchtitan] `_get_default_save_ops`.
     pub keeps_exchanged_tokens: bool,
@@ -104,6 +107,7 @@ impl Default for MemoryUse {
             keeps_needed_operators: false,
             recomputes_experts: false,
             hides_expert_layers: false,
+            hides_nvfp4_layers: false,
             keeps_exchanged_tokens: false,
             keeps_gathered_inputs: false,
             keeps_whole_qkv: false,

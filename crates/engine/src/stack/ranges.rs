@@ -57,6 +57,7 @@ impl MemoryUse {
             keeps_needed_operators: _,
             recomputes_experts: _,
             hides_expert_layers: _,
+            hides_nvfp4_layers: _,
             keeps_exchanged_tokens: _,
             keeps_gathered_inputs: _,
             keeps_whole_qkv: _,
