@@ -105,9 +105,7 @@ impl LaunchFile {
         }
         Ok(imported)
     }
-}
 
-impl LaunchFile {
     /// The emitted script beside the file, with its text, where the file is a part of its plan and no kind is asked for.
     fn launcher(&self, folder: &Path) -> Option<(String, String)> {
         let name = self.file.file_name()?.to_str().filter(|_| self.kind.is_none() && self.text.is_none())?;

@@ -125,7 +125,40 @@ impl HeaderQuestion {
         for finding in imported.findings.iter_mut().filter(|finding| finding.message.ends_with(BASE)) {
             finding.level = Severity::Note; // an emitted file sets all of its plan
         }
-        let mut taken: Vec<String> = Vec::new();
+        let mut taken = self.complete_model(imported);
+        if let Some(gpus) = self.gpus.filter(|_| imported.world.is_none()) {
+            imported.plan = imported.on(gpus);
+            imported.world = Some(gpus);
+            taken.push(format!("{gpus} GPUs"));
+        }
+        if let Some(batch) = self.global_batch.filter(|_| imported.work.global_batch.is_none()) {
+            imported.work.global_batch = Some(batch);
+            taken.push(format!("{batch} sequences a step"));
+        }
+        if let Some(tokens) = self.seq_len.filter(|_| imported.work.seq_len.is_none()) {
+            imported.work.seq_len = Some(tokens);
+            taken.push(format!("sequences of {tokens} tokens"));
+        }
+        for key in imported.of_release.drain(..).filter(|_| self.stack.is_some()) {
+            imported.settings.drop_key(key);
+        }
+        if let Some(stack) = self.stack.filter(|name| *name != imported.stack) {
+            imported.stack = stack;
+            taken.push(format!("the stack {stack}"));
+        }
+        imported.imbalance = self.imbalance.unwrap_or(imported.imbalance);
+        if !taken.is_empty() {
+            let message = format!("from the header of the file: {}", taken.join(", "));
+            imported
+                .findings
+                .push(Finding::note("assumed", message).expected("options of the command line say otherwise"));
+        }
+    }
+
+    /// Completes the model of an imported file, and which of its weights are trained where the training program decides that; returns what
+    /// it took, in words.
+    fn complete_model(&self, imported: &mut Imported) -> Vec<String> {
+        let mut taken = Vec::new();
         if let Some(name) = self.model.filter(|_| !imported.names_other_model)
             && let Some(model) = known::catalogued(name)
         {
@@ -155,32 +188,6 @@ impl HeaderQuestion {
             let message = format!("by its header, the model is that of `{file}`");
             imported.findings.push(Finding::note("assumed", message).expected(format!("--model {file}")));
         }
-        if let Some(gpus) = self.gpus.filter(|_| imported.world.is_none()) {
-            imported.plan = imported.on(gpus);
-            imported.world = Some(gpus);
-            taken.push(format!("{gpus} GPUs"));
-        }
-        if let Some(batch) = self.global_batch.filter(|_| imported.work.global_batch.is_none()) {
-            imported.work.global_batch = Some(batch);
-            taken.push(format!("{batch} sequences a step"));
-        }
-        if let Some(tokens) = self.seq_len.filter(|_| imported.work.seq_len.is_none()) {
-            imported.work.seq_len = Some(tokens);
-            taken.push(format!("sequences of {tokens} tokens"));
-        }
-        for key in imported.of_release.drain(..).filter(|_| self.stack.is_some()) {
-            imported.settings.drop_key(key);
-        }
-        if let Some(stack) = self.stack.filter(|name| *name != imported.stack) {
-            imported.stack = stack;
-            taken.push(format!("the stack {stack}"));
-        }
-        imported.imbalance = self.imbalance.unwrap_or(imported.imbalance);
-        if !taken.is_empty() {
-            let message = format!("from the header of the file: {}", taken.join(", "));
-            imported
-                .findings
-                .push(Finding::note("assumed", message).expected("options of the command line say otherwise"));
-        }
+        taken
     }
 }

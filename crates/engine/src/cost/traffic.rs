@@ -364,5 +364,5 @@ pub const EMBEDDING_BACKWARD: Streamed = streamed(6.0, 2.0);
 pub const FUSED_LOSS: StreamedPasses = StreamedPasses { forward: streamed(8.0, 6.0), backward: streamed(6.0, 2.0) };
 /// Cross-entropy in several kernels, forward and backward, per logit.
 pub const UNFUSED_LOSS: StreamedPasses = StreamedPasses { forward: streamed(22.0, 6.0), backward: streamed(8.0, 2.0) };
-/// Kernels of a compiled cross-entropy in one pass.
+/// Kernels of a compiled cross-entropy in one pass: two reductions over the vocabulary and one over the tokens.
 pub const COMPILED_LOSS_KERNELS: f64 = 3.0;

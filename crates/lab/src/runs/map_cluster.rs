@@ -14,7 +14,7 @@ use meshwright_planner::catalog::{CachedCatalog, gpu_names};
 /// the authors.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
-/// Device that shares a board, its power and its links with three more, its GPUs a node there, and its catalogue entry.
+/// Device of which four share a board, its power and its links, the GPUs of such a node, and its catalogue entry there.
 const FOUR_WAY: (&str, u32, &str) = ("GH200", 4, "gh200-quad");
 
 /// GPUs of the largest scale-up domain that never leaves its node: nodes with fewer GPUs have smaller ones.

@@ -184,18 +184,15 @@ fn free_degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> 
     all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).map(degree).collect()
 }
 
-/// Restrictions that also hold the winner's other degrees but replicas, and those without its pipeline; none where they exclude it.
-fn near(restrictions: &Restrictions, winner: &Plan, changed: &str) -> Vec<Restrictions> {
+/// Restrictions that also hold the winner's degrees but `changed` and the replicas; none where they exclude it.
+fn near(restrictions: &Restrictions, winner: &Plan, changed: &str) -> Option<Restrictions> {
     let Layout { tp, cp, pp, ep, .. } = winner.layout;
     let held = [("tp", tp), ("cp", cp), ("ep", ep), ("mbs", winner.micro_batch), ("pp", pp)];
-    let fixing = |held: &[(&str, u32)]| {
-        let mut near = restrictions.clone();
-        for (key, value) in held.iter().filter(|(key, _)| *key != changed) {
-            near.fix(&format!("{key}={value}")).ok()?;
-        }
-        Some(near)
-    };
-    [fixing(&held)].into_iter().flatten().collect()
+    let mut near = restrictions.clone();
+    for (key, value) in held.iter().filter(|(key, _)| *key != changed) {
+        near.fix(&format!("{key}={value}")).ok()?;
+    }
+    Some(near)
 }
 
 /// Largest degree tried when GPUs may stay idle; no useful layout has a larger one.
@@ -230,7 +227,7 @@ pub fn sensitivity(
             let mut restrictions = restrictions.clone();
             restrictions.fix(&format!("{key}={to}")).ok()?;
             // The plan with the winner's other degrees is the incumbent of the search over all.
-            for near in near(&restrictions, &winner.plan, key) {
+            if let Some(near) = near(&restrictions, &winner.plan, key) {
                 what_ifs.ask(&SearchOptions { top: 1, restrictions: near }, Goal::Fastest);
             }
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);

@@ -3,12 +3,11 @@
 //! Source: [torchtitan] `torchtitan/models/common/config_utils.py`, `models/{llama3,qwen3,deepseek_v3}/model.py`, release 0.3.0: names
 //! and shapes.
 
+use super::flavors;
 use crate::import::known;
 use crate::readers::document::{CALLED, Document};
 use meshwright_engine::distinct::distinct;
-use meshwright_engine::model::{
-    Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, RouterScore,
-};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, QkNorm, RouterScore};
 use meshwright_engine::range::LAYERS;
 
 /// Path of the model in a configuration.
@@ -28,22 +27,12 @@ pub(super) fn model(document: &Document) -> Option<Model> {
     }
     let read: Option<Vec<Layer>> = (0..layers).map(|at| layer(document, &format!("{MODEL}.layers.{at}"))).collect();
     let (kinds, order) = distinct(read?);
+    let plain = flavors::plain("imported".into(), hidden, vocab, kinds, order);
     let model = Model {
-        name: "imported".into(),
         source: "imported".into(),
-        hidden,
-        vocab,
-        seq_len: document.size("training.seq_len").unwrap_or(4096),
+        seq_len: document.size("training.seq_len").unwrap_or(plain.seq_len),
         tied_embeddings: document.switch(&format!("{MODEL}.enable_weight_tying")).unwrap_or(false),
-        learned_positions: 0,
-        embedding_norm: false,
-        head_bias: false,
-        norm: Norm::Rms,
-        dropout: false,
-        kinds,
-        order,
-        mtp_depth: 0,
-        details: Details::default(),
+        ..plain
     };
     model.check().ok()?;
     // A bias of the router is in no file: without it, a model of the catalogue is told by all else.

@@ -108,7 +108,8 @@ pub(super) fn families() -> impl DoubleEndedIterator<Item = &'static str> + Clon
     ["deepseek_v3", "gpt_oss", "llama3", "llama4", "qwen3"].into_iter()
 }
 
-fn plain(name: String, hidden: u32, vocab: u32, kinds: Vec<Layer>, order: Vec<usize>) -> Model {
+/// A model with RMSNorm and no part beyond its layers, at the length that its configurations train with.
+pub(super) fn plain(name: String, hidden: u32, vocab: u32, kinds: Vec<Layer>, order: Vec<usize>) -> Model {
     Model {
         name,
         source: "torchtitan".into(),
