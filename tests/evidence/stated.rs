@@ -29,6 +29,15 @@ fn torchtitan_replays_the_graphs_that_a_row_states() {
 }
 
 #[test]
+fn flash_attention_4_has_sinks() {
+    let stated = row("unfitted/eighth.csv", "halo-0001");
+    for (kernel, fused) in [(Some("fa4"), true), (Some("fa2"), false), (None, false)] {
+        let stack = stack(&Row { attention_kernel: kernel.map(Into::into), ..stated.clone() });
+        assert_eq!(stack.fused_sinks, fused, "{kernel:?}");
+    }
+}
+
+#[test]
 fn torchtitan_chunks_the_loss_that_a_row_says_is_in_chunks() {
     for (id, usual) in [("titanb200-0001", "eager"), ("titanb200-0008", "compile")] {
         let stated = row("unfitted/sixth.csv", id);

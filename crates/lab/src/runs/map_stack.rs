@@ -279,7 +279,8 @@ fn dispatcher(row: &Row, one_copy: bool) -> Dispatcher {
     if one_copy && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll }
 }
 
-/// Applies the attention kernel that a row states. Fused sinks follow from the stack.
+/// Applies the attention kernel that a row states. FlashAttention 4 runs at the speed of the stack's kernel, and with sinks
+/// ([flashattention4], `learnable_sink`); those of other kernels follow from the stack.
 fn apply_stated_attention(row: &Row, stack: &mut Stack) {
     let stated = text(row.attention_kernel.as_ref());
     stack.attention = match stated.split('_').next() {
@@ -291,6 +292,7 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
         _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device
     };
     stack.fp8_attention |= stated.contains("fp8");
+    stack.fused_sinks |= stated.starts_with("fa4");
 }
 
 /// Whether a row trains a 16-bit model by torch's Adam, without autocast.
