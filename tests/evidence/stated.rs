@@ -18,9 +18,9 @@ fn stack(row: &Row) -> Stack {
 }
 
 #[test]
-fn torchtitan_replays_the_graphs_that_a_row_states() {
-    for id in ["titanb200-0001", "titanb200-0008"] {
-        let stated = row("unfitted/sixth.csv", id);
+fn torchtitan_and_plain_pytorch_replay_the_graphs_that_a_row_states() {
+    for (file, id) in [("sixth", "titanb200-0001"), ("sixth", "titanb200-0008"), ("eighth", "xorlgraph-0003")] {
+        let stated = row(&format!("unfitted/{file}.csv"), id);
         for (cell, graphs) in [(Some("full_iteration"), true), (Some("none"), false), (None, false)] {
             let stack = stack(&Row { cuda_graph: cell.map(Into::into), ..stated.clone() });
             assert_eq!((stack.cuda_graphs, stack.graphed_experts), (graphs, graphs), "{id} {cell:?}");

@@ -154,6 +154,11 @@ pub(super) fn stack(
     if matches!(release, Release::FsdpEager | Release::FsdpCompiled) && !framework.contains("FSDP2") {
         stack.launches.sharded_layer = 0.0;
     }
+    // Graphs of plain PyTorch are captured by hand, of forward and backward as a whole ([torch-cuda-graphs]).
+    if let (Release::FsdpEager | Release::FsdpCompiled, Some((graphs, experts))) = (release, stated_graphs(row)) {
+        (stack.cuda_graphs, stack.graphed_experts) = (graphs, experts);
+        stack.memory.graph_pools = Bytes::ZERO;
+    }
     stack.generic = release.is_generic(row);
     apply_stated_reduction(row, release, &mut stack);
     stack.checkpoint_early_stop &= stops_early(row, release);
