@@ -1,6 +1,6 @@
 //! Software of a row: the nearest stack of the catalogue, with the settings that the row states.
 
-use super::cell::{Cells, flag, text};
+use super::cell::{Cells, USUAL_GPUS_PER_NODE, flag, text};
 use super::refusal::Refusal;
 use super::release::{Release, fuses, is_405b};
 use super::row::Row;
@@ -279,8 +279,11 @@ fn stated_copies(row: &Row) -> Option<bool> {
 
 /// Dispatcher of one copy a rank or of one an expert, as the row's network allows.
 fn dispatcher(row: &Row, one_copy: bool) -> Dispatcher {
-    // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all
-    let proxied = text(row.interconnect_inter.as_ref()).contains("EFA");
+    // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all.
+    // Within a node they use NVLink alone ([deepep]).
+    let node = row.gpus_per_node.unwrap_or(f64::from(USUAL_GPUS_PER_NODE));
+    let within_node = row.ep.is_some_and(|ep| ep * row.etp.or(row.tp).unwrap_or(1.0) <= node);
+    let proxied = text(row.interconnect_inter.as_ref()).contains("EFA") && !within_node;
     if one_copy && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll }
 }
 

@@ -97,8 +97,9 @@ mod tests {
 
     #[test]
     fn a_stated_dispatcher_holds_for_any_framework() {
-        let dispatcher = |framework: &str, stated: &str, network: &str| {
+        let dispatcher = |framework: &str, stated: &str, network: &str, ep: Option<f64>| {
             let row = Row {
+                ep,
                 framework: Some(framework.into()),
                 dispatcher: Some(stated.into()),
                 interconnect_inter: Some(network.into()),
@@ -107,9 +108,12 @@ mod tests {
             problem_of(&row).unwrap().1.dispatcher
         };
         for framework in ["torchtitan (FSDP2)", "PyTorch FSDP", "NeMo/Megatron-Core"] {
-            assert_eq!(dispatcher(framework, "deepep", "8x400Gb IB"), Dispatcher::DeepEp, "{framework}");
-            assert_eq!(dispatcher(framework, "alltoall", "8x400Gb IB"), Dispatcher::AllToAll, "{framework}");
-            assert_eq!(dispatcher(framework, "deepep", "EFA 3200Gbps per node"), Dispatcher::AllToAll, "{framework}");
+            assert_eq!(dispatcher(framework, "deepep", "8x400Gb IB", None), Dispatcher::DeepEp, "{framework}");
+            assert_eq!(dispatcher(framework, "alltoall", "8x400Gb IB", None), Dispatcher::AllToAll, "{framework}");
+            for (ep, sent) in [(16.0, Dispatcher::AllToAll), (8.0, Dispatcher::DeepEp)] {
+                let on_efa = dispatcher(framework, "deepep", "EFA 3200Gbps per node", Some(ep));
+                assert_eq!(on_efa, sent, "{framework} {ep}");
+            }
         }
     }
 
