@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 
-use super::task::{Figures, Task};
+use super::task::Task;
 use crate::least_squares::{LeastSquares, Stop, descend};
+use crate::runs::Figures;
 
 /// Step of the forward differences, in units of σ.
 const STEP: f64 = 0.02;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::free::PlacedConstant;
 use crate::least_squares::{cauchy, softened};
-use crate::runs::{Prediction, Row, predict_all_with};
+use crate::runs::{Figures, Row, figures_with, predict_all_with};
 use crate::validate::anomaly::{anomalies, contradicted_shares};
 use crate::validate::sample::{PredictedRun, config_group, outcome, samples, set};
 use crate::validate::{choice, cross};
@@ -74,13 +74,6 @@ pub(super) struct Target {
     pub(super) weight: f64,
     /// Whether the run's source holds outliers.
     has_outliers: bool,
-}
-
-/// Predicted seconds and GiB of a row.
-pub(super) type Figures = (Option<f64>, Option<f64>);
-
-fn figures(prediction: &Prediction) -> Figures {
-    (prediction.step_time_s, prediction.peak_mem_gib)
 }
 
 impl<'a> Task<'a> {
@@ -167,8 +160,8 @@ impl<'a> Task<'a> {
     /// Figures of some rows with the constants at `x`.
     pub(super) fn predict(&self, x: &[f64], rows: &[usize]) -> Vec<Figures> {
         let sets = with_constants(self.sets, self.placed.iter().zip(x).flat_map(|(placed, x)| placed.exactly(*x)));
-        let rows: Vec<Row> = rows.iter().map(|&at| self.rows[at].clone()).collect();
-        predict_all_with(&rows, &sets).iter().map(figures).collect()
+        let rows: Vec<&Row> = rows.iter().map(|&at| &self.rows[at]).collect();
+        figures_with(&rows, &sets)
     }
 
     /// Residuals: one for each time, peak and group of plans of the scored rows.

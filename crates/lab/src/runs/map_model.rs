@@ -61,8 +61,8 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         return Refusal::invalid(format!("{layers} layers are more than any model has"));
     }
     let decoder = Decoder::of(row);
-    let layers = (0..layers).map(|index| layer(row, cells, decoder, seq_len, index)).collect::<Result<Vec<_>, _>>()?;
-    let (kinds, order) = distinct(layers);
+    let (kinds, order) = distinct(layer_kinds(row, cells, seq_len, layers));
+    let kinds = kinds.into_iter().map(|kind| layer(row, cells, decoder, kind)).collect::<Result<_, _>>()?;
     let gpt = decoder == Decoder::Gpt;
     let framework = text(row.framework.as_ref());
     Ok(Model {
@@ -90,13 +90,32 @@ fn router_score(row: &Row) -> Option<RouterScore> {
     SIGMOID_SCORES.iter().any(|known| name.contains(known)).then_some(RouterScore::Sigmoid)
 }
 
-/// Layer at an index: by its letter where the row has a pattern of a hybrid, else of mixer and feed-forward part.
-fn layer(row: &Row, cells: &Cells, decoder: Decoder, seq_len: u32, index: u32) -> Result<Layer, Refusal> {
-    match text(row.layer_pattern.as_ref()).chars().nth(index as usize) {
-        Some(letter) => hybrid_layer(row, cells, decoder, letter),
-        None => Ok(Layer {
-            mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
-            ffn: ffn(row, cells, decoder, index)?,
+/// What a row's columns tell apart of its layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerKind {
+    /// Layer of a hybrid, by the letter of its pattern.
+    Hybrid(char),
+    /// Layer of attention and a feed-forward part, which has experts or none.
+    Decoder { span: Span, experts: bool },
+}
+
+/// Kind of each layer: by its letter where the row's pattern has one, else by its span and the number of dense layers.
+fn layer_kinds(row: &Row, cells: &Cells, seq_len: u32, layers: u32) -> Vec<LayerKind> {
+    let name = text(row.model_name.as_ref());
+    let mut letters = text(row.layer_pattern.as_ref()).chars();
+    let decoder = |index| LayerKind::Decoder {
+        span: span(name, seq_len, index),
+        experts: cells.experts > 1 && index >= cells.dense_layers,
+    };
+    (0..layers).map(|index| letters.next().map_or_else(|| decoder(index), LayerKind::Hybrid)).collect()
+}
+
+fn layer(row: &Row, cells: &Cells, decoder: Decoder, kind: LayerKind) -> Result<Layer, Refusal> {
+    match kind {
+        LayerKind::Hybrid(letter) => hybrid_layer(row, cells, decoder, letter),
+        LayerKind::Decoder { span, experts } => Ok(Layer {
+            mixer: mixer(row, cells, decoder, span)?,
+            ffn: ffn(row, cells, decoder, experts)?,
             norms: 2,
             extra_parameters: 0,
         }),
@@ -111,8 +130,8 @@ fn hybrid_layer(row: &Row, cells: &Cells, decoder: Decoder, letter: char) -> Res
     let (mixer, ffn) = match letter {
         'M' => (Mixer::Mamba(mamba(text(row.mamba.as_ref()))?), Ffn::None),
         '*' => (mixer(row, cells, decoder, Span::Full)?, Ffn::None),
-        'E' => (Mixer::None, ffn(row, &Cells { dense_layers: 0, ..*cells }, decoder, 0)?),
-        '-' => (Mixer::None, ffn(row, &Cells { experts: 0, ..*cells }, decoder, 0)?),
+        'E' => (Mixer::None, ffn(row, cells, decoder, cells.experts > 1)?),
+        '-' => (Mixer::None, ffn(row, cells, decoder, false)?),
         other => return Refusal::unsupported(format!("layer `{other}` of a pattern")),
     };
     Ok(Layer { mixer, ffn, norms: 1, extra_parameters: 0 })
@@ -146,9 +165,8 @@ fn predicts_two_tokens(row: &Row) -> bool {
     notes.contains("MTP layer on") || notes.contains("w/ MTP")
 }
 
-/// Attention span of a layer.
-fn span(row: &Row, seq_len: u32, index: u32) -> Span {
-    let name = text(row.model_name.as_ref());
+/// Attention span of a layer of the model of this name.
+fn span(name: &str, seq_len: u32, index: u32) -> Span {
     if name.contains("GPT-OSS") && index.is_multiple_of(2) {
         Span::Window(GPT_OSS_WINDOW)
     } else if name.contains("Llama4") && seq_len > LLAMA_4_CHUNK && index % 4 != 3 {
@@ -182,10 +200,10 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
     }))
 }
 
-fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Refusal> {
+fn ffn(row: &Row, cells: &Cells, decoder: Decoder, experts: bool) -> Result<Ffn, Refusal> {
     let gated = flag(row.gated_mlp).unwrap_or(false);
     let bias = decoder == Decoder::Gpt;
-    if cells.experts <= 1 || index < cells.dense_layers {
+    if !experts {
         return match cells.ffn {
             Some(0) => Refusal::invalid("`ffn` is 0, and there are dense layers"),
             Some(intermediate) => Ok(Ffn::Dense(Mlp { intermediate, gated, bias })),

@@ -17,6 +17,7 @@ mod row;
 mod stream;
 
 pub use differences::differences;
+pub(crate) use predict::{Figures, figures_with};
 pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use problem::{is_generic, mixers_of, network_rate_of, problem_of, problem_with};
 pub use refusal::Refusal;

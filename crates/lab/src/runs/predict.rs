@@ -7,11 +7,10 @@ use super::cell::text;
 use super::problem::problem_from;
 use super::refusal::Refusal;
 use super::row::Row;
-use meshwright_engine::cost::{Costs, Footprint, StepTime};
+use meshwright_engine::cost::{Costs, Evaluation, StepTime};
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::units::Bytes;
 use meshwright_planner::catalog::{CachedCatalog, Overrides};
 use meshwright_planner::confidence::Confidence;
 
@@ -104,6 +103,20 @@ pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
     rows.par_iter().map(|row| predict_from(row, &catalog)).collect()
 }
 
+/// Step time and peak memory of a row, in the units of [`Prediction`]; `None` for a row without a prediction.
+pub(crate) type Figures = (Option<f64>, Option<f64>);
+
+/// Step times and peaks of rows on every core, in their order: what a fit asks for thousands of times, without intervals.
+pub(crate) fn figures_with(rows: &[&Row], sets: &Overrides) -> Vec<Figures> {
+    let catalog = CachedCatalog::new(sets);
+    let figures = |row: &Row| {
+        let (problem, plan) = problem_from(row, &catalog).ok()?;
+        let evaluation = evaluate(&problem, &plan).ok()?;
+        Some((evaluation.step.total().get(), peak(row, &evaluation)))
+    };
+    rows.par_iter().map(|row| figures(row).unzip()).collect()
+}
+
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
     let status = match refusal {
         Refusal::Unsupported(_) => PredictionStatus::Unsupported,
@@ -134,17 +147,17 @@ fn refused(row: &Row, refusal: &Refusal) -> Prediction {
 }
 
 fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
-    let evaluation = Costs::new(problem).with_unknown_splits().evaluate(plan);
+    let evaluation = match evaluate(problem, plan) {
+        Ok(evaluation) => evaluation,
+        Err(refusal) => return refused(row, &refusal),
+    };
     let (workload, cluster) = (problem.workload(), problem.cluster());
     let step = evaluation.step.total().get();
-    if !step.is_finite() || step <= 0.0 {
-        return refused(row, &Refusal::Unsupported(format!("the model predicts {step} s, which is not a time")));
-    }
     let rate = workload.tokens_per_step() / step / f64::from(cluster.gpus);
     let flops = |convention| problem.flops_per_token(convention).get() * rate;
     let causal = flops(AttentionConvention::Causal);
     let sure = Confidence::new(problem, &evaluation);
-    let peak = memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib();
+    let peak = peak(row, &evaluation);
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
         status: PredictionStatus::Ok,
@@ -169,13 +182,25 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     }
 }
 
-/// Memory figure of the kind that a source reports.
-fn memory(kind: &str, footprint: &Footprint) -> Bytes {
-    if kind.contains("smi") {
+fn evaluate(problem: &Problem, plan: &Plan) -> Result<Evaluation, Refusal> {
+    let evaluation = Costs::new(problem).with_unknown_splits().evaluate(plan);
+    let step = evaluation.step.total().get();
+    if step.is_finite() && step > 0.0 {
+        Ok(evaluation)
+    } else {
+        Refusal::unsupported(format!("the model predicts {step} s, which is not a time"))
+    }
+}
+
+/// Peak memory in GiB, of the kind that the row's source reports.
+fn peak(row: &Row, evaluation: &Evaluation) -> f64 {
+    let (kind, footprint) = (text(row.mem_kind.as_ref()), &evaluation.footprint);
+    let peak = if kind.contains("smi") {
         footprint.peak()
     } else if kind.contains("reserved") {
         footprint.reserved()
     } else {
         footprint.allocated()
-    }
+    };
+    peak.as_gib()
 }

@@ -1,5 +1,6 @@
 //! Devices of the catalogue by the names that tables, drivers and logs give them (`names` in a device's file).
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use meshwright_engine::gpu::GpuNames;
@@ -30,10 +31,11 @@ pub fn in_runs(column: &str) -> Option<&'static str> {
 /// The device of a name in the catalogue or in tables, whatever the case of letters, the separators and the vendor
 /// before it (`rtx4090`).
 pub(super) fn spelt(text: &str) -> Option<&'static str> {
-    let asked = letters(text);
-    let same = |name: &str| letters(name) == asked;
-    let known = |(name, names): &&(&'static str, GpuNames)| same(name) || names.runs.iter().any(|n| same(n));
-    all().iter().find(known).map(|(name, _)| *name)
+    static SPELT: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
+    let names_of = |(name, names): &'static (&'static str, GpuNames)| {
+        std::iter::once(*name).chain(names.runs.iter().map(String::as_str)).map(|spelt| (letters(spelt), *name))
+    };
+    SPELT.get_or_init(|| all().iter().flat_map(names_of).collect()).get(&letters(text)).copied()
 }
 
 /// Letters and digits of a name in lower case, without a vendor at its head.
