@@ -40,6 +40,8 @@ const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
 const TORCH_2_1: f64 = 2023.0;
 /// Year of the first runs with Transformers 5.
 const TRANSFORMERS_5: f64 = 2026.0;
+/// Year of the first runs with Transformers 4.36, which calls PyTorch's `scaled_dot_product_attention` where no kernel is asked for.
+const TRANSFORMERS_SDPA: f64 = 2024.0;
 /// Words of `notes` for checkpoints whose second forward does not stop at the last tensor that backward needs.
 const WITHOUT_EARLY_STOP: &str = "no early stop";
 /// Year of torchtitan's release 0.3.
@@ -297,10 +299,26 @@ fn apply_stated_attention(row: &Row, stack: &mut Stack) {
         Some("fa2") => AttentionKernel::Fa2,
         Some("fa3") => AttentionKernel::Fa3,
         Some("unfused") => AttentionKernel::Unfused,
+        Some("") if trains_padded_batches(row) => {
+            if row.year < Some(TRANSFORMERS_SDPA) {
+                AttentionKernel::Unfused
+            } else {
+                AttentionKernel::Efficient
+            }
+        }
         _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device
     };
     stack.fp8_attention |= stated.contains("fp8");
     stack.fused_sinks |= stated.starts_with("fa4");
+}
+
+/// Whether a row is a run of Transformers itself, whose batches are padded by default: their mask keeps PyTorch from its flash kernel,
+/// which takes none, and its memory-efficient one computes the whole square. Source: [transformers] `masking_utils.py`,
+/// [pytorch-sdpa]. A sequence that context parallelism splits has no mask.
+fn trains_padded_batches(row: &Row) -> bool {
+    let framework = text(row.framework.as_ref());
+    let own = ["HF T", "DeepSpeed"].iter().any(|head| framework.starts_with(head)) && !framework.contains("fork");
+    own && framework.contains("HF T") && row.cp.is_none_or(|ranks| ranks <= 1.0)
 }
 
 /// Whether a row trains a 16-bit model by torch's Adam, without autocast.

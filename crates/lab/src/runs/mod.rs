@@ -97,6 +97,27 @@ mod tests {
     }
 
     #[test]
+    fn padded_batches_of_transformers_run_no_flash_kernel() {
+        let kernel = |framework: &str, year: f64, change: &dyn Fn(&mut Row)| {
+            let mut row = Row { framework: Some(framework.into()), year: Some(year), ..row() };
+            change(&mut row);
+            problem_of(&row).unwrap().0.stack().attention
+        };
+        for framework in ["HF Transformers (PyTorch, eager)", "HF Trainer (PyTorch DDP)", "DeepSpeed (HF Transformers)"]
+        {
+            assert_eq!(kernel(framework, 2024.0, &|_| {}), AttentionKernel::Efficient, "{framework}");
+            assert_eq!(kernel(framework, 2023.0, &|_| {}), AttentionKernel::Unfused, "{framework}");
+            let stated = |row: &mut Row| row.attention_kernel = Some("torch_sdpa".into());
+            assert_eq!(kernel(framework, 2024.0, &stated), AttentionKernel::Fa2, "{framework}");
+            let split = |row: &mut Row| (row.cp, row.dp) = (Some(2.0), Some(4.0));
+            assert_eq!(kernel(framework, 2024.0, &split), AttentionKernel::Fa2, "{framework}");
+        }
+        for framework in ["XTuner (HF Transformers)", "HF Transformers fork", "torchtune"] {
+            assert_eq!(kernel(framework, 2024.0, &|_| {}), AttentionKernel::Fa2, "{framework}");
+        }
+    }
+
+    #[test]
     fn a_stated_dispatcher_holds_for_any_framework() {
         let dispatcher = |framework: &str, stated: &str, network: &str, ep: Option<f64>| {
             let row = Row {
