@@ -131,6 +131,36 @@ fn sharded_tensors_wait_for_their_host() {
     }
 }
 
+/// A layer without experts takes no less than its 62 launches of 6 us by the weight, 22 of them once more under full recomputation, half as
+/// many where it has one part only, whatever tensor parallelism leaves of its kernels; 0.12 of it under CUDA graphs, and nothing where
+/// kernels take longer.
+#[test]
+fn plain_layers_wait_for_their_host() {
+    let host = |model: &'static str, plan: &str, tokens: u32, weight: f64, graphs: bool| {
+        let sets = [format!("launches.plain_layer={weight}"), format!("cuda_graphs={graphs}")];
+        let spec = sets
+            .iter()
+            .fold(spec(model, "h200-1k", "nemo-25", 8, tokens).gpus(8), |spec, set| spec.set(format!("stack.{set}")));
+        priced(&spec.problem(), plan).1.step.host.get()
+    };
+    let more = |model, plan: &str, tokens, graphs| {
+        host(model, plan, tokens, 60.0, graphs) - host(model, plan, tokens, 50.0, graphs)
+    };
+    let plain = "tp=1 pp=1 dp=8 zero=1 mbs=1";
+    for (what, found, launches) in [
+        ("no recomputation", more("llama3-8b", plain, 128, false), 32.0 * 62.0),
+        ("full recomputation", more("llama3-8b", &format!("{plain} recompute=full"), 128, false), 32.0 * 84.0),
+        ("tensor parallelism", more("llama3-8b", "tp=8 pp=1 dp=1 mbs=8", 128, false), 32.0 * 62.0),
+        ("one part", more("nemotron-h-56b", "tp=8 pp=1 dp=1 mbs=8", 128, false), 118.0 * 31.0),
+        ("graphs", more("llama3-8b", plain, 128, true), 32.0 * 62.0 * 0.12),
+    ] {
+        let expected = 10.0 * launches * 6e-6;
+        assert!((found / expected - 1.0).abs() < 1e-9, "{what}: {found} s more, {expected} s expected");
+    }
+    let long = |weight| host("llama3-70b", "tp=8 pp=1 dp=1 mbs=1 recompute=full", 8192, weight, false);
+    assert_eq!(long(7.7).total_cmp(&long(0.0)), std::cmp::Ordering::Equal, "kernels take longer");
+}
+
 /// Checkpointing by operator sees no GEMM in NVFP4, so that a dense layer keeps its input and attention's output with its sums.
 #[test]
 fn layers_in_nvfp4_keep_attention_alone() {

@@ -12,6 +12,7 @@ use super::operators::relative_operators;
 use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
 use crate::kernel::PerPass;
+use crate::model::{Ffn, Mixer};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
@@ -64,10 +65,13 @@ impl Costs<'_> {
     /// ```text
     /// F ≥ (w·(n_f + 14)·o_f + v·n_f)·t_host                               w = `stack.launches.expert_layer`, of layers with experts
     /// B ≥ (w·((n_b + 20)·o_b + n_again·o_f) + v·(n_b + n_again))·t_host   v = `stack.launches.sharded_layer`, of tensor parallelism
+    /// F ≥ (u + v)·n_f·t_host                                               u = `stack.launches.plain_layer`, of layers without experts
+    /// B ≥ (u + v)·(n_b + n_again)·t_host
     /// ```
     ///
     /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. v is halved where experts, which are plain tensors, take the
-    /// place of an MLP. Evidence: docs/cost-model.md, "Host time of a layer with experts" and "Host time of sharded tensors".
+    /// place of an MLP, and p where a layer has one part only. Evidence: docs/cost-model.md, "Host time of a layer with experts", "Host time
+    /// of a layer without experts" and "Host time of sharded tensors".
     pub(super) fn wait_for_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
         let launches = &self.device.stack.launches;
         let layer = &self.problem.model().kinds[kind];
@@ -79,6 +83,12 @@ impl Costs<'_> {
             let backward = (launches.backward + MOE_LAUNCHES.backward) * operators.backward + again;
             least.forward += launches.expert_layer * forward * operators.forward;
             least.backward += launches.expert_layer * backward;
+        } else {
+            let parts = if layer.mixer == Mixer::None || layer.ffn == Ffn::None { 0.5 } else { 1.0 };
+            let weight = launches.plain_layer * parts;
+            let again = Self::recomputed_launches(plan.recompute, launches.forward);
+            least.forward += weight * launches.forward;
+            least.backward += weight * (launches.backward + again);
         }
         if plan.layout.tp > 1 {
             let weight = launches.sharded_layer * if layer.moe().is_some() { 0.5 } else { 1.0 };
