@@ -72,10 +72,14 @@ impl Question {
         Ok(Noted { value: problem, notes: notes.lines() })
     }
 
-    /// The network of a cluster of which the user gave only the number and the kind of GPUs.
+    /// The network of a cluster of which the user gave only the number and the kind of GPUs, and the board where there are two.
     fn assumed_network(&self, cluster: &Cluster) -> Option<String> {
         let level = cluster.levels.first().filter(|_| catalog::is_counted(&self.cluster))?;
-        Some(format!("a network of full bisection at {} a GPU", level.bandwidth.value))
+        let network = format!("a network of full bisection at {} a GPU", level.bandwidth.value);
+        Some(match catalog::on_boards_of_four(&self.cluster) {
+            Some(boards) => format!("{network}, one GPU a board ({boards}: four)"),
+            None => network,
+        })
     }
 
     /// The question without its risk, which a search applies itself, and that risk.

@@ -51,6 +51,13 @@ pub fn is_counted(name: &str) -> bool {
     fat_tree::counted(name).is_some()
 }
 
+/// Name of the same number of a device's boards of four, such as `64xgh200-quad` for `64xgh200`, where the catalogue has both.
+pub fn on_boards_of_four(name: &str) -> Option<String> {
+    let (gpus, gpu) = fat_tree::counted(name)?;
+    let board = format!("{gpu}-quad");
+    files::GPUS.iter().any(|(known, _)| *known == board).then(|| format!("{gpus}x{board}"))
+}
+
 /// Cluster of `gpus` GPUs of one kind on a fat tree of full bisection, as the name `512xh100-sxm` asks for; `gpu` is a name
 /// of the catalogue or a path to a GPU file.
 ///

@@ -33,7 +33,7 @@ pub use entries::{
 };
 pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use json::parse_json;
-pub use machines::{cluster, fat_tree_of, is_counted, machine};
+pub use machines::{cluster, fat_tree_of, is_counted, machine, on_boards_of_four};
 pub use meshwright_engine::sources::SET_SOURCE;
 pub use meshwright_engine::suggest::nearest;
 pub use one_line::{is_one_line, visible};
