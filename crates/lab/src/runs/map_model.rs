@@ -90,7 +90,7 @@ fn router_score(row: &Row) -> Option<RouterScore> {
     SIGMOID_SCORES.iter().any(|known| name.contains(known)).then_some(RouterScore::Sigmoid)
 }
 
-/// What a row's columns tell apart of its layers.
+/// Kind of a layer, as far as a row's columns tell layers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerKind {
     /// Layer of a hybrid, by the letter of its pattern.

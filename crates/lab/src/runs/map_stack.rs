@@ -1,6 +1,7 @@
 //! Software of a row: the nearest stack of the catalogue, with the settings that the row states.
 
 use super::cell::{Cells, USUAL_GPUS_PER_NODE, flag, text};
+use super::map_attention;
 use super::refusal::Refusal;
 use super::release::{Release, fuses, is_405b};
 use super::row::Row;
@@ -40,8 +41,6 @@ const FP32_ADAPTERS: AdapterTraffic = AdapterTraffic {
 const TORCH_2_1: f64 = 2023.0;
 /// Year of the first runs with Transformers 5.
 const TRANSFORMERS_5: f64 = 2026.0;
-/// Year of the first runs with Transformers 4.36, which calls PyTorch's `scaled_dot_product_attention` where no kernel is asked for.
-const TRANSFORMERS_SDPA: f64 = 2024.0;
 /// Words of `notes` for checkpoints whose second forward does not stop at the last tensor that backward needs.
 const WITHOUT_EARLY_STOP: &str = "no early stop";
 /// Year of torchtitan's release 0.3.
@@ -167,7 +166,7 @@ pub(super) fn stack(
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
         stack.dispatcher = dispatcher(row, one_copy);
     }
-    apply_stated_attention(row, &mut stack);
+    map_attention::apply(row, &mut stack);
     apply_fused_kernels(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
     plan.dispatcher = stack.dispatcher;
@@ -287,38 +286,6 @@ fn dispatcher(row: &Row, one_copy: bool) -> Dispatcher {
     let within_node = row.ep.is_some_and(|ep| ep * row.etp.or(row.tp).unwrap_or(1.0) <= node);
     let proxied = text(row.interconnect_inter.as_ref()).contains("EFA") && !within_node;
     if one_copy && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll }
-}
-
-/// Applies the attention kernel that a row states. FlashAttention 4 runs at the speed of the stack's kernel, and with sinks
-/// ([flashattention4], `learnable_sink`); those of other kernels follow from the stack.
-fn apply_stated_attention(row: &Row, stack: &mut Stack) {
-    let stated = text(row.attention_kernel.as_ref());
-    stack.attention = match stated.split('_').next() {
-        Some("cudnn") => AttentionKernel::Cudnn,
-        Some("fa1") => AttentionKernel::Fa1,
-        Some("fa2") => AttentionKernel::Fa2,
-        Some("fa3") => AttentionKernel::Fa3,
-        Some("unfused") => AttentionKernel::Unfused,
-        Some("") if trains_padded_batches(row) => {
-            if row.year < Some(TRANSFORMERS_SDPA) {
-                AttentionKernel::Unfused
-            } else {
-                AttentionKernel::Efficient
-            }
-        }
-        _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device
-    };
-    stack.fp8_attention |= stated.contains("fp8");
-    stack.fused_sinks |= stated.starts_with("fa4");
-}
-
-/// Whether a row is a run of Transformers itself, whose batches are padded by default: their mask keeps PyTorch from its flash kernel,
-/// which takes none, and its memory-efficient one computes the whole square. Source: [transformers] `masking_utils.py`,
-/// [pytorch-sdpa]. A sequence that context parallelism splits has no mask.
-fn trains_padded_batches(row: &Row) -> bool {
-    let framework = text(row.framework.as_ref());
-    let own = ["HF T", "DeepSpeed"].iter().any(|head| framework.starts_with(head)) && !framework.contains("fork");
-    own && framework.contains("HF T") && row.cp.is_none_or(|ranks| ranks <= 1.0)
 }
 
 /// Whether a row trains a 16-bit model by torch's Adam, without autocast.

@@ -5,6 +5,7 @@
 mod cell;
 mod differences;
 pub mod log;
+mod map_attention;
 mod map_cluster;
 mod map_model;
 mod map_plan;
@@ -171,6 +172,7 @@ mod tests {
                 framework: Some(framework.into()),
                 year: Some(year),
                 recompute: Some("full".into()),
+                attention_kernel: Some("fa2".into()),
                 notes: Some(notes.into()),
                 ..row()
             };
