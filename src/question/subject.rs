@@ -72,7 +72,7 @@ impl Question {
         Ok(Noted { value: problem, notes: notes.lines() })
     }
 
-    /// The network of a cluster of which the user gave only the number and the kind of GPUs, and the board where there are two.
+    /// The network of a cluster of which the user gave only the number and the kind of GPUs, and the board where the catalogue has two.
     fn assumed_network(&self, cluster: &Cluster) -> Option<String> {
         let level = cluster.levels.first().filter(|_| catalog::is_counted(&self.cluster))?;
         let network = format!("a network of full bisection at {} a GPU", level.bandwidth.value);

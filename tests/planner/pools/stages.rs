@@ -184,7 +184,7 @@ fn layers_of(model: &str, pools: [&str; 2], gpus: u32, batch: u32, text: &str) -
 /// memory binds.
 #[test]
 fn layers_go_where_speed_and_memory_are() {
-    let plain = "tp=4 pp=4 dp=2 sp=on schedule=1f1b zero=1 mbs=2 recompute=none"; // of less the host bounds B200
+    let plain = "tp=4 pp=4 dp=2 sp=on schedule=1f1b zero=1 mbs=2 recompute=none"; // with mbs=1 the host bounds B200
     let [b200, h100] = layers_of("llama3-8b", ["hgx-b200-512", "dgx-h100-1k"], 16, 64, plain);
     let ratio = f64::from(b200) / f64::from(h100);
     assert!((1.5..3.2).contains(&ratio), "{b200} layers on B200, {h100} on H100");

@@ -65,8 +65,8 @@ impl Costs<'_> {
     /// ```text
     /// F ≥ (w·(n_f + 14)·o_f + v·n_f)·t_host                               w = `stack.launches.expert_layer`, of layers with experts
     /// B ≥ (w·((n_b + 20)·o_b + n_again·o_f) + v·(n_b + n_again))·t_host   v = `stack.launches.sharded_layer`, of tensor parallelism
-    /// F ≥ (u + v)·n_f·t_host                                               u = `stack.launches.plain_layer`, of layers without experts
-    /// B ≥ (u + v)·(n_b + n_again)·t_host
+    /// F ≥ (p + v)·n_f·t_host                                              p = `stack.launches.plain_layer`, of layers without experts
+    /// B ≥ (p + v)·(n_b + n_again)·t_host
     /// ```
     ///
     /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. v is halved where experts, which are plain tensors, take the
@@ -84,8 +84,8 @@ impl Costs<'_> {
             least.forward += launches.expert_layer * forward * operators.forward;
             least.backward += launches.expert_layer * backward;
         } else {
-            let parts = if layer.mixer == Mixer::None || layer.ffn == Ffn::None { 0.5 } else { 1.0 };
-            let weight = launches.plain_layer * parts;
+            let one_part = matches!(layer.mixer, Mixer::None) || matches!(layer.ffn, Ffn::None);
+            let weight = launches.plain_layer * if one_part { 0.5 } else { 1.0 };
             let again = Self::recomputed_launches(plan.recompute, launches.forward);
             least.forward += weight * launches.forward;
             least.backward += weight * (launches.backward + again);

@@ -27,8 +27,8 @@ pub struct Launches {
     /// operators. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub expert_layer: f64,
-    /// Host time of a whole layer without experts, as a multiple of the launches counted for it: modules are Python, whose kernels are short
-    /// where a micro-batch holds few tokens. A lower bound of the layer's time; zero for none.
+    /// Host time of a whole layer without experts, as a multiple of the launches counted for it: its modules are Python, which
+    /// takes as long however few tokens their kernels have. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub plain_layer: f64,
     /// Host time of a layer under tensor parallelism, as a multiple of the launches counted for it: operators on PyTorch's sharded

@@ -9,7 +9,7 @@ const MOST: f64 = 1e7;
 /// Year that is assumed where a row states none.
 const USUAL_YEAR: u32 = 2025;
 /// Devices of a node that are assumed where a row states none.
-pub(super) const USUAL_GPUS_PER_NODE: u32 = 8;
+const USUAL_GPUS_PER_NODE: u32 = 8;
 
 /// Counts of a row after validation. Blank cells are `None`, or the default of their field.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Software of a row: the nearest stack of the catalogue, with the settings that the row states.
 
-use super::cell::{Cells, USUAL_GPUS_PER_NODE, flag, text};
+use super::cell::{Cells, flag, text};
 use super::map_attention;
 use super::refusal::Refusal;
 use super::release::{Release, fuses, is_405b};
@@ -76,12 +76,14 @@ const CUDNN_FIRST: f64 = 2026.0;
 /// Stack of a row; also sets the plan values that the stack decides.
 pub(super) fn stack(
     row: &Row,
+    cells: &Cells,
     release: Release,
     gpu: &Gpu,
     plan: &mut Plan,
     catalog: &CachedCatalog,
 ) -> Result<Stack, Refusal> {
     let mut stack = catalog.stack(release.stack()).map_err(Refusal::Unsupported)?;
+    let within_node = plan.layout.ep.saturating_mul(plan.layout.etp) <= cells.gpus_per_node;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
     match release {
@@ -107,13 +109,13 @@ pub(super) fn stack(
         Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
         Release::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
         Release::MegatronLm2023 | Release::MegatronLm2024 => {
-            apply_stated_settings(row, old, &mut stack);
+            apply_stated_settings(row, old, within_node, &mut stack);
             // `--tp-comm-overlap` and `--overlap-grad-reduce` are off unless given ([megatron-lm] arguments.py).
             if text(row.overlap.as_ref()).is_empty() {
                 (stack.overlap.tp, stack.overlap.dp) = (0.0, false);
             }
         }
-        Release::Core24 | Release::Core25 | Release::Core26 => apply_stated_settings(row, old, &mut stack),
+        Release::Core24 | Release::Core25 | Release::Core26 => apply_stated_settings(row, old, within_node, &mut stack),
         // PyTorch asks cuDNN first on Hopper and Blackwell from release 2.10 on ([pytorch-sdpa]).
         Release::FsdpEager | Release::FsdpCompiled
             if row.year >= Some(CUDNN_FIRST) && gpu.attention.contains_key(&AttentionKernel::Cudnn) =>
@@ -164,7 +166,7 @@ pub(super) fn stack(
     apply_stated_reduction(row, release, &mut stack);
     stack.checkpoint_early_stop &= stops_early(row, release);
     if let (false, Some(one_copy)) = (release.is_core(), stated_copies(row)) {
-        stack.dispatcher = dispatcher(row, one_copy);
+        stack.dispatcher = dispatcher(row, one_copy, within_node);
     }
     map_attention::apply(row, &mut stack);
     apply_fused_kernels(row, &mut stack);
@@ -210,7 +212,7 @@ fn stated_graphs(row: &Row) -> Option<(bool, bool)> {
 }
 
 /// Applies the software settings that rows of the Megatron-Core family state.
-fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
+fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut Stack) {
     let (notes, overlap) = (text(row.notes.as_ref()), text(row.overlap.as_ref()));
     let default_tp = stack.overlap.tp;
     if old {
@@ -222,7 +224,7 @@ fn apply_stated_settings(row: &Row, old: bool, stack: &mut Stack) {
     let framework = text(row.framework.as_ref());
     let is_recipe = ["NeMo", "Megatron-Bridge"].iter().any(|name| framework.contains(name));
     let assumed = !drops && ((is_recipe && text(row.gpu.as_ref()) != "H100") || noted(&["deepep", "hybridep"]));
-    stack.dispatcher = dispatcher(row, stated_copies(row).unwrap_or(assumed));
+    stack.dispatcher = dispatcher(row, stated_copies(row).unwrap_or(assumed), within_node);
     (stack.cuda_graphs, stack.graphed_experts) = stated_graphs(row).unwrap_or_else(|| {
         (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"]))
     });
@@ -278,12 +280,10 @@ fn stated_copies(row: &Row) -> Option<bool> {
     }
 }
 
-/// Dispatcher of one copy a rank or of one an expert, as the row's network allows.
-fn dispatcher(row: &Row, one_copy: bool) -> Dispatcher {
+/// Dispatcher of one copy a rank or of one an expert, as the row's network allows; `within_node` where a node holds the ranks of all experts.
+fn dispatcher(row: &Row, one_copy: bool, within_node: bool) -> Dispatcher {
     // DeepEP's kernels send from the GPU (IBGDA), which EFA cannot: a processor sends for them, no faster than NCCL's all-to-all.
     // Within a node they use NVLink alone ([deepep]).
-    let node = row.gpus_per_node.unwrap_or(f64::from(USUAL_GPUS_PER_NODE));
-    let within_node = row.ep.is_some_and(|ep| ep * row.etp.or(row.tp).unwrap_or(1.0) <= node);
     let proxied = text(row.interconnect_inter.as_ref()).contains("EFA") && !within_node;
     if one_copy && !proxied { Dispatcher::DeepEp } else { Dispatcher::AllToAll }
 }

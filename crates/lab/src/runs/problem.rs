@@ -65,7 +65,7 @@ pub(super) fn problem_from(row: &Row, catalog: &CachedCatalog) -> Result<(Proble
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
     let mut plan = map_plan::plan(row, &cells, release, &model)?;
-    let stack = map_stack::stack(row, release, &gpu, &mut plan, catalog)?;
+    let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, catalog)?;
     let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu, catalog)?;
     let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {

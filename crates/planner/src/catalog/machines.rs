@@ -51,7 +51,7 @@ pub fn is_counted(name: &str) -> bool {
     fat_tree::counted(name).is_some()
 }
 
-/// Name of the same number of a device's boards of four, such as `64xgh200-quad` for `64xgh200`, where the catalogue has both.
+/// Name of as many GPUs of a kind on boards of four, such as `64xgh200-quad` for `64xgh200`; `None` where the catalogue has no such board.
 pub fn on_boards_of_four(name: &str) -> Option<String> {
     let (gpus, gpu) = fat_tree::counted(name)?;
     let board = format!("{gpu}-quad");
