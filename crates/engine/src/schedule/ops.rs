@@ -112,12 +112,12 @@ fn breadth_first(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
 /// 1F1B: `min(p−i−1, m)` forwards, then pairs, then the remaining backwards.
 fn one_f_one_b(i: u32, p: u32, m: u32) -> Vec<Slot> {
     let warm_up = (p - i - 1).min(m);
-    let pairs = (0..m - warm_up).flat_map(|k| [alone(Pass::Forward, k + warm_up, i), alone(Pass::Backward, k, i)]);
-    (0..warm_up)
-        .map(|k| alone(Pass::Forward, k, i))
-        .chain(pairs)
-        .chain((m - warm_up..m).map(|k| alone(Pass::Backward, k, i)))
-        .collect()
+    let (forward, backward) = (|k| alone(Pass::Forward, k, i), |k| alone(Pass::Backward, k, i));
+    let mut list = Vec::with_capacity(2 * m as usize);
+    list.extend((0..warm_up).map(forward));
+    list.extend((0..m - warm_up).flat_map(|k| [forward(k + warm_up), backward(k)]));
+    list.extend((m - warm_up..m).map(backward));
+    list
 }
 
 /// Megatron's order: virtual index κ is micro-batch `(κ div pv)·p + κ mod p` through chunk `(κ mod pv) div p`.
@@ -136,11 +136,11 @@ fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
         let (mb, chunk) = place(k);
         alone(Pass::Backward, mb, (v - 1 - chunk) * p + i)
     };
-    (0..warm_up)
-        .map(forward)
-        .chain((0..total - warm_up).flat_map(|k| [forward(k + warm_up), backward(k)]))
-        .chain((total - warm_up..total).map(backward))
-        .collect()
+    let mut list = Vec::with_capacity(2 * total as usize);
+    list.extend((0..warm_up).map(forward));
+    list.extend((0..total - warm_up).flat_map(|k| [forward(k + warm_up), backward(k)]));
+    list.extend((total - warm_up..total).map(backward));
+    list
 }
 
 /// 1F1B with separate weight gradients, deferred by `delay` micro-batches and run in the cool-down.

@@ -164,10 +164,10 @@ impl Peaks {
     }
 }
 
-/// Micro-batches that fill a pipeline as well as more do: its warm-up and one round behind it take fewer than 4·p.
+/// Micro-batches that fill a pipeline as well as more do: its warm-up and one round behind it take no more than 3·p.
 fn saturated(pipeline: PipelineShape, micro_batches: f64) -> f64 {
     if pipeline.peaks_by_chunk() && micro_batches.fract() == 0.0 {
-        micro_batches.min(f64::from(4 * pipeline.pp))
+        micro_batches.min(f64::from(3 * pipeline.pp))
     } else {
         micro_batches
     }
@@ -228,9 +228,9 @@ mod tests {
         let interleaved = |virtual_stages| Schedule::Interleaved { virtual_stages };
         let schedules =
             [interleaved(2), interleaved(3), interleaved(8), Schedule::ZbV, Schedule::DualPipe, Schedule::DualPipeV];
-        for (schedule, pp) in itertools::iproduct!(schedules, [2, 4, 6, 8]) {
-            for m in [4 * pp, 5 * pp, 6 * pp, 11 * pp] {
-                let mut sorted = [f64::from(m), f64::from(4 * pp)].map(|m| peak_moments(schedule.on(pp), m));
+        for (schedule, pp) in itertools::iproduct!(schedules, [2, 4, 6, 8, 16]) {
+            for m in [3 * pp, 4 * pp, 5 * pp, 6 * pp, 11 * pp] {
+                let mut sorted = [f64::from(m), f64::from(3 * pp)].map(|m| peak_moments(schedule.on(pp), m));
                 sorted
                     .iter_mut()
                     .flatten()
