@@ -49,6 +49,18 @@ fn a_number_of_gpus_is_a_cluster() {
     assert!(set("cluster.level.7.efficiency=0.7").is_err());
 }
 
+/// A number of a GPU file's GPUs is a cluster too, unless a file has the whole name.
+#[test]
+fn a_number_of_the_users_gpus_is_a_cluster() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let cluster = catalog::cluster(&format!("512x{root}/docs/examples/gpu.toml"), &none()).unwrap();
+    let gpu = catalog::gpu_with(&format!("{root}/docs/examples/gpu.toml"), &none()).unwrap();
+    assert_eq!((cluster.gpus, &cluster.gpu), (512, &gpu));
+    assert!(cluster.levels.iter().all(|level| level.bandwidth.value == gpu.nic.value));
+    let absent = catalog::cluster(&format!("512x{root}/absent.toml"), &none()).unwrap_err().to_string();
+    assert!(absent.contains("512x") && absent.contains("absent.toml"), "{absent}");
+}
+
 #[test]
 fn a_misspelt_number_of_gpus_is_told_the_form() {
     let refusal = |name: &str| catalog::cluster(name, &none()).unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! Clusters named by a number of GPUs and their kind, `512xh100-sxm`: a fat tree of full bisection.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use toml::Value;
 
@@ -22,10 +23,14 @@ const SERVER: u32 = 8;
 /// Source of such a cluster: a network that nobody has described.
 const SOURCE: &str = "meshwright-estimates";
 
-/// Number of GPUs and catalogue name of their kind in a name such as `512xh100-sxm` or `8xH100`; nothing for other names.
-pub fn counted(name: &str) -> Option<(u32, &'static str)> {
+/// Number of GPUs and their kind in a name such as `512xh100-sxm`, `8xH100` or `8xours.toml`: a name of the catalogue or the path of a
+/// GPU file. Nothing for other names, or where the whole name is that of a file.
+pub fn counted(name: &str) -> Option<(u32, &str)> {
     let (count, gpu) = name.split_once('x')?;
-    Some((count.replace('_', "").parse().ok()?, gpu_names::spelt(gpu)?))
+    let count = count.replace('_', "").parse().ok()?;
+    let is_gpu_file = || !Path::new(name).exists() && Path::new(gpu).is_file();
+    let kind = gpu_names::spelt(gpu).or_else(|| is_gpu_file().then_some(gpu))?;
+    Some((count, kind))
 }
 
 /// The name of that form which the user may have meant: of a GPU without a number, or of a number with a misspelt GPU.

@@ -46,7 +46,8 @@ pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogEr
     of_text(&text, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
 }
 
-/// Whether a cluster's name is a number of GPUs of a kind, such as `512xh100-sxm`, and no name of the catalogue or of a file.
+/// Whether a cluster's name is a number of GPUs of a kind, such as `512xh100-sxm` or `8xours.toml`, and no name of the catalogue or of a
+/// file.
 pub fn is_counted(name: &str) -> bool {
     fat_tree::counted(name).is_some()
 }
