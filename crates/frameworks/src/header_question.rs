@@ -1,5 +1,10 @@
 //! Question behind an emitted plan, as one line of the header of its files: what a file cannot say is read from there.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
 use crate::import::finding::{Finding, Severity};
@@ -8,7 +13,7 @@ use crate::import::known;
 use meshwright_engine::model::Model;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::workload::Adaptation;
-use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::catalog;
 
 /// Words before the question in its line.
 const LABEL: &str = "question:";
@@ -54,10 +59,19 @@ fn catalogued(files: &[(&'static str, &str)], name: &str) -> Option<&'static str
     files.iter().map(|(known, _)| *known).find(|known| *known == name)
 }
 
+/// Title of a stack in its file.
+#[derive(Deserialize)]
+struct StackTitle {
+    name: String,
+}
+
 /// Name in the catalogue of the stack with a title.
 fn stack_titled(title: &str) -> Option<&'static str> {
-    let is_titled = |name: &&str| catalog::stack(name, &Overrides::default()).is_ok_and(|stack| stack.name == title);
-    catalog::files::STACKS.iter().map(|(name, _)| *name).find(is_titled)
+    static TITLES: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
+    let title_of = |text: &str| catalog::parse_toml::<StackTitle>(text).expect("tests read every built-in stack").name;
+    let titles =
+        TITLES.get_or_init(|| catalog::files::STACKS.iter().map(|(name, text)| (title_of(text), *name)).collect());
+    titles.get(title).copied()
 }
 
 /// File that a model of no catalogue was read from; none where its name would be several words, or no text.

@@ -59,6 +59,10 @@ pub struct Constant {
 /// Number of cross-validation folds.
 pub const FOLDS: usize = 5;
 
+/// First word of a key, and the entries whose values it names.
+const SECTIONS: [(&str, EntryKind); 3] =
+    [("gpu", EntryKind::Gpu), ("stack", EntryKind::Stack), ("transport", EntryKind::Transport)];
+
 impl Constant {
     /// Constant without provenance, for experiments only.
     pub const fn plain(key: String, value: Value) -> Self {
@@ -78,12 +82,10 @@ impl Constant {
     /// Section, entry, and keys below it, of the key.
     pub(super) fn parts(&self) -> Result<(EntryKind, &str, &str), &'static str> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
-        let kind = match section {
-            "gpu" => EntryKind::Gpu,
-            "stack" => EntryKind::Stack,
-            "transport" => EntryKind::Transport,
-            _ => return Err("must start with `gpu.`, `stack.` or `transport.`"),
-        };
+        let (_, kind) = *SECTIONS
+            .iter()
+            .find(|(known, _)| *known == section)
+            .ok_or("must start with `gpu.`, `stack.` or `transport.`")?;
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
         if entry.is_empty() || keys.split('.').any(str::is_empty) {
             return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`");
@@ -93,7 +95,9 @@ impl Constant {
 
     /// Whether the constant applies to an entry.
     fn is_of(&self, kind: EntryKind, name: &str) -> bool {
-        self.parts().is_ok_and(|(of, pattern, _)| of == kind && covers(pattern, name))
+        let mut words = self.key.split('.');
+        let of = words.next().and_then(|section| SECTIONS.iter().find(|(known, _)| *known == section));
+        of.is_some_and(|(_, of)| *of == kind) && words.next().is_some_and(|pattern| covers(pattern, name))
     }
 
     /// Overrides the value in the text of an entry.
