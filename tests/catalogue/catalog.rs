@@ -1,11 +1,11 @@
 //! The catalogue loads, says what the published tables say, and names what is wrong with a file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use meshwright::catalog::{self, CatalogError, Overrides};
 use meshwright::cluster::Cluster;
-use meshwright::gpu::{Format, PeakKind};
+use meshwright::gpu::{Format, GpuNames, PeakKind};
 use meshwright::units::Bytes;
 
 fn none() -> Overrides {
@@ -31,7 +31,8 @@ fn a_number_of_gpus_is_a_cluster() {
     for gpu in catalog::gpu_names() {
         for gpus in [1, 8, 2048, 5000] {
             let cluster = catalog::cluster(&format!("{gpus}x{gpu}"), &none()).unwrap();
-            assert_eq!((cluster.gpus, &cluster.gpu), (gpus, &catalog::gpu(gpu).unwrap()));
+            assert_eq!((cluster.gpus, &cluster.gpu.name), (gpus, &catalog::gpu(gpu).unwrap().name), "{gpu}");
+            assert!(cluster.gpu == catalog::gpu(gpu).unwrap(), "{gpus}x{gpu} is another device");
             assert!(cluster.levels.iter().all(|level| level.bandwidth.value == cluster.gpu.nic.value), "{gpu}");
         }
     }
@@ -96,6 +97,23 @@ fn printed_names_are_unique() {
     assert!(unique(clusters.into_iter().map(|name| catalog::cluster(name, &none()).unwrap().name).collect()));
     let stacks = catalog::stack_names();
     assert!(unique(stacks.into_iter().map(|name| catalog::stack(name, &none()).unwrap().name).collect()));
+}
+
+/// A file that was copied needs `names` of its own: runs, drivers and logs would else be taken for either device.
+#[test]
+fn names_in_runs_drivers_and_logs_belong_to_one_device() {
+    type Names = fn(&GpuNames) -> &[String];
+    let lists: [(&str, Names); 3] =
+        [("runs", |names| &names.runs), ("driver", |names| &names.driver), ("log", |names| &names.log)];
+    for (key, list) in lists {
+        let mut owners = BTreeMap::new();
+        for gpu in catalog::gpu_names() {
+            for name in list(&catalog::gpu(gpu).unwrap().names) {
+                let other = owners.insert(name.clone(), gpu);
+                assert_eq!(other, None, "`{name}` is in names.{key} of {gpu} too");
+            }
+        }
+    }
 }
 
 /// Capacity of a host: from the file with its source or one of its own; a setting replaces either.

@@ -72,17 +72,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_belongs_to_one_device() {
-        for list in [|n: &'static GpuNames| &n.runs, |n: &'static GpuNames| &n.driver, |n: &'static GpuNames| &n.log] {
-            let mut names: Vec<&String> = all().iter().flat_map(|(_, names)| list(names)).collect();
-            let count = names.len();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), count, "a name stands in two files: {names:?}");
-        }
-    }
-
-    #[test]
     fn names_that_differ_in_spelling_alone_belong_to_one_device() {
         let spelt = all().iter().flat_map(|(name, names)| {
             let own = std::iter::once(letters(name)).chain(names.runs.iter().map(|n| letters(n)));
