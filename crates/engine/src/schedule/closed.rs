@@ -141,8 +141,11 @@ pub enum SendMode {
 /// Stage-to-stage sends that no compute hides; `send` = one way.
 ///
 /// ```text
-/// 1F1B-like     async  q·(2(p−1)·m/p + 2(p−2))        blocking  q·(2m + 2(p−1))
-/// chunked       async  2q·(v·p − 1)                   blocking  2q·(v·p − 1) + 2·m·v·q
+/// naive         2q·(p − 1)·m
+/// GPipe         async  2q·(p − 1)                     blocking  q·(2m + 2(p−1))
+/// 1F1B          async  q·(2(p−1)·m/p + 2(p−2))        blocking  q·(2m + 2(p−1))
+/// interleaved   async  2q·(v·p − 1)                   blocking  2q·(v·p − 1) + 2·m·v·q
+/// looped BFS    async  2q·(p − 1), of m ≤ p 2q·(v·p − 1)          blocking  the same + 2·m·v·q
 /// ZB-H1         async  4q·(p − 1)                     blocking  q·(2m + 2(p−1))
 /// ZB-H2         async  q·(p − 1)                      the same
 /// ZB-V          async  q·(5p − 7)                     blocking  q·(5p − 7) + 2·m·v·q
@@ -164,10 +167,13 @@ pub fn exposed_sends(pipeline: PipelineShape, micro_batches: f64, send: Seconds,
     let blocked = if overlapped { 0.0 } else { 2.0 * m * v };
     let sends = match schedule {
         Schedule::Naive => 2.0 * (p - 1.0) * m,
-        Schedule::GPipe | Schedule::OneFOneB if overlapped => 2.0 * (p - 1.0) * m / p + 2.0 * (p - 2.0),
+        Schedule::GPipe if overlapped => 2.0 * (p - 1.0),
+        Schedule::OneFOneB if overlapped => 2.0 * (p - 1.0) * m / p + 2.0 * (p - 2.0),
         Schedule::ZbH1 if overlapped => 4.0 * (p - 1.0),
         Schedule::ZbH2 if overlapped => p - 1.0,
         Schedule::GPipe | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => 2.0 * m + 2.0 * (p - 1.0),
+        // A chunk's first micro-batch comes back while the rank still works on the last of the chunk before.
+        Schedule::LoopedBfs { .. } if m > p => 2.0 * (p - 1.0) + blocked,
         Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => 2.0 * (v * p - 1.0) + blocked,
         Schedule::ZbV => 5.0 * p - 7.0 + blocked,
         Schedule::DualPipe => 1.5 * p - 3.0 + blocked,
