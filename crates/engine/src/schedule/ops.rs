@@ -17,9 +17,9 @@ pub struct PairedShares {
 }
 
 impl PipelineShape {
-    /// Whether the pipeline can run so many micro-batches: interleaving needs whole groups of pp, the two bidirectional pipelines
-    /// need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks. No schedule
-    /// runs more than [`MOST_PASSES`].
+    /// Whether the pipeline can run this number of micro-batches: interleaving needs whole groups of pp, the two bidirectional
+    /// pipelines need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks. No
+    /// schedule runs more than [`MOST_PASSES`].
     ///
     /// Source: [megatron-lm] `schedules.py`, [dualpipe].
     pub const fn runs(self, micro_batches: u32) -> bool {
@@ -54,23 +54,28 @@ impl PipelineShape {
         chunks.saturating_mul(micro_batches as u64)
     }
 
-    /// Shares of passes that run in a pair, over all stages of a bidirectional pipeline. `None` if the pipeline does not run, or
-    /// has no pairs.
+    /// Smallest and largest share of a stage's forwards, or backwards, that run in a pair. `None` if the pipeline does not run
+    /// (see [`runs`](Self::runs)), or has no pairs.
     ///
     /// ```text
     /// DualPipe  (m − 2p + 2)/m … (m − p)/m, from (m − 4)/m for p = 2          DualPipeV  (m − 2p + 1)/m … (m − p)/m
     /// ```
     pub fn paired(self, micro_batches: u32) -> Option<PairedShares> {
-        if !self.schedule.is_bidirectional() || !self.runs(micro_batches) {
-            return None;
-        }
         let (p, m) = (f64::from(self.pp), f64::from(micro_batches));
         let alone = match self.schedule {
             Schedule::DualPipe if self.pp == 2 => 4.0,
             Schedule::DualPipe => 2.0 * p - 2.0,
-            _ => 2.0 * p - 1.0,
+            Schedule::DualPipeV => 2.0 * p - 1.0,
+            Schedule::Naive
+            | Schedule::GPipe
+            | Schedule::OneFOneB
+            | Schedule::Interleaved { .. }
+            | Schedule::ZbH1
+            | Schedule::ZbH2
+            | Schedule::ZbV
+            | Schedule::LoopedBfs { .. } => return None,
         };
-        Some(PairedShares { fewest: 1.0 - alone / m, most: 1.0 - p / m })
+        self.runs(micro_batches).then(|| PairedShares { fewest: 1.0 - alone / m, most: 1.0 - p / m })
     }
 
     /// Operations of each rank in order; `None` if the pipeline does not run ([`runs`](Self::runs)).
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_holds_the_chunks_of_which_it_is_a_holder() {
+    fn ranks_and_chunks_agree_on_who_holds_what() {
         let pipelines = every_for_tests().flat_map(|schedule| [1, 2, 4, 6].map(|pp| schedule.on(pp)));
         for pipeline in pipelines {
             for rank in 0..pipeline.pp {
@@ -296,9 +301,8 @@ mod tests {
         }
     }
 
-    /// The shares of paired passes are those of the lists.
     #[test]
-    fn pairs_are_as_many_as_said() {
+    fn shares_of_pairs_are_those_of_the_lists() {
         let cases: Vec<_> = cases().filter(|(pipeline, _)| pipeline.schedule.is_bidirectional()).collect();
         assert!(cases.len() > 50, "{}", cases.len());
         for (pipeline, m) in cases {
@@ -318,9 +322,8 @@ mod tests {
         }
     }
 
-    /// Bidirectional schedules have no list for sizes that they cannot run.
     #[test]
-    fn too_few_micro_batches_have_no_list() {
+    fn a_pipeline_that_cannot_run_has_no_list() {
         for (schedule, pp, m) in [
             (Schedule::DualPipe, 4, 7),
             (Schedule::DualPipe, 4, 9),
