@@ -52,9 +52,9 @@ impl Costs<'_> {
         }
     }
 
-    /// Activations that checkpointing by operator keeps of one layer: those of PyTorch's list, else a share of all. Of routed
-    /// experts that run again (`memory.recomputes_experts`) it keeps the exchanged tokens at most. Of a layer whose matmuls it does
-    /// not see ([`Self::hides_layer`]) it keeps
+    /// Activations of one layer under checkpointing by operator: those that PyTorch's list of operators keeps, or a share of all
+    /// where the stack has no such list. Routed experts that run again (`memory.recomputes_experts`) keep at most the exchanged
+    /// tokens. A layer whose matmuls the checkpoint does not see ([`Self::hides_layer`]) keeps
     ///
     /// ```text
     /// n·(2·a·d/t + 4a/t + 2h/ts)               attention and the layer's input
@@ -91,8 +91,8 @@ impl Costs<'_> {
         all * stack.per_op_kept + exchanged
     }
 
-    /// Bytes that PyTorch's list of operators keeps of a layer with attention and an MLP of width `f`, 0 without one; none if the stack
-    /// does not keep that list.
+    /// Bytes that PyTorch's list of operators keeps of a layer with attention and an MLP of width `mlp_width` (f; 0 without an MLP).
+    /// `None` if the stack does not keep that list.
     ///
     /// ```text
     /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, with an MLP down's whole partial sums, attention,
@@ -120,7 +120,7 @@ impl Costs<'_> {
         Some(kept + self.kept_attention(attention, plan) + self.checkpoint(plan))
     }
 
-    /// Bytes of attention's output and of the logarithms of its sums.
+    /// Bytes of attention's output and of its log-sum-exp.
     fn kept_attention(&self, attention: &Attention, plan: &Plan) -> Bytes {
         let heads = f64::from(attention.heads) / f64::from(plan.layout.tp);
         Bytes::new(self.tokens(plan) * (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads)
@@ -139,7 +139,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two GEMMs, dropout masks
-    /// + mixer + feed-forward part                          below; ε = 1 byte where GEMMs store 8-bit inputs, else 2
+    /// + mixer + feed-forward part                          below; ε = bytes of a stored input of a GEMM: 2, 1, NVFP4 0.5625
     /// + n·ε·h/ts                                           where attention and Mamba each scale the normed input for themselves
     /// ```
     ///

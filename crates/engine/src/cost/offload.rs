@@ -30,8 +30,8 @@ impl Costs<'_> {
     /// backward   max(0, A·x/back − B − host) + 0.1·min(TP, A·x/back)        host = waits for launches
     /// ```
     ///
-    /// On x86 the copies take the PCIe link of the GPU, and what moves beside compute over the NIC waits for them
-    /// ([`Work::link`]). Source: specification §6.8.
+    /// On x86 the copies occupy the GPU's PCIe link, for which its traffic over the NIC waits ([`Work::link`]). Source:
+    /// specification §6.8.
     pub(super) fn add_transfer(&self, work: &mut Work, cost: &LayerCost, plan: &Plan, choice: &LayerChoice) {
         if choice.on_host <= 0.0 {
             return;
@@ -50,11 +50,13 @@ impl Costs<'_> {
         }
     }
 
-    /// Time of the update on the host, copies included: nothing where nothing is offloaded.
+    /// Time of the update on the host, copies included; 0 where nothing is offloaded.
     ///
     /// ```text
-    /// shard·t_update          x86 with eight GPUs 1.65 ns a parameter, Grace that over 1.3          specification §6.8
+    /// max( shard·t_update, shard·(g + w)/out )          t_update 1.65 ns a parameter on x86, 1.65/1.3 on Grace
     /// ```
+    ///
+    /// `out` = bandwidth of copies to the host. Source: specification §6.8.
     ///
     /// All of it is exposed: clipping needs the norm of all gradients before the first update, and Megatron's
     /// `HybridDeviceOptimizer` and DeepSpeed's `CPUAdam` end their step before the next forward begins ([megatron-lm],

@@ -11,22 +11,22 @@ pub(super) struct States {
     pub gradients: Bytes,
     /// Master weights and moments.
     pub optimizer: Bytes,
-    /// Tensors beside these while the optimizer updates them.
+    /// Tensors that exist only while the optimizer updates the states.
     pub update: Bytes,
 }
 
 impl States {
-    /// Bytes of all that stays from step to step.
+    /// Bytes of the states that stay from step to step.
     pub fn total(self) -> Bytes {
         self.weights + self.gradients + self.optimizer
     }
 }
 
-/// Bytes of one weight on a rank that holds it.
+/// Bytes of one weight on a rank that has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightBytes {
-    /// Of a layer.
+    /// Weight of a layer.
     pub layer: f64,
-    /// Of the embedding or the head.
+    /// Weight of the embedding or the head.
     pub table: f64,
 }

@@ -19,9 +19,9 @@ pub(super) struct Windows {
     pub forward: Seconds,
     /// Backward of one micro-batch on the busiest rank.
     pub micro_backward: Seconds,
-    /// Micro-batches whose backward passes through one virtual stage follow each other.
+    /// Number of micro-batches whose backward passes go through a virtual stage one after another.
     pub run: f64,
-    /// Layers of a rank, each of which exchanges a bucket (nb).
+    /// Number of layers of a rank (nb), each of which exchanges one bucket.
     pub layers: f64,
 }
 
@@ -58,7 +58,7 @@ impl Costs<'_> {
         (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0)
     }
 
-    /// Passes of a rank for which the windows last.
+    /// Number of passes of a rank that a window spans.
     pub(super) fn passes_of_windows(&self, plan: &Plan, micro_batches: f64) -> f64 {
         let v = f64::from(plan.schedule.virtual_stages());
         if plan.schedule.takes_chunks() && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
@@ -70,7 +70,7 @@ impl Costs<'_> {
 
     /// Time that passes during one forward and during one backward of a rank. Where expert traffic runs beside compute, the two
     /// passes of a pair take turns, and a pass lasts as long as the traffic does: a third and two thirds of the pair, as by
-    /// their FLOPs (specification §5.5). So what hides here cannot hide twice behind the same compute.
+    /// their FLOPs (specification §5.5). So the same compute does not hide two exchanges.
     fn elapsed(&self, plan: &Plan, work: &Work) -> PassTimes {
         if work.ep_beside <= Seconds::ZERO {
             return work.passes();

@@ -80,7 +80,7 @@ const fn narrow_heads() -> f64 {
     0.76
 }
 
-/// Number of blocks per processor that half-fill the device (χ of specification §2.3).
+/// Number of thread blocks per processor at which attention reaches half its rate (χ of specification §2.3).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionOccupancy {

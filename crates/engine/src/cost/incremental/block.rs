@@ -16,26 +16,28 @@ use crate::cost::work::Work;
 use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::units::{Bytes, Seconds};
 
-/// The token-mixing part of every kind of layer, and the two ends: tp, sp, cp and its kind, micro-batch.
+/// Cost of the token-mixing part of every kind of layer, and of the two ends of the model. Depends on tp, sp, cp and its kind,
+/// and the micro-batch.
 #[derive(Clone, Debug)]
 pub struct Mixing {
     layers: Vec<LayerCost>,
     ends: Ends,
-    /// One layer of each kind, for one micro-batch.
+    /// Lower bound of the time of one micro-batch in one layer of each kind.
     busy_of_kinds: Vec<Seconds>,
-    /// All layers.
+    /// Lower bound of the time of one micro-batch in all layers.
     busy: Seconds,
-    /// The head.
+    /// Time of one micro-batch in the head.
     head: Seconds,
 }
 
-/// The feed-forward part of every kind of layer: tp, sp, tokens, ep, etp, dispatcher.
+/// Cost of the feed-forward part of every kind of layer. Depends on tp, sp, the tokens of a micro-batch on one rank, ep, etp and
+/// the dispatcher.
 #[derive(Clone, Debug)]
 pub struct FeedForward {
     layers: Vec<LayerCost>,
-    /// One layer of each kind, for one micro-batch.
+    /// Lower bound of the time of one micro-batch in one layer of each kind.
     busy_of_kinds: Vec<Seconds>,
-    /// All layers.
+    /// Lower bound of the time of one micro-batch in all layers.
     busy: Seconds,
 }
 
@@ -48,14 +50,14 @@ pub struct LayerParts<'p> {
     pub feed_forward: &'p FeedForward,
 }
 
-/// Layers of both parts, without recomputation.
+/// Layers joined of their token-mixing and feed-forward parts, without recomputation.
 #[derive(Clone, Debug)]
 pub struct Block {
     plain: Arc<ShapeCost>,
 }
 
 impl Mixing {
-    /// Prices the part.
+    /// Costs under the settings of a plan.
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
         let layers = each_kind(costs, |kind| costs.mixing(kind, plan));
         let ends = costs.ends(plan);
@@ -67,7 +69,7 @@ impl Mixing {
 }
 
 impl FeedForward {
-    /// Prices the part.
+    /// Costs under the settings of a plan.
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
         let layers = each_kind(costs, |kind| costs.feed_forward(kind, plan));
         let busy_of_kinds = busy_of_kinds(costs, &layers);
@@ -79,8 +81,8 @@ fn each_kind(costs: &Costs, price: impl Fn(usize) -> LayerCost) -> Vec<LayerCost
     (0..costs.problem.model().kinds.len()).map(price).collect()
 }
 
-/// Lower bound on the time of one micro-batch in a part of one layer of each kind: without the host floor and without overlapped
-/// traffic.
+/// Lower bound on the time of one micro-batch in a part of one layer of each kind, without the host floor and without expert
+/// traffic that may run beside compute.
 fn busy_of_kinds(costs: &Costs, layers: &[LayerCost]) -> Vec<Seconds> {
     let beside = costs.device.stack.overlap.ep > 0.0;
     let wgrad = if costs.is_lora() { 0.0 } else { 1.0 };
@@ -97,16 +99,17 @@ fn of_all_layers(costs: &Costs, of_kinds: &[Seconds]) -> Seconds {
     costs.kind_counts().iter().zip(of_kinds).map(|(&count, &time)| time * f64::from(count)).sum()
 }
 
-/// Lower bound on the step time of plans with these layers on so many `gpus`, over all pipelines, replicas, shardings and
-/// recomputations:
+/// Lower bound on the step time of plans with these layers that use a number of GPUs in the range `gpus`, over all pipelines,
+/// replicas, shardings and recomputations:
 ///
 /// ```text
 /// T ≥ (1 + J)·B·t·c/(N·b)·(Σ_layers (F + B) + head)          specification §8.1, layer bound
 /// ```
 ///
-/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share them at best evenly; N
-/// is the most GPUs, `J` that of the fewest. Host floors and traffic that may run beside compute are left out. If plans
-/// `may_gather` their weights in a pipeline, half the head counts, as in their price (specification §5.4).
+/// Every micro-batch visits every layer and the head once, and the N/(t·c) device groups share the work at best evenly. N is the
+/// most GPUs of the range, and the stragglers' share J is that of the fewest. Host floors and traffic that may run beside
+/// compute are left out. If plans `may_gather` their weights in a pipeline, half the head counts, as in their price
+/// (specification §5.4).
 pub fn layer_bound(
     costs: &Costs,
     plan: &Plan,
@@ -122,15 +125,15 @@ pub fn layer_bound(
     (mixing.busy + head + feed_forward.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
-/// Lower bound on the step time of plans with these layers and a plan's pp and dp, over all schedules that keep at most
-/// `copies` copies of the weights, splits, shardings and recomputations: that of the rank with the most layers.
+/// Lower bound on the step time of plans with these layers and the pp and dp of `plan`, by the rank with the most layers: over all
+/// schedules that keep at most `copies` copies of the weights, all splits, shardings and recomputations.
 ///
 /// ```text
 /// T ≥ (1 + J)·m·max over kinds k of  ⌈c·n_k/p⌉/c·t_k      n_k layers take t_k or longer, F + B; c copies
 /// ```
 ///
-/// A rank works on 1/c of the micro-batches in each of its c stages, which hold whole layers: of the n_k layers some
-/// rank has no fewer than the mean, rounded up. Host floors and traffic that may run beside compute are left out.
+/// A rank with c stages works on 1/c of the micro-batches in each, and stages hold whole layers, so that some rank has at least
+/// the mean of the n_k layers, rounded up. Host floors and traffic that may run beside compute are left out.
 pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, parts: LayerParts, copies: u32) -> Seconds {
     let LayerParts { mixing, feed_forward } = parts;
     let times = || mixing.busy_of_kinds.iter().zip(&feed_forward.busy_of_kinds).map(|(mixing, ffn)| *mixing + *ffn);
@@ -143,12 +146,12 @@ pub fn fullest_rank_bound(costs: &Costs, plan: &Plan, parts: LayerParts, copies:
     longest * (costs.micro_batches(plan) * (1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING)
 }
 
-/// Factor on lower bounds for rounding. Sums in another order differ in the last digits, and a simulated step is the sum of
-/// each pass of each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
+/// Factor on lower bounds that allows for rounding: sums in another order differ in the last digits. A simulated step adds up
+/// each pass of each chunk, and 10⁵ additions lose 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
 pub const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
-    /// Joins both parts of a layer; of `plan` only the settings that they depend on are read.
+    /// Block of two parts; of `plan` only the settings that they depend on are read.
     pub fn new(costs: &Costs, plan: &Plan, LayerParts { mixing, feed_forward }: LayerParts) -> Self {
         let plan = Plan { recompute: Recompute::None, ..plan.clone() };
         let layers = (0..mixing.layers.len())
@@ -157,7 +160,7 @@ impl Block {
         Self { plain: Arc::new(ShapeCost::new(costs, &plan, layers, mixing.ends)) }
     }
 
-    /// Block of both parts, priced for a single plan.
+    /// Block of a single plan.
     pub fn of(costs: &Costs, plan: &Plan) -> Self {
         Self::new(
             costs,
@@ -166,7 +169,7 @@ impl Block {
         )
     }
 
-    /// Layers that the head weighs in a pipeline under a plan's recomputation, by which a cost-balanced split is known.
+    /// Cost of the head in a pipeline, in layers of the last kind, under a plan's recomputation; it determines a cost-balanced split.
     pub fn head_in_pipeline(&self, costs: &Costs, plan: &Plan) -> f64 {
         let plan = &Plan { layout: Layout { pp: 2, ..plan.layout }, offload: Offload::NONE, ..plan.clone() };
         let choice = costs.choices(plan)[costs.problem.model().last_kind()];
@@ -246,7 +249,7 @@ pub(super) struct Works {
     pub layers: Vec<Work>,
     /// Under ZeRO 3, priced on first use.
     gathered: OnceCell<Vec<Work>>,
-    /// Layers that the head weighs.
+    /// Cost of the head in layers of the last kind.
     pub head: f64,
     /// Passes under ZeRO 0 to 2, all their work together.
     pub passes: Vec<PassTimes>,
@@ -265,7 +268,7 @@ impl Works {
         Self { layers, gathered: OnceCell::new(), head, passes, on_the_way }
     }
 
-    /// Takes the lesser of each pass and that of another; its work is the passes alone.
+    /// Replaces each pass by the shorter of both; the work is then that of the passes, not divided into its parts.
     fn shorten_passes(&mut self, other: &Self) {
         for (own, its) in self.on_the_way.iter_mut().zip(&other.on_the_way) {
             *own = own.min(*its);
@@ -299,8 +302,8 @@ impl Layers {
         })
     }
 
-    /// Layers that keep no more than under any recomputation: half of a layer's input. What is kept is at least the input of
-    /// one of a layer's blocks, or half of both.
+    /// Layers with a lower bound of the bytes that any recomputation keeps: half of a layer's input. Recomputation keeps at least
+    /// the input of one of a layer's two blocks, or half of both.
     #[must_use]
     pub fn floor(&self) -> Self {
         let least = self.checkpoint * 0.5;
@@ -310,8 +313,8 @@ impl Layers {
         Self { bytes: LayerBytes { kept, recomputed, backward }, ..self.clone() }
     }
 
-    /// Layers whose passes take no longer and that need no more memory than either of two with the same choices, term
-    /// by term. Their work is not divided into kinds.
+    /// Term-by-term minimum of two with the same choices, in time of the passes and in memory. Its work is not divided into its
+    /// parts.
     #[must_use]
     pub fn lesser(mut self, other: &Self) -> Self {
         let least = |own: &mut [Bytes], other: &[Bytes]| {
@@ -335,8 +338,8 @@ impl Layers {
         self.in_pipeline.passes.iter().map(|passes| passes.sum()).sum()
     }
 
-    /// Working set of a plan's rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`]. Of the plan only its
-    /// number of GPUs is read, which plans of these layers need not share.
+    /// Working set of a plan's rank without that of recomputed layers, as [`Costs::end_bytes`] has it. Of the plan only the number of
+    /// GPUs is read.
     pub(super) fn end_bytes(&self, is_by_moment: bool, plan: &Plan) -> EndBytes {
         match (is_by_moment, plan.layout.world_size() == 1) {
             (false, _) => self.working_set,

@@ -38,12 +38,12 @@ impl<T: Copy> ByOrder<T> {
 }
 
 impl Exchange {
-    /// Sum of both, part by part.
+    /// Sum, part by part.
     pub(in crate::cost) fn plus(self, other: Self) -> Self {
         Self { reduce: self.reduce + other.reduce, gather: self.gather + other.gather }
     }
 
-    /// Lesser of both, part by part.
+    /// Minimum, part by part.
     #[must_use]
     pub fn lesser(self, other: Self) -> Self {
         Self { reduce: self.reduce.min(other.reduce), gather: self.gather.min(other.gather) }
@@ -51,8 +51,8 @@ impl Exchange {
 }
 
 impl Costs<'_> {
-    /// Whether bounds may know the windows that hide the exchange between replicas, from the least time
-    /// of a flow: expert traffic runs beside compute there.
+    /// Whether a bound can derive the windows that hide the exchange between replicas from the least time of a flow: only where
+    /// expert traffic runs beside compute ([`windows_in_flow`]).
     pub fn may_know_windows(&self) -> bool {
         let overlap = &self.device.stack.overlap;
         overlap.dp && overlap.dp_sharded && overlap.ep > 0.0 && self.problem.model().is_moe()
@@ -75,7 +75,7 @@ impl Parameters {
         costs.least_exchange(plan, plan.zero, exchange) * ROUNDING
     }
 
-    /// Lower bound of the time at the ends of a step that no flow hides, under a plan's sharding of ZeRO 0 to 2, but for the update
+    /// Lower bound of the time at the ends of a step that no flow hides, under a plan's sharding of ZeRO 0 to 2, without the update
     /// and the exchange of dense parameters.
     pub fn least_ends(&self, costs: &Costs, plan: &Plan) -> Seconds {
         let exchange = costs.exchange_of_experts(plan, &self.heaviest);
@@ -83,11 +83,11 @@ impl Parameters {
     }
 }
 
-/// Lower bounds of the exchange between replicas over many shardings under ZeRO 0 to 2, as if nothing hid it, in each rank order.
+/// Lower bounds, in each rank order, of the exchange between replicas before overlap, over many shardings under ZeRO 0 to 2.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastExchange(ByOrder<OfOrder>);
 
-/// Lower bounds in one rank order; none where there is no such sharding.
+/// Lower bounds in one rank order; `None` where no sharding is of the kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfOrder {
     /// Under ZeRO 0, which gathers nothing.
@@ -121,13 +121,13 @@ impl LeastExchange {
         Self(ByOrder::new(|order| self.0.of(order).lesser(other.0.of(order))))
     }
 
-    /// Whether there is an exchange.
+    /// Whether any sharding has a bound.
     fn is_known(self) -> bool {
         self.0.both().into_iter().any(|of_order| of_order.each().next().is_some())
     }
 }
 
-/// Upper bounds of the times behind which the exchange between replicas hides.
+/// Upper bounds of the windows: times of compute behind which the exchange between replicas hides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongestWindows {
     /// Time of backward passes, behind which gradients hide: W_B.
@@ -136,8 +136,8 @@ pub(super) struct LongestWindows {
     pub(super) forward: Seconds,
 }
 
-/// Lower bound of the part of the exchange between replicas that windows are too short to hide, over all shardings
-/// under ZeRO 0 to 2, beyond what endless ones leave exposed:
+/// Lower bound of the exchange between replicas that is exposed because windows are short, over all shardings under ZeRO 0 to 2;
+/// the part that is exposed under endless windows is counted elsewhere:
 ///
 /// ```text
 /// min over shardings of  h(reduce, W_B) − h(reduce, ∞) + h(gather, W_F) − h(gather, ∞)          h = `unhidden`
@@ -147,12 +147,12 @@ pub(super) struct Unhidden {
     exchange: LeastExchange,
     /// σ.
     contention: f64,
-    /// Share of the flow that both windows last together, at the most.
+    /// Upper bound of both windows together, as a share of the flow; `None` where it is not known.
     windows: Option<f64>,
 }
 
 impl Unhidden {
-    /// Bound for a plan with these layers on a pipeline; zero where nothing is known.
+    /// Bound for a plan with these layers on a pipeline; it adds nothing where the exchange or the windows are not known.
     pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages, exchange: LeastExchange) -> Self {
         if !exchange.is_known() || !costs.may_know_windows() {
             return Self::default();
@@ -161,16 +161,16 @@ impl Unhidden {
         Self { exchange, contention: costs.device.gpu.contention.value, windows }
     }
 
-    /// Windows of gradients and parameters of every plan of the pipeline whose micro-batches take `flow`, at the most,
-    /// where they are known: a longer flow hides no more than it lasts longer.
+    /// Upper bounds of the windows of every plan whose flow takes `flow`, where they are known. They hold for the least flow: a
+    /// longer one hides no more than the time by which it is longer.
     pub fn windows_of(&self, flow: Seconds) -> Option<LongestWindows> {
         let of_share =
             |share| LongestWindows { backward: flow * (share * 2.0 / PARTS), forward: flow * (share / PARTS) };
         self.windows.map(of_share)
     }
 
-    /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, but for what
-    /// endless windows leave exposed; `slower` = factor of stragglers, `windows` where they are known.
+    /// Lower bound of the time of a step with this flow and these exposed sends in each rank order, without the exchange that is
+    /// exposed under endless windows. `slower` = factor of stragglers, `windows` = upper bounds where they are known.
     pub fn least_step(
         &self,
         flow: Seconds,
@@ -198,17 +198,17 @@ impl Unhidden {
     }
 }
 
-/// Share of a plan's flow that both windows of its exchange between replicas last together, at the most; `None` where
-/// it is not known.
+/// Upper bound of both windows of the exchange between replicas together, as a share of a plan's flow; `None` where it is not
+/// known.
 ///
 /// ```text
 /// W_B = 2/3·w·x,  W_F = 1/3·w·x,  x = max over ranks of (F + B + E)  ≤  T/m          W_B + W_F  ≤  w/m·T
 /// ```
 ///
-/// w = passes of windows, T = flow of the m micro-batches, in which each rank works m·(F + B + E). The windows are a
-/// third and two thirds of a rank's passes where expert traffic runs beside them; nothing is concluded where it does
-/// not so on every rank. As w ≤ m and what is hidden grows no faster than a window, a longer flow hides no more than it
-/// lasts longer: bounds of the least flow hold for all.
+/// w = passes that a window spans, T = flow of the m micro-batches, in which each rank works m·(F + B + E). Where expert traffic
+/// runs beside compute, the windows are one and two thirds of a rank's passes; where it does not on some rank, the bound is not
+/// known. As w ≤ m and the hidden part grows no faster than a window, a longer flow hides no more than the time by which it is
+/// longer: a bound with the least flow holds for all.
 fn windows_in_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Option<f64> {
     let (works, micro_batches) = (&layers.works(plan.layout.pp).layers, costs.micro_batches(plan));
     let is_beside =

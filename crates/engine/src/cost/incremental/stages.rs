@@ -24,9 +24,9 @@ pub(super) struct WorkClass {
     pub has_head: bool,
     /// Number of its ranks.
     pub count: f64,
-    /// Layers of each choice in the virtual stages before the first one of the last of its ranks.
+    /// Layers of each choice before the last of its ranks: in the virtual stages that precede that rank's first.
     pub layers_before: PerKind,
-    /// Whether the embedding lies before that stage too.
+    /// Whether the embedding precedes that rank too.
     pub embedding_before: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct ParameterClass {
     pub has_head: bool,
 }
 
-/// Layers of each choice in flight on a rank at a moment that may be its peak of memory.
+/// Layers of each choice in flight on a rank at a moment at which its memory may peak.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moment {
     /// The rank.
@@ -113,7 +113,8 @@ impl Stages {
     }
 }
 
-/// Number of micro-batches by which the moments of a plan's pipeline are known: more than fit into its ranks change none.
+/// Number of micro-batches under which the moments of a plan's pipeline are cached. Where a rank has a limited number in flight,
+/// more change nothing.
 fn distinct_micro_batches(plan: &Plan, micro_batches: f64) -> f64 {
     match plan.schedule {
         Schedule::Naive | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => {
@@ -128,9 +129,10 @@ fn distinct_micro_batches(plan: &Plan, micro_batches: f64) -> f64 {
     }
 }
 
-/// Adds a moment unless another covers it; drops those that it covers.
+/// Adds a moment unless another needs at least as much memory; drops those that need no more than it.
 fn keep(kept: &mut Vec<Moment>, moment: &Moment) {
     let no_less = |a: &PerKind, b: &PerKind| a.iter().zip(b).all(|(a, b)| a >= b);
+    // Stages in flight may free their inputs (`frees_stage_inputs`), so that more of them never need more memory.
     let covers = |a: &Moment, b: &Moment| {
         no_less(&a.in_flight, &b.in_flight) && no_less(&a.has_layers, &b.has_layers) && a.stages <= b.stages
     };
@@ -200,7 +202,7 @@ fn work_classes(plan: &Plan, counts: &StageCounts) -> Vec<WorkClass> {
             layers_before: before.clone(),
             embedding_before: rank > 0,
         };
-        // The first virtual stage of each rank, which stand in the order of ranks.
+        // The first virtual stages of the ranks come first in the pipeline, in the order of ranks.
         before.iter_mut().zip(counts.chunks.at(rank)).for_each(|(sum, count)| *sum += count);
         class
     };
