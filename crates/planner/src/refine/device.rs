@@ -18,13 +18,13 @@ use meshwright_engine::schedule::replay::StageTime;
 pub struct DeviceLayers {
     /// Options of each kind, the fastest first; none dominates another.
     pub options: Vec<Vec<LayerOption>>,
-    /// Expert traffic of a layer of each kind that pairs of passes may hide.
+    /// Seconds of expert traffic of a layer of each kind that a pair of passes may hide; 0 under schedules without pairs.
     pub traffic: Vec<f64>,
     /// Times of the first `i` items under their fastest option.
     pub fastest: Vec<StageSeconds>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     pub kept: Vec<f64>,
-    /// Work of every stage that does not depend on its layers.
+    /// Time of every stage that does not depend on its layers: all-reduces of FP8 maxima.
     every: StageTime,
     embedding: StageTime,
     loss: StageTime,
@@ -32,9 +32,9 @@ pub struct DeviceLayers {
 }
 
 impl DeviceLayers {
-    /// Layers of a model whose items are of these kinds; `share` is a rank's share of a stage's work.
+    /// Layers of a model whose items are of these kinds. `share` = share of a stage's work that falls on one rank: ½ where two
+    /// ranks hold each stage.
     pub fn new(stager: &Stager, items: &[usize], recompute: Recompute, freedom: Freedom, share: f64) -> Self {
-        // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
         let shared = |time: StageTime| StageTime {
             forward: time.forward * share,
             backward: time.backward * share,
@@ -72,7 +72,7 @@ impl DeviceLayers {
         }
     }
 
-    /// Times of stage `chunk` of `chunks` without its layers: maxima, the embedding of the first and the loss of the last.
+    /// Times of stage `chunk` of `chunks` without its layers: FP8 maxima, the embedding of the first and the loss of the last.
     pub fn time_without_layers(&self, chunk: usize, chunks: usize) -> StageSeconds {
         let (is_first, is_last) = (chunk == 0, chunk + 1 == chunks);
         let parts = [(true, &self.every), (is_first, &self.embedding), (is_last, &self.loss)];
@@ -80,7 +80,7 @@ impl DeviceLayers {
         here.fold(StageSeconds::default(), StageSeconds::add)
     }
 
-    /// Undominated mixes of recomputation, for a number of layers of each kind.
+    /// Pareto front of recomputations in time and memory, for a number of layers of each kind.
     pub fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
         if let Some(known) = self.frontiers.borrow().get(counts) {
             return Rc::clone(known);
@@ -99,15 +99,18 @@ impl DeviceLayers {
     }
 }
 
-/// Times in seconds of passes, with expert traffic that pairs may hide.
+/// Times of the passes in seconds, with `traffic` seconds of expert traffic that pairs may hide.
 fn seconds(StageTime { forward, backward, wgrad, .. }: &StageTime, traffic: f64) -> StageSeconds {
     StageSeconds { forward: forward.get(), backward: backward.get(), wgrad: wgrad.get(), traffic }
 }
 
+/// Number of modules that can be recomputed by themselves: the fields of [`Modules`].
+const MODULES: u32 = 6;
+
 /// Recomputations of one layer: every set of modules, the whole layer, and the plan's own.
 fn recomputes(own: Recompute) -> Vec<Recompute> {
     let mut list = vec![Recompute::None, Recompute::Full];
-    for bits in 1_u32..64 {
+    for bits in 1_u32..1 << MODULES {
         let has = |bit: u32| bits >> bit & 1 == 1;
         list.push(Recompute::Selective(Modules {
             core_attn: has(0),
@@ -124,7 +127,7 @@ fn recomputes(own: Recompute) -> Vec<Recompute> {
     list
 }
 
-/// Recomputation of one layer under a plan's; the first layers of a chunk are spelled out elsewhere.
+/// Recomputation that a plan states for each layer; none where it states a number of first layers, which the options cover.
 const fn plain(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::None,
@@ -132,7 +135,7 @@ const fn plain(recompute: Recompute) -> Recompute {
     }
 }
 
-/// Options of which none is as slow and as large as another, the fastest first; of equals, the first listed stays.
+/// Pareto front of options in backward time, kept bytes and working set, the fastest first; of equals, the first listed stays.
 fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
     let key = |o: &LayerOption| [o.time.backward.get(), o.kept.get(), o.working_set.get()];
     sort_by_numbers(&mut all, key);

@@ -31,10 +31,11 @@ pub struct RefinedPlans {
     pub coupled: bool,
 }
 
-/// The first plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
-/// the least, each with its stages; the fastest first, those without stages last. Stages may offload any share that the
-/// search considers; where a framework's files must express it, the plan's own share. Once `is_over` is true, the plans
-/// and offloads that remain are left out.
+/// Refines the first plans of a ranking that have a pipeline or recompute, and the plan that exceeds the memory by the least.
+/// The fastest refined plan comes first; plans for which no stages fit come last.
+///
+/// Stages may offload any share that the search considers, or the plan's own share where a framework's files must express it.
+/// Plans and offloads that remain once `is_over` is true are left out.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,
@@ -64,7 +65,7 @@ pub fn refine_ranking(
     entries
 }
 
-/// Offloads that plans of these degrees may have.
+/// Offloads that the search considers for plans with the degrees of `plan`.
 fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
     let activations = space.offloaded_activations(plan.layout.pp, plan.recompute);
     let optimizer = space.offloaded_optimizer(plan.zero);
@@ -74,7 +75,7 @@ fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
     pairs.chain([plan.offload]).collect()
 }
 
-/// Virtual stages up to which a ranking's plans are refined: beyond, a stage holds a layer or two, and there is little to move.
+/// Most virtual stages of a plan that is refined: with more, a stage holds a layer or two, and there is little to move.
 pub const MOST_STAGES: u32 = 64;
 
 /// Whether refinement can change a plan: it has several stages, or layers whose recomputation may differ.

@@ -131,7 +131,8 @@ impl BoundedPipeline<'_> {
         best.is_hopeless(&self.plan.layout, Price { time: self.bound, memory: self.memory })
     }
 
-    /// Whether it takes longer than any plan of an answer that step times rank. It then comes after all pipelines that do not.
+    /// Whether its lower bound exceeds the cutoff of a search for the fastest plans: it then comes after all pipelines that are
+    /// explored, by ascending bound.
     pub fn is_too_slow(&self, best: &Incumbents) -> bool {
         let bound = Price { time: self.bound, memory: self.memory };
         best.objective() == Some(Objective::StepTime) && best.is_hopeless_for_all(bound)

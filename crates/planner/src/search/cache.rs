@@ -61,7 +61,7 @@ pub(super) struct CostCache {
 }
 
 impl CostCache {
-    /// Without costs, but with the schedules that are ready.
+    /// Empty cache that shares prepared simulators of schedules with other problems.
     pub fn replaying(replays: Arc<Replays>) -> Self {
         Self { replays, ..Self::default() }
     }

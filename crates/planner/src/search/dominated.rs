@@ -1,10 +1,11 @@
-//! Pipelines none of whose plans can enter a Pareto front, by lower bounds of time and memory under each recomputation.
+//! Pruning of pipelines in a search for a Pareto front, by lower bounds of time and memory under each recomputation.
 //!
 //! ```text
-//! (T(r), M(r)) dominated for each recomputation r       T = flow, M = memory of the first rank
+//! (T(r), M(r)) dominated for each recomputation r       T ≤ time of the flow, M ≤ memory of the first rank
 //! ```
 //!
-//! Less recomputation takes more memory: the least time of all and the least memory of all together exclude few pipelines.
+//! One pair of bounds over all recomputations would prune few pipelines: the recomputation with the least time needs the most
+//! memory.
 
 use smallvec::SmallVec;
 
@@ -20,8 +21,8 @@ use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::units::Bytes;
 
 impl Pipelines<'_> {
-    /// Whether no plan of a pipeline can enter an answer without an objective. `most` = the limit of the memory, if an example that
-    /// exceeds it is known.
+    /// Whether the Pareto front dominates every plan of a pipeline; false in a search with an objective. Plans over `most` bytes
+    /// count as dominated: that is the memory budget once a plan over it was met, which the answer shows as an example.
     pub fn is_dominated(
         &self,
         bounded: &BoundedPipeline,
@@ -30,8 +31,8 @@ impl Pipelines<'_> {
         best: &Incumbents,
     ) -> bool {
         let BoundedPipeline { ref plan, entry, stages: own, .. } = *bounded;
-        let is_asked = best.objective().is_none() && !self.tables.engines(plan.layout.pp).gathered;
-        if !is_asked
+        let is_testable = best.objective().is_none() && !self.tables.engines(plan.layout.pp).gathered;
+        if !is_testable
             || self.costs.is_by_moment(plan)
             || plan.schedule.is_bidirectional()
             || !self.has_same_split(bounded, layers)
@@ -40,7 +41,8 @@ impl Pipelines<'_> {
         }
         let plan = Plan { offload: Offload { activations: entry.most_offloaded, ..plan.offload }, ..plan.clone() };
         let first = FirstRank::new(self.costs, &plan, own, self.states_of_first(&plan, own));
-        let is_out = |time: (&Layers, &Stages), memory: (Recompute, &Layers, &Stages)| {
+        // Whether all plans that take at least the time of one bound and the memory of another are dominated.
+        let is_excluded = |time: (&Layers, &Stages), memory: (Recompute, &Layers, &Stages)| {
             let time = least_time_of_flow(self.costs, &plan, time.0, time.1, &bounded.around) + bounded.ends.replicated;
             let recomputing = Plan { recompute: memory.0, ..plan.clone() };
             let memory = first.memory_bound(self.costs, &recomputing, memory.1, memory.2).max(bounded.memory);
@@ -51,26 +53,29 @@ impl Pipelines<'_> {
         let (before, others) = entry.recomputes.split_at(from);
         let (first_layers, after) = others.split_at(firsts(others).len());
         let groups = layers.groups();
-        let mut of_groups: SmallVec<[Option<bool>; 16]> = SmallVec::from_elem(None, groups.len());
-        let is_group_out =
-            |group: usize| is_out((groups.floor(group), own), (Recompute::None, groups.floor(group), own));
-        let mut of_layers = |choice: &Recomputes| {
-            let (layers, of_group) =
-                (layers.at(choice.at), |group: usize| *of_groups[group].get_or_insert_with(|| is_group_out(group)));
-            groups.group_of(choice.at).is_some_and(of_group) || is_out((layers, own), (choice.recompute, layers, own))
+        let mut known_groups: SmallVec<[Option<bool>; 16]> = SmallVec::from_elem(None, groups.len());
+        let is_group_excluded =
+            |group: usize| is_excluded((groups.floor(group), own), (Recompute::None, groups.floor(group), own));
+        let mut is_choice_excluded = |choice: &Recomputes| {
+            let (layers, of_group) = (layers.at(choice.at), |group: usize| {
+                *known_groups[group].get_or_insert_with(|| is_group_excluded(group))
+            });
+            groups.group_of(choice.at).is_some_and(of_group)
+                || is_excluded((layers, own), (choice.recompute, layers, own))
         };
         let stages =
             |choice: &Recomputes| self.tables.stages(&bounded.plan, entry, choice.recompute, layers.head(choice.at));
-        let of_firsts = |fewest: &Recomputes, most: &Recomputes| {
+        let are_firsts_excluded = |fewest: &Recomputes, most: &Recomputes| {
             let layers = layers.at(fewest.at);
-            is_out((layers, stages(fewest)), (most.recompute, layers, stages(most)))
+            is_excluded((layers, stages(fewest)), (most.recompute, layers, stages(most)))
         };
         let mut others = before.iter().chain(after);
-        others.all(|choice| if is_first(choice) { of_firsts(choice, choice) } else { of_layers(choice) })
-            && all_out(first_layers, &of_firsts)
+        others.all(
+            |choice| if is_first(choice) { are_firsts_excluded(choice, choice) } else { is_choice_excluded(choice) },
+        ) && all_excluded(first_layers, &are_firsts_excluded)
     }
 
-    /// Whether all plans of a pipeline have its layers on each virtual stage.
+    /// Whether all recomputations of a pipeline have one split of the layers over the virtual stages.
     fn has_same_split(&self, bounded: &BoundedPipeline, layers: &Recomputed) -> bool {
         let last = |head: f64| Stages::last_chunk_of(self.costs, &bounded.plan, head);
         let (least, most) = layers.range_of_heads();
@@ -93,13 +98,13 @@ impl Pipelines<'_> {
     }
 }
 
-/// Whether all numbers of first layers are out, by bisection. `are_out` = whether those between two are, of which the
-/// fewest takes the least time and the most needs the least memory.
-fn all_out(range: &[Recomputes], are_out: &impl Fn(&Recomputes, &Recomputes) -> bool) -> bool {
+/// Whether every number of first layers in a range is excluded, by bisection. `are_excluded(fewest, most)` tests the numbers
+/// between two at once: the fewest take the least time, the most need the least memory.
+fn all_excluded(range: &[Recomputes], are_excluded: &impl Fn(&Recomputes, &Recomputes) -> bool) -> bool {
     let ([fewest, ..], [.., most]) = (range, range) else { return true };
-    are_out(fewest, most)
+    are_excluded(fewest, most)
         || range.len() > 1 && {
             let (fewer, more) = range.split_at(range.len() / 2);
-            all_out(fewer, are_out) && all_out(more, are_out)
+            all_excluded(fewer, are_excluded) && all_excluded(more, are_excluded)
         }
 }

@@ -1,4 +1,4 @@
-//! Recomputation of the first layers of each chunk: how many must be recomputed for the plans of a pipeline to fit.
+//! Recomputation of the first layers of each chunk: bounds on how many, by memory and by the Pareto front.
 
 use super::bounded::BoundedPipeline;
 use super::explorer::Explorer;
@@ -12,7 +12,7 @@ use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::units::Seconds;
 
-/// Pipeline with the floors of its splits, and its layers under each recomputation.
+/// Pipeline with the lower bounds (floors) of its splits, and its layers under each recomputation.
 #[derive(Clone, Copy)]
 pub(super) struct RecomputedSplits<'p> {
     pub bounded: &'p BoundedPipeline<'p>,
@@ -21,9 +21,9 @@ pub(super) struct RecomputedSplits<'p> {
 }
 
 impl Explorer<'_> {
-    /// Fewest first layers whose recomputation may leave the plans of a pipeline small enough, and the rejection of the
-    /// first of its recomputations from `from` on if that is fewer. The more layers are recomputed, the fewer bytes are
-    /// kept.
+    /// Fewest first layers that must be recomputed for a plan of the pipeline to fit, by a lower bound of its memory, and the
+    /// rejection of the recomputation at index `from` where it does not fit. Memory falls with the number of layers, so
+    /// the number is found by bisection; [`Recompute::Full`] where none of the listed numbers fits.
     pub fn fewest_first_layers(&self, splits: RecomputedSplits, from: usize) -> (Recompute, Option<Rejection>) {
         let firsts = firsts(&splits.bounded.entry.recomputes[from..]);
         let reason = firsts.first().and_then(|choice| self.too_large_recomputed(splits, choice));
@@ -33,14 +33,14 @@ impl Explorer<'_> {
         (fewest, reason)
     }
 
-    /// Recomputations of first layers, of those from `from` on, that cannot enter an answer without an objective.
+    /// Recomputations of first layers, of those from index `from` on, whose plans the Pareto front dominates.
     /// `soonest` = lower bound of the time of a recomputation's plans.
     ///
     /// ```text
     /// T(n) ≥ T(a),  M(n) ≥ M(b)        for a ≤ n ≤ b first layers recomputed
     /// ```
     ///
-    /// Numbers that one point of the front dominates so are found by bisection.
+    /// One test covers all numbers from a to b; a range that passes it is halved.
     pub fn hopeless_first_layers(
         &self,
         splits: RecomputedSplits,
@@ -85,7 +85,7 @@ impl Explorer<'_> {
     }
 }
 
-/// The recomputations of first layers that a list begins with.
+/// Recomputations of first layers at the head of a list.
 pub(super) fn firsts(all: &[Recomputes]) -> &[Recomputes] {
     let count = all.iter().take_while(|choice| matches!(choice.recompute, Recompute::FirstLayers(_))).count();
     &all[..count]

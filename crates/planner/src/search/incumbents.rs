@@ -100,7 +100,7 @@ struct Candidate {
 pub(super) struct Incumbents {
     pub wanted: SearchTarget,
     by_layout: Vec<Candidate>,
-    /// Cutoff: objective of the last incumbent that is wanted, or the ceiling while there are fewer than `top`.
+    /// Cutoff: objective of the worst plan of the answer so far, or the ceiling while there are fewer than `top` plans.
     last: f64,
     /// Pareto front at the start of the batch, which all its workers read.
     known_front: Arc<ParetoFront<Candidate>>,
@@ -119,7 +119,7 @@ impl Incumbents {
         }
     }
 
-    /// Objective that ranks the answer; none in a search for all plans that no other one dominates.
+    /// Objective that ranks the answer; none in a search for a Pareto front.
     pub fn objective(&self) -> Option<Objective> {
         match self.wanted.goal {
             Goal::Fastest => Some(Objective::StepTime),
@@ -128,7 +128,7 @@ impl Incumbents {
         }
     }
 
-    /// Whether no plan of this layout with at least the time and memory of `bound` can enter the answer.
+    /// Whether a lower bound prunes: no plan of this layout with at least its time and memory can enter the answer.
     pub fn is_hopeless(&self, layout: &Layout, bound: Price) -> bool {
         let Some(objective) = self.objective() else {
             return self.is_dominated(bound, layout.world_size());
@@ -137,7 +137,7 @@ impl Incumbents {
         least > self.last || self.of_layout(layout).is_some_and(|known| least > measure(known, objective))
     }
 
-    /// Test whether plans of this layout that take at least a given time cannot enter the answer, for many times.
+    /// Predicate on lower bounds of the step time of plans of one layout: whether they cannot enter the answer.
     pub fn too_slow(&self, layout: &Layout) -> impl Fn(Seconds) -> bool + use<> {
         let gpus = layout.world_size();
         let limit = self.objective().map(|objective| (objective, self.limit(layout, objective)));

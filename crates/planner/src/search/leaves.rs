@@ -1,4 +1,4 @@
-//! Last level of the search: evaluation of the shardings of one pipeline that no bound excludes.
+//! Leaves of the search tree: evaluation of the shardings of one pipeline that no bound prunes.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct Leaf<'l> {
 }
 
 impl Explorer<'_> {
-    /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
+    /// Evaluates the shardings of a list on a pipeline, except those that a lower bound of the time prunes.
     pub fn evaluate_list(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let (pipeline, memory) = (&leaf.loaded.pipeline, &leaf.loaded.memory);
         let (layout, hbm_budget) = (&pipeline.plan.layout, found.best.wanted.hbm_budget);
@@ -99,7 +99,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Simulated time of a pipeline; its critical path bounds later ones.
+    /// Simulated time of a pipeline; its critical path joins those that bound later pipelines.
     fn simulated(&self, leaf: &Leaf, found: &mut SearchState) -> Flow {
         let simulator =
             leaf.known.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));

@@ -1,4 +1,4 @@
-//! Lower bound on the pipeline's time where ranks hold several stages.
+//! Lower bound on the step where ranks hold several stages.
 
 use super::branch::{BranchAndBound, Budget};
 use super::columns::Columns;
@@ -8,20 +8,19 @@ use crate::refine::edges::StepLine;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
-/// Step that a lower bound is raised towards.
+/// Incumbent, and when to stop raising the bound towards it.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundTarget {
     /// Best step so far, in seconds.
     pub incumbent: f64,
-    /// Step of a pipeline, a lower bound.
+    /// Lower bound of the step as a function of the time of its pipeline.
     pub line: StepLine,
-    /// Gap to the incumbent, as a share, that does not matter.
+    /// Optimality gap at which the bound suffices, as a share of the incumbent.
     pub tolerance: f64,
 }
 
-/// Lower bound on a step, and a search for better splits by the dual.
-///
-/// Splits found are passed to `simulate`, which returns the updated incumbent. The result is at most the incumbent.
+/// Lower bound on the step in seconds, at most the incumbent. Splits that minimise the dual are passed to `simulate` as cuts, which
+/// returns the updated incumbent.
 ///
 /// The bound is the largest of three, each valid for every split that is faster than the incumbent:
 ///
@@ -63,13 +62,14 @@ pub fn lower_bound(
     lift(line, pipeline)
 }
 
-/// Work of all branch-and-bound nodes of a plan, in multiplications: the same on every machine.
+/// Most work of branch and bound for one plan, in multiplications, which are the same on every machine.
 pub const MOST_WORK: usize = 2_000_000_000;
-/// Gap at which branch and bound stops: to prove more takes longer than it is worth.
+/// Optimality gap at which branch and bound stops: 0.9 %. To prove more takes longer than it is worth (docs/refine.md).
 pub const ENOUGH: f64 = 9e-3;
 
-/// The least time of the busiest rank over all distributions of the layers over ranks, in any order: each rank takes a
-/// number of each kind; its states and what it keeps for its least in-flight chunk must fit.
+/// Least time of the busiest rank for one micro-batch, in seconds, over all distributions of layers over ranks in any order.
+/// Each rank takes a number of each kind, whose states and activations in its chunk with the fewest micro-batches in flight
+/// must fit. Found by bisection.
 pub fn busiest(program: &StageProgram) -> f64 {
     let Some(layers) = LayersToPlace::new(program) else { return 0.0 };
     let (all, time) = (&layers.all, &layers.time);
@@ -86,7 +86,7 @@ pub fn busiest(program: &StageProgram) -> f64 {
     if feasible(low) {
         return low;
     }
-    // One layer after another on the rank that is least loaded ends by then.
+    // List scheduling, each layer on the rank that is least loaded so far, takes no longer.
     let longest = all.iter().zip(time).filter(|(n, _)| **n > 0).map(|(_, time)| *time).fold(0.0, f64::max);
     let mut high = low + longest;
     for _ in 0..60 {
@@ -103,8 +103,7 @@ pub fn busiest(program: &StageProgram) -> f64 {
     low
 }
 
-/// Capacities of a rank for a time in seconds: every number of layers of the other kinds, with the most of the main
-/// kind beside them.
+/// Capacities of a rank within a time in seconds: for every number of layers of the other kinds, the most of the main kind.
 fn capacities_within(layers: &LayersToPlace, within: f64) -> Vec<RankCapacity> {
     let used = |counts: &[usize]| -> f64 {
         counts.iter().zip(&layers.others).map(|(&n, &kind)| n as f64 * layers.time[kind]).sum()

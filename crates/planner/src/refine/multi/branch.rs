@@ -14,25 +14,25 @@ use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
-/// Number of nodes ascended together; it does not depend on the number of threads, so that answers are the same on all
-/// machines.
+/// Number of nodes whose bounds are raised in parallel, whatever the number of threads, so that all machines give one answer.
 const AT_ONCE: usize = 4;
 
-/// Relative distance from the best provable bound at which a bound is not raised further: the rest takes longer than it is worth.
+/// Relative distance from the largest reachable bound at which a node is closed: to raise its bound further takes longer than it is
+/// worth.
 const NEAR: f64 = 1e-5;
 
-/// Work that may still be done: multiplications and simulated operations, the same on every machine.
+/// Work that is left, in multiplications and simulated operations, which are the same on every machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Work that is left.
+    /// Number of multiplications and operations.
     pub left: usize,
 }
 
-/// Open node, in the order in which nodes are branched: the least bound, of equals the deepest, of those the last opened.
+/// Open node. Nodes are branched by least bound; among equal bounds the deepest first, among those the last opened.
 struct OpenNode {
-    /// The node itself, or the node above it, shared by its parts.
+    /// The node itself, or its parent, which siblings share until they are branched.
     of: Arc<SearchNode>,
-    /// Rank that keeps only a part of the columns above, and that part.
+    /// Rank that keeps a part of its columns of the parent, and that part; none for the node itself.
     part: Option<(usize, Vec<usize>)>,
     /// Lower bound on the longest dependency path of its splits.
     bound: f64,
@@ -51,7 +51,7 @@ impl OpenNode {
         SearchNode { bound: self.bound, depth, ..node }
     }
 
-    /// Number of branchings above it.
+    /// Depth in the tree: number of its ancestors.
     fn depth(&self) -> usize {
         self.of.depth + usize::from(self.part.is_some())
     }
@@ -87,20 +87,21 @@ pub struct BranchAndBound<'a> {
     stages: &'a StageShapes,
     dual: Dual<'a>,
     pool: PathPool,
-    /// Length from which on a path needs no proof.
+    /// Cutoff: length of the longest path at which a split is no longer of interest. It falls with the incumbent.
     cutoff: f64,
-    /// Nodes that are left to branch, the next one first.
+    /// Open nodes, the next one to branch first.
     open: BinaryHeap<OpenNode>,
-    /// Number of nodes that were opened so far.
+    /// Number of nodes opened so far.
     opened: usize,
-    /// Least bound of the nodes that are not branched any more.
+    /// Least bound of the closed nodes, which are not branched further.
     proved: f64,
-    /// Longest path of the split that was met for which it is the shortest, as its columns have it: no bound exceeds it.
-    provable: f64,
+    /// Upper limit of the bound of the root: the least, over the splits met as minimisers, of the longest path that their
+    /// columns have. The relaxation allows these columns, so that its bound cannot exceed it.
+    reachable: f64,
 }
 
 impl<'a> BranchAndBound<'a> {
-    /// Root of the tree: all columns, under equal weights of these paths.
+    /// Tree with its root: all columns of every rank, and equal weights of `paths`.
     pub fn new(
         program: &'a StageProgram<'a>,
         stages: &'a StageShapes,
@@ -119,15 +120,15 @@ impl<'a> BranchAndBound<'a> {
         for path in paths {
             dual.join(&mut pool, path);
         }
-        let (proved, provable) = (f64::INFINITY, f64::INFINITY);
+        let (proved, reachable) = (f64::INFINITY, f64::INFINITY);
         let mut tree =
-            Self { program, stages, dual, pool, cutoff, open: BinaryHeap::new(), opened: 0, proved, provable };
+            Self { program, stages, dual, pool, cutoff, open: BinaryHeap::new(), opened: 0, proved, reachable };
         tree.open(&Arc::new(SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }), None, 0.0);
         tree
     }
 
-    /// The lower bound, at most the cutoff. Minimisers without a path over the cutoff are passed to `simulate`, which
-    /// returns the new cutoff.
+    /// Lower bound in seconds, at most the cutoff. Splits that minimise the dual and have no path over the cutoff are passed to
+    /// `simulate` as cuts; it returns the new cutoff.
     pub fn lower_bound(mut self, budget: &mut Budget, simulate: &mut dyn FnMut(Vec<usize>) -> f64) -> f64 {
         while budget.left > 0 {
             let next = self.next();
@@ -145,14 +146,14 @@ impl<'a> BranchAndBound<'a> {
         self.open.peek().map_or(self.proved, |first| first.bound.min(self.proved)).min(self.cutoff)
     }
 
-    /// Bound from which on a node is not branched.
-    fn enough(&self) -> f64 {
-        self.cutoff.min(self.proved).min(self.provable * (1.0 - NEAR))
+    /// Bound at which a node is closed.
+    fn closing_bound(&self) -> f64 {
+        self.cutoff.min(self.proved).min(self.reachable * (1.0 - NEAR))
     }
 
-    /// Opens a node, or keeps only its bound where that exceeds the cutoff, which never rises.
+    /// Opens a node, or closes it at once where its bound suffices: the closing bound never rises.
     fn open(&mut self, of: &Arc<SearchNode>, part: Option<(usize, Vec<usize>)>, bound: f64) {
-        if bound >= self.enough() {
+        if bound >= self.closing_bound() {
             self.proved = self.proved.min(bound);
             return;
         }
@@ -160,10 +161,10 @@ impl<'a> BranchAndBound<'a> {
         self.open.push(OpenNode { of: Arc::clone(of), part, bound, number: self.opened });
     }
 
-    /// Nodes with the least bounds under what is enough, of equals the deepest first; the last returned is the first of them.
+    /// Up to [`AT_ONCE`] open nodes in reverse order of branching: the next one is the last.
     fn next(&mut self) -> Vec<SearchNode> {
         let mut next = Vec::with_capacity(AT_ONCE);
-        while next.len() < AT_ONCE && self.open.peek().is_some_and(|first| first.bound < self.enough()) {
+        while next.len() < AT_ONCE && self.open.peek().is_some_and(|first| first.bound < self.closing_bound()) {
             next.extend(self.open.pop().map(OpenNode::into_node));
         }
         next.reverse();
@@ -176,7 +177,7 @@ impl<'a> BranchAndBound<'a> {
         if let Some(ShortColumns { chosen, longest }) = ascended.short
             && let Some(cuts) = self.cuts(&chosen)
         {
-            self.provable = self.provable.min(longest);
+            self.reachable = self.reachable.min(longest);
             self.cutoff = simulate(cuts).min(self.cutoff);
         }
         let Some(Rest { mut node, shares, each }) = ascended.rest else { return };
@@ -195,8 +196,8 @@ impl<'a> BranchAndBound<'a> {
         }
     }
 
-    /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the
-    /// kinds; what is recomputed is left to choose.
+    /// Branches a node in which each rank has one number of layers for each stage. That fixes the cuts and the kinds of layer; only
+    /// the recomputation is left to choose.
     fn leaf(&mut self, mut node: SearchNode, shares: &[Vec<ColumnShare>], simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in node.left.iter().enumerate() {
@@ -235,7 +236,7 @@ impl<'a> BranchAndBound<'a> {
         self.proved = self.proved.min(node.bound);
     }
 
-    /// Adds fresh paths to the pool and returns their indices there; other nodes may have met them at the same time.
+    /// Adds fresh paths to the pool and returns their indices there; nodes that were raised in parallel may have found the same.
     fn join(&mut self, fresh: PathPool, before: usize) -> Vec<usize> {
         let mut places = Vec::with_capacity(fresh.paths.len());
         for path in fresh.paths {
@@ -248,7 +249,8 @@ impl<'a> BranchAndBound<'a> {
         places
     }
 
-    /// Cuts that give each stage the layers of its rank's column; `None` where the kinds do not follow in this order.
+    /// Cuts of the split that the chosen column of each rank describes; `None` where the model's order of kinds does not allow
+    /// it.
     fn cuts(&self, chosen: &[usize]) -> Option<Vec<usize>> {
         let program = self.program;
         let mut shapes = vec![0; program.chunks];
@@ -269,8 +271,8 @@ impl<'a> BranchAndBound<'a> {
         (cuts[program.chunks] == program.len()).then_some(cuts)
     }
 
-    /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of
-    /// each stage. `None` where every rank is in one part.
+    /// Rank to branch on, with its columns in parts of equal layers of the rank or, where no rank's columns differ in these, of
+    /// equal layers of each stage. `None` where they differ in neither.
     fn branching(&self, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
         let by_rank = |rank: usize, column: usize| self.dual.sizes[rank][column].iter().sum::<u32>();
         let by_stage = |rank: usize, column: usize| &self.dual.sizes[rank][column];
@@ -284,7 +286,8 @@ struct Branching {
     parts: Vec<Vec<usize>>,
 }
 
-/// Rank whose mean is the most fractional by a key, and its columns in parts of equal keys.
+/// Rank whose mean of minimisers is the most fractional, with its columns in parts of equal keys: the rank whose largest part has
+/// the smallest share.
 fn most_mixed<K: PartialEq>(
     here: &SearchNode,
     shares: &[Vec<ColumnShare>],
@@ -315,8 +318,8 @@ fn most_mixed<K: PartialEq>(
     found
 }
 
-/// Columns of the rank whose mean is the most fractional, in two parts about it; none where no rank has several and
-/// complete columns.
+/// Rank whose mean of minimisers is the most fractional, with its columns in two parts about the mean. `None` where no rank has
+/// several columns of which all are listed.
 fn halves(dual: &Dual, here: &SearchNode, shares: &[Vec<ColumnShare>]) -> Option<Branching> {
     let (mut least, mut found) = (f64::INFINITY, None);
     for (rank, left) in here.left.iter().enumerate() {

@@ -16,7 +16,7 @@ pub struct PackedRank {
 /// Columns left of a node, by rank.
 pub struct PackedColumns {
     ranks: Vec<PackedRank>,
-    /// Index of the first column of each rank among all, and the number of columns.
+    /// Index of the first column of each rank among those of all ranks; at the end the number of columns.
     first: Vec<usize>,
 }
 
@@ -100,7 +100,7 @@ impl PackedColumns {
         self.first[self.ranks.len()]
     }
 
-    /// Numbers of layers that the columns of a rank have, of all ranks together.
+    /// Number of pairs of a rank and a number of layers that one of its columns has.
     pub fn layer_counts(&self) -> usize {
         self.ranks.iter().map(|rank| rank.groups.len()).sum()
     }
@@ -125,7 +125,7 @@ impl PackedColumns {
         self.ranks[rank].column(layers, &costs[self.first[rank]..self.first[rank + 1]], cost)
     }
 
-    /// Cost of each column of a rank, in the order of their indices, plus that of the other ranks for its layers.
+    /// Cost of each column of a rank, ascending by index, plus the least cost `rests[layers]` of the other ranks beside it.
     pub fn with_rests(&self, rank: usize, costs: &[f64], rests: &[f64]) -> Vec<f64> {
         let (own, costs) = (&self.ranks[rank], &costs[self.first[rank]..self.first[rank + 1]]);
         let mut all: Vec<(usize, f64)> = Vec::with_capacity(costs.len());
