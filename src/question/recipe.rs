@@ -4,13 +4,16 @@ use super::error::QuestionError;
 use meshwright_engine::suggest::nearest_hint;
 use meshwright_engine::workload::{self, RECIPES, Recipe};
 
+/// Most bytes of one state per parameter that a user may give; fp64 has 8.
+const MOST_BYTES: f64 = 64.0;
+
 /// Recipe from four byte counts, as `2+4+4+8`: weights, gradients, master weights, moments.
-fn bytes(text: &str) -> Option<Recipe> {
+fn recipe_of_bytes(text: &str) -> Option<Recipe> {
     let parts: Vec<f64> = text.split('+').map(|part| part.trim().parse().ok()).collect::<Option<_>>()?;
     let [weight, gradient, master, state] = parts.try_into().ok()?;
     let recipe = Recipe { weight, gradient, master, state };
-    let fine = |x: f64| x.is_finite() && (0.0..=64.0).contains(&x);
-    (fine(weight) && fine(gradient) && fine(master) && fine(state) && weight > 0.0).then_some(recipe)
+    let is_valid = |bytes: &f64| (0.0..=MOST_BYTES).contains(bytes);
+    (weight > 0.0 && [weight, gradient, master, state].iter().all(is_valid)).then_some(recipe)
 }
 
 /// Recipe by name or by its byte counts; an error lists the names.
@@ -19,7 +22,7 @@ fn bytes(text: &str) -> Option<Recipe> {
 ///
 /// No recipe has the name, and it is not four byte counts.
 pub fn recipe(name: &str) -> Result<Recipe, QuestionError> {
-    workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
+    workload::recipe(name).or_else(|| recipe_of_bytes(name)).ok_or_else(|| {
         let names: Vec<&str> = RECIPES.iter().map(|known| known.name).collect();
         let nearest = nearest_hint(name, names.iter().copied());
         QuestionError::refused(format!(

@@ -77,7 +77,7 @@ pub struct Sweep {
     pub tasks: Vec<Task>,
     /// Purchase to plan, if the file has one.
     pub wanted: Option<PurchaseRequest>,
-    /// Fingerprint of everything that a result depends on.
+    /// Fingerprint of the version, options, workloads, prices and overrides, on which results depend.
     pub digest: String,
     /// Catalogue overrides of the user.
     pub sets: Overrides,
@@ -144,7 +144,7 @@ impl Sweep {
         let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
         names.sort_unstable();
         if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
-            return Err(SweepError::value("workload.name", format!("`{twice}` stands there twice")));
+            return Err(SweepError::value("workload.name", format!("two workloads are named `{twice}`")));
         }
         if let Some(wanted) = &buy {
             wanted.check(&tasks)?;
@@ -171,7 +171,7 @@ impl Sweep {
         self.products.iter().map(|product| product.count(Changes::Machine)).sum()
     }
 
-    /// Options of one machine, after the number of the first.
+    /// Options of one machine, with the number of the first. `machine` counts from 0.
     pub fn machine(&self, mut machine: u64) -> (u64, Vec<Choice>) {
         let mut first = 0;
         for product in &self.products {
@@ -186,7 +186,7 @@ impl Sweep {
         (first, Vec::new())
     }
 
-    /// Choice of one option, by its number.
+    /// Choice of an option by its number, from 0; `None` beyond the last.
     pub fn option(&self, mut option: u64) -> Option<Choice> {
         for product in &self.products {
             let count = product.count(Changes::Machine) * product.count(Changes::Bill);
@@ -226,7 +226,7 @@ impl Sweep {
     }
 }
 
-/// Task of a workload table; without a batch of its own, it has the usual one of `most_gpus` GPUs.
+/// Task of a workload table. A table without a global batch takes the usual one of `most_gpus` GPUs.
 fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, SweepError> {
     let WorkloadTable {
         name,

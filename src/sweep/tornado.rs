@@ -38,7 +38,7 @@ impl Bar {
 /// Change of one figure of a sweep.
 type Change = Box<dyn Fn(&mut Sweep)>;
 
-/// Figure of a market with a low and a high value, each as its text and the change that sets it.
+/// Uncertain figure of a market: a low and a high value, each as its text and the change that sets it.
 struct Uncertain {
     what: &'static str,
     values: [&'static str; 2],
@@ -76,7 +76,7 @@ pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
     bars
 }
 
-/// Bars of the two figures whose intervals the totals state: the price of a GPU-hour, and the step time.
+/// Bars of the two figures with intervals of their own in the totals: the price of a GPU-hour, and the step time.
 fn bars_of_totals(usual: &Totals) -> Vec<Bar> {
     let hours = usual.gpu_hours;
     let (fast, slow) = (usual.days_low / usual.days, usual.days_high / usual.days);
@@ -96,7 +96,8 @@ fn bars_of_totals(usual: &Totals) -> Vec<Bar> {
     ]
 }
 
-/// Uncertain figures of the market, without those that the option itself chooses.
+/// Uncertain figures of the market, without those that the option itself chooses. Their ranges are assumptions, wide enough to show
+/// which figure matters; only prices and step times have intervals of their own.
 fn uncertain_figures(choice: &Choice) -> Vec<Uncertain> {
     let mut figures = vec![
         uncertain("failures", [("half", 0.5), ("three times", 3.0)], |sweep, factor| {

@@ -135,6 +135,8 @@ fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
 /// Parts of names of programs that share a training program's arguments and do not train.
 const OTHER_WORK: &[&str] = &["generat", "inference", "convert", "quantiz", "export", "ptq", "preprocess", "evaluat"];
 
+/// Import of one launch by the reader of the framework that its program or its files belong to; Megatron's where none is
+/// recognised.
 fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
     if launch.launcher == Launcher::Swift || launch.program.contains("swift/cli/") {

@@ -10,6 +10,7 @@ use crate::runs::Figures;
 const STEP: f64 = 0.02;
 /// Stopping criterion of the fit; predictions have kinks, so finer steps follow noise.
 const STOP: Stop = Stop { tolerance: 1e-4, patience: 2 };
+
 /// Least-squares problem of the constants over some rows.
 pub(super) struct Descent<'a> {
     task: &'a Task<'a>,
@@ -27,9 +28,10 @@ impl<'a> Descent<'a> {
         Self { task, start, counted, last: RefCell::default() }
     }
 
-    /// Constants at the end of the better descent of two: from the start, and from the values `other`.
+    /// Constants at the end of the better of two descents: from the start, and from the values `other`.
     ///
-    /// A bound that nothing reaches at the start has no slope there, and its constant would stay.
+    /// A constant of a term that is not binding at the start, such as a host floor below the kernels' time, has no slope there and
+    /// would keep its value.
     pub fn end(&self, other: Option<&[f64]>) -> Vec<f64> {
         let descend_from = |at: &[f64]| {
             let end = descend(self, at, STOP);

@@ -17,7 +17,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Gives a value a name.
+    /// Binds a name to a value.
     pub fn set(&mut self, name: &str, node: Node) {
         self.detach(&[name.to_owned()]);
         self.parts.remove(name);
@@ -25,7 +25,7 @@ impl Names {
         self.values.insert(name.to_owned(), node);
     }
 
-    /// Gives what a name means, which may be a part of another value, its new content: other names of its parts go on.
+    /// Replaces the value that a name refers to, which may be a part of another value; other names of its parts stay bound to it.
     pub fn set_whole(&mut self, name: &str, node: Node) {
         let line = node.line;
         if let Some(path) = self.parts.get(name).cloned() {
@@ -36,7 +36,7 @@ impl Names {
         }
     }
 
-    /// Gives a part of a value another name.
+    /// Binds a name to a part of another value: `p = config.parallelism`.
     pub fn alias(&mut self, name: &str, path: &[String]) {
         let path = self.whole(path);
         if path.first().is_some_and(|first| first == name) {
@@ -59,7 +59,7 @@ impl Names {
         self.unknown.insert(name.to_owned());
     }
 
-    /// Gives other names of a value, or of its parts, a value of their own before another takes its place.
+    /// Before a value is replaced: gives a copy of it to each other name of the value or of one of its parts.
     fn detach(&mut self, path: &[String]) {
         let own = self.parts.iter().filter(|(_, part)| part.starts_with(path));
         let own: Vec<(String, Option<Node>)> =
@@ -83,7 +83,7 @@ impl Names {
         self.values.contains_key(name) || self.parts.contains_key(name)
     }
 
-    /// The path of a value's own name that a path by another name of its part stands for.
+    /// Path from the name that owns a value, for a path that may begin with the name of a part.
     fn whole(&self, path: &[String]) -> Vec<String> {
         match path.first().and_then(|first| self.parts.get(first)) {
             Some(part) => part.iter().chain(&path[1..]).cloned().collect(),
@@ -91,7 +91,7 @@ impl Names {
         }
     }
 
-    /// The value of a path.
+    /// Value at a path; `None` where it is unknown.
     pub fn get(&self, path: &[String]) -> Option<&Node> {
         let path = self.whole(path);
         let mut node = self.values.get(path.first()?)?;
@@ -102,7 +102,7 @@ impl Names {
         Some(node).filter(|node| is_known(node))
     }
 
-    /// Puts another value in the place of a part, which may not be known.
+    /// Replaces a part of a value; with `None` it becomes unknown.
     pub fn replace(&mut self, path: &[String], node: Option<Node>, line: u32) {
         self.detach(&self.whole(path));
         self.put(path, Some(node.unwrap_or_else(|| unknown(line))), line);
@@ -114,7 +114,8 @@ impl Names {
         self.put(path, None, 0);
     }
 
-    /// Makes unknown a part of a value that has changed in an unknown way; of an object, what it is called with stays.
+    /// Marks a part of a value as changed in an unknown way: a dictionary gains unknown entries, a list becomes unknown, and an
+    /// object keeps the arguments of its constructor.
     pub fn change(&mut self, path: &[String], line: u32) {
         let Some(mut node) = self.get(path).cloned() else { return };
         match &mut node.value {
@@ -128,7 +129,7 @@ impl Names {
         }
     }
 
-    /// Sets a part of a value, with the tables above it; nothing where the first name means nothing.
+    /// Sets or removes a part of a value and creates the tables above it; does nothing where the first name is not bound.
     pub fn put(&mut self, path: &[String], node: Option<Node>, line: u32) {
         let path = self.whole(path);
         let Some((first, keys)) = path.split_first() else { return };
@@ -171,7 +172,7 @@ impl Names {
         }
     }
 
-    /// Functions that `partial` binds arguments of, under any name: each with its arguments by name.
+    /// Functions that `functools.partial` is bound to under any name, each with its arguments.
     pub fn partials(&self) -> Vec<(String, Entries)> {
         self.values.values().filter_map(|node| partial(Some(node), &Entries::new())).collect()
     }

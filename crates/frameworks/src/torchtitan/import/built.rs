@@ -18,7 +18,7 @@ pub(super) fn is_built(document: &Document) -> bool {
     document.has(&format!("{MODEL}.{CALLED}")) && document.has(&format!("{MODEL}.dim"))
 }
 
-/// The model that a configuration builds; none where a part of it is not read.
+/// Model that a configuration builds; `None` where a part of it cannot be read.
 pub(super) fn model(document: &Document) -> Option<Model> {
     let size = |key: &str| document.size(&format!("{MODEL}.{key}"));
     let (hidden, vocab, layers) = (size("dim")?, size("vocab_size")?, document.count(&format!("{MODEL}.layers"))?);
@@ -35,7 +35,7 @@ pub(super) fn model(document: &Document) -> Option<Model> {
         ..plain
     };
     model.check().ok()?;
-    // A bias of the router is in no file: without it, a model of the catalogue is told by all else.
+    // No file states the router's bias, so that the catalogue's model is recognised by its other sizes.
     Some(known::name_of(&model).and_then(known::catalogued).unwrap_or(model))
 }
 
