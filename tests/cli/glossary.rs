@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use meshwright::cost::{Tenant, Term};
 use meshwright::frameworks;
 use meshwright::plan::text::KEYS;
+use meshwright::schedule::Schedule;
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_meshwright")).arg("glossary").args(args).output().unwrap()
@@ -39,6 +40,12 @@ fn every_key_and_term_has_an_entry() {
     assert_eq!(names("memory"), Tenant::ALL.iter().map(|tenant| tenant.key()).collect::<Vec<_>>());
 }
 
+#[test]
+fn the_schedules_are_the_values_of_their_key() {
+    let entry = entries("plan").into_iter().find(|entry| entry["name"].as_str() == Some("schedule")).unwrap();
+    assert_eq!(entry["values"].as_str(), Some(Schedule::names().join(", ").as_str()));
+}
+
 /// Text of all files below a folder.
 fn all_text(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -55,7 +62,7 @@ fn settings_are_those_that_are_emitted() {
     let mut checked = BTreeSet::new();
     for entry in entries("plan") {
         let settings: Vec<_> = entry.iter().filter(|(key, _)| !OWN_KEYS.contains(&key.as_str())).collect();
-        assert_eq!(settings.len(), 10, "{}", entry["name"]);
+        assert_eq!(settings.len(), 10, "settings of `{}`; Megatron's stand for its relatives", entry["name"]);
         for (framework, text) in settings {
             assert!(frameworks::named(&framework.replace('_', "-")).is_some(), "no framework `{framework}`");
             for setting in text.as_str().unwrap().split('`').skip(1).step_by(2) {

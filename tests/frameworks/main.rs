@@ -4,6 +4,7 @@
 mod random;
 
 mod details;
+mod documented;
 mod emit;
 mod emit_framework;
 mod emit_import;
