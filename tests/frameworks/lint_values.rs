@@ -1,7 +1,7 @@
-//! `lint` of values that are not of their flag's type.
+//! `lint` of single flags: values of another type, and what is missing.
 #![cfg(feature = "cli")]
 
-use super::lint::{file, json, out, run, script};
+use super::lint::{GOOD, file, findings, json, out, run, script};
 
 /// Malformed values are named with file, line, flag, the value that was read and the one that is expected, once each,
 /// before what follows from them.
@@ -29,4 +29,18 @@ fn malformed_values_are_named() {
     let bare = file("bare.sh", "torchrun --nproc_per_node 8 pretrain_gpt.py \\\n  --tensor-model-parallel-size two\n");
     let (answer, code) = json(&bare, &["--quick"]);
     assert_eq!((code, answer["findings"][0]["line"].as_u64()), (1, Some(2)), "{answer}");
+}
+
+/// Masks of a data loader that causal attention does not read are a warning, and those that keep documents apart are none.
+#[test]
+fn a_mask_that_no_attention_reads_is_a_warning() {
+    let (answer, code) = json(&script("mask.sh", GOOD), &["--quick"]);
+    let found = findings(&answer, "attention-mask");
+    assert_eq!((code, found.len(), &found[0]["level"]), (0, 1, &"warning".into()), "{answer}");
+    assert!(found[0]["message"].as_str().unwrap().contains("a mask of 64 MiB"), "{found:?}");
+    assert_eq!(found[0]["expected"], "--no-create-attention-mask-in-dataloader");
+    for flag in ["--no-create-attention-mask-in-dataloader", "--reset-attention-mask"] {
+        let (answer, _) = json(&script("masked.sh", &format!("{GOOD} {flag}")), &["--quick"]);
+        assert!(findings(&answer, "attention-mask").is_empty(), "{flag}");
+    }
 }

@@ -51,6 +51,11 @@ pub const RULES: &[LintRule] = &[
         "Megatron-Bridge, training/flex_dispatcher_backend.py",
     ),
     rule(
+        "attention-mask",
+        "The data loader makes no mask that attention does not read.",
+        "Megatron-LM, megatron/core/datasets/gpt_dataset.py, create_attention_mask; ROCm/Megatron-LM, pull request 40: 4 to 6 % of a step",
+    ),
+    rule(
         "attention-kernel",
         "The attention kernel that a file names runs on the GPUs.",
         "FlashAttention, requirements in its repository; PyTorch, sdp_utils.cpp",

@@ -74,8 +74,10 @@ const TRAINING: [&str; 7] = [
 /// Learning rate, before the steps over which it rises; to be edited.
 const RATE: [&str; 3] = ["--lr 3e-4", "--min-lr 3e-5", "--lr-decay-style cosine"];
 
-/// Arguments that a run needs in addition to the plan; to be edited.
-const RUN: [&str; 6] = [
+/// Arguments that a run needs in addition to the plan; to be edited. Attention of causal models makes its own mask, and that of the data
+/// loader takes the square of the sequence in bytes ([megatron-lm] `core/datasets/gpt_dataset.py`).
+const RUN: [&str; 7] = [
+    "--no-create-attention-mask-in-dataloader",
     "--clip-grad 1.0",
     "--weight-decay 0.1",
     "--log-interval 1",

@@ -107,6 +107,7 @@ pub(crate) fn imported_from(mut list: Arguments, launched: &Launched) -> Importe
     let own = plain && launched.in_script && list.unknown.is_empty();
     if own && list.findings.iter().all(|finding| finding.rule != "unresolved-variable") {
         rules::needed(&mut list);
+        rules::unread_masks(&mut list);
     }
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script, deepspeed);
     imported.world = world;

@@ -359,6 +359,7 @@ const VARIABLES: &[RequiredVariable] = &[
 
 /// Settings of a training run, which take the variables.
 const TRAINING: &str = "    cfg.dataset.blend = [os.environ.get(\"DATA\")], None
+    cfg.dataset.create_attention_mask = False
     cfg.tokenizer.tokenizer_type = \"HuggingFaceTokenizer\"
     cfg.tokenizer.tokenizer_model = os.environ.get(\"TOKENIZER\")
     cfg.checkpoint.save = os.environ.get(\"SAVE\")

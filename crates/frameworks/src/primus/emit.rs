@@ -89,6 +89,7 @@ fn experiment(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     }
     text.fixed("      add_position_embedding: true\n      finetune: false\n      dataloader_type: single");
     text.fixed("      # data, tokenizer, checkpoints and length of the run");
+    text.fixed("      create_attention_mask_in_dataloader: false # attention makes its own");
     match request.steps {
         Some(steps) => {
             text.fixed(

@@ -254,6 +254,20 @@ pub fn needed(list: &mut Arguments) {
     }
 }
 
+/// Warns of attention masks that the data loader makes for every sequence, though causal attention makes its own; where documents of a
+/// sequence are kept apart, the mask is not causal.
+pub fn unread_masks(list: &mut Arguments) {
+    let without = "--no-create-attention-mask-in-dataloader";
+    let is_wanted = [without, "--reset-attention-mask", "--sft", "--yaml-cfg"];
+    let length = list.peek_number("--seq-length").filter(|length| *length >= 1.0);
+    let Some(length) = length.filter(|_| is_wanted.iter().all(|flag| list.place(flag).is_none())) else { return };
+    let mask = length * length / f64::from(1 << 20);
+    let message =
+        format!("the data loader makes a mask of {mask:.0} MiB for each sequence, and attention makes its own");
+    let finding = Finding::warning("attention-mask", message).expected(without);
+    list.report("--seq-length", finding);
+}
+
 /// `CUDA_DEVICE_MAX_CONNECTIONS`: 1 with tensor or context parallelism before Blackwell, more with FSDP.
 pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool, deepspeed: bool) {
     // With DeepSpeed no gradient is reduced beside the GEMMs, and only sequence parallelism asks for one queue
