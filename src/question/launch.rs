@@ -148,7 +148,8 @@ pub struct ImportQuestion {
 impl ImportQuestion {
     /// Command line that evaluates an imported plan; `model` as the user would name it.
     pub fn command(&self, imported: &Imported, model: Option<&str>) -> String {
-        report::command(imported, model, self.cluster.as_deref())
+        let named = report::NamedInputs { model, cluster: self.cluster.as_deref(), ..report::NamedInputs::default() };
+        report::command(imported, &named)
     }
 
     /// JSON document of the answer, the same as `import --format json` prints.

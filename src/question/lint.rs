@@ -14,7 +14,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
-use meshwright_engine::workload::Workload;
+use meshwright_engine::workload::{Optimizer, Workload};
 use meshwright_frameworks::import::{Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
 use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats, sort};
@@ -141,8 +141,28 @@ impl LintQuestion {
             }
         };
         let verdict = (!points.is_empty()).then(|| diagnose(&points));
-        let command = import::command(&imported, self.file.model.as_deref(), Some(&self.cluster));
+        let command = self.command(&imported, made.as_ref());
         Ok(LintResult { imported, problem: made.map(|(problem, _)| problem), report, verdict, command })
+    }
+
+    /// Command line that evaluates the plan as `lint` priced it, with what the question has in place of the file's settings.
+    fn command(&self, imported: &Imported, made: Option<&(Problem, Plan)>) -> String {
+        let mut priced = imported.clone();
+        if let Some((problem, plan)) = made {
+            let workload = problem.workload();
+            priced.world = Some(problem.cluster().gpus);
+            priced.work.global_batch = Some(workload.global_batch);
+            priced.work.seq_len = Some(workload.seq_len);
+            priced.work.recipe = workload.recipe;
+            priced.plan = plan.clone();
+        }
+        let named = import::NamedInputs {
+            model: self.file.model.as_deref(),
+            cluster: Some(&self.cluster),
+            stack: self.stack.as_deref(),
+            sets: &self.set,
+        };
+        import::command(&priced, &named)
     }
 
     /// JSON document of the answer, the same as `lint --format json` prints.
@@ -208,7 +228,7 @@ fn problem(
         format: imported.work.format,
         half: imported.work.half,
         recipe: question.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),
-        optimizer: imported.work.optimizer,
+        optimizer: question.optimizer.as_deref().map_or(imported.work.optimizer, Optimizer::of_recipe),
         adaptation: imported.work.adaptation,
         imbalance: imported.imbalance,
         drops_tokens: imported.work.drops_tokens,

@@ -30,12 +30,25 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Command line that evaluates the imported plan; `model` and `cluster` as the user would name them.
-pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) -> String {
+/// Inputs that a user names beside an imported file, or in place of what it says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NamedInputs<'a> {
+    /// Model, as the user names it.
+    pub model: Option<&'a str>,
+    /// Cluster, as the user names it.
+    pub cluster: Option<&'a str>,
+    /// Stack, in place of the file's stack and of the settings that the file makes in it.
+    pub stack: Option<&'a str>,
+    /// Overrides of the catalogue (`--set`).
+    pub sets: &'a [String],
+}
+
+/// Command line that evaluates an imported plan.
+pub fn command(imported: &Imported, named: &NamedInputs) -> String {
     let own = imported.model.as_ref().and_then(known::name_of);
     let mut words = vec!["meshwright".to_owned(), "explain".to_owned()];
-    words.push(quoted(model.or(own).unwrap_or("MODEL")));
-    words.push(quoted(cluster.unwrap_or("CLUSTER")));
+    words.push(quoted(named.model.or(own).unwrap_or("MODEL")));
+    words.push(quoted(named.cluster.unwrap_or("CLUSTER")));
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     if let Some(world) = imported.world {
         flag("--gpus", world.to_string());
@@ -55,8 +68,9 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
         }
     }
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
-    flag("--stack", imported.stack.to_owned());
-    for item in imported.settings.items() {
+    flag("--stack", named.stack.unwrap_or(imported.stack).to_owned());
+    let settings = imported.settings.items().iter().filter(|_| named.stack.is_none());
+    for item in settings.chain(named.sets) {
         flag("--set", item.clone());
     }
     flag("--plan", plan_text(imported));
