@@ -161,15 +161,15 @@ fn search_prudently(
         return Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: None };
     }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
-    let limits = SearchLimits { memory: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
-    if searches.may_hold(&proven, limits.memory) {
+    let limits = SearchLimits { hbm_budget: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
+    if searches.may_fit(&proven, limits.hbm_budget) {
         let ranking = searches.fastest(&proven, limits, control);
         if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
             return Prudent { problem: limited, options: proven, ranking, given_up: None };
         }
     }
-    let at_any_risk = SearchLimits { memory: problem.hbm_budget(), ..limits };
-    let is_asked = prudence.exotic || searches.may_hold(&proven, at_any_risk.memory);
+    let at_any_risk = SearchLimits { hbm_budget: problem.hbm_budget(), ..limits };
+    let is_asked = prudence.exotic || searches.may_fit(&proven, at_any_risk.hbm_budget);
     let risky = is_asked.then(|| searches.fastest(&proven, at_any_risk, control));
     if let Some(ranking) = risky.filter(|risky| prudence.exotic || !risky.evaluations.is_empty()) {
         let ranking = searches.or_nearest(ranking, &proven, control);
@@ -295,7 +295,7 @@ fn recommend(
     {
         place(&mut ranking.evaluations, &run.evaluation);
     }
-    let near = SearchLimits { memory: searched.hbm_budget(), ceiling: most, ties: TieLimits::NONE };
+    let near = SearchLimits { hbm_budget: searched.hbm_budget(), ceiling: most, ties: TieLimits::NONE };
     ranking.evaluations.extend(inside_domain(searches, &restrictions, &ranking.evaluations, near, control));
     sort_by_numbers(&mut ranking.evaluations, |evaluation| [evaluation.step.total().get()]);
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
@@ -312,7 +312,7 @@ fn recommend(
         Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            let limits = SearchLimits { memory: problem.hbm_budget(), ceiling, ties: TieLimits::NONE };
+            let limits = SearchLimits { hbm_budget: problem.hbm_budget(), ceiling, ties: TieLimits::NONE };
             searches.fastest(&alone, limits, control).evaluations.first().cloned()
         }
     };

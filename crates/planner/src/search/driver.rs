@@ -81,11 +81,11 @@ pub fn search_with(costs: &Costs, options: &SearchOptions, goal: Goal, control: 
 /// Limits of one search for the fastest plans.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
-    /// Memory that a plan may need on each device.
-    pub memory: Bytes,
-    /// Largest step time.
+    /// Memory of a device that a plan may fill.
+    pub hbm_budget: Bytes,
+    /// Longest step time.
     pub ceiling: Seconds,
-    /// Plans that are wanted beyond those that must be named.
+    /// Plans beyond the `top` that are wanted where they are nearly as good.
     pub ties: TieLimits,
 }
 
@@ -125,20 +125,21 @@ impl<'c> LimitedSearches<'c> {
 
     /// Finds the fastest plans within limits.
     pub fn fastest(&self, options: &SearchOptions, limits: SearchLimits, control: &Control) -> Ranking {
-        let SearchLimits { memory, ceiling, ties } = limits;
+        let SearchLimits { hbm_budget, ceiling, ties } = limits;
         let wanted = SearchTarget {
             ties,
-            hbm_budget: memory,
+            hbm_budget,
             ceiling: ceiling.get(),
             ..SearchTarget::new(self.costs, options, Goal::Fastest)
         };
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 
-    /// Whether plans of a space may fit into `memory`, by the model states that all GPUs hold together and the context of each.
-    pub fn may_hold(&self, options: &SearchOptions, memory: Bytes) -> bool {
+    /// Whether any plan of a space can fit into `hbm_budget`, by a lower bound: the model states shared out over all GPUs, and the
+    /// context of each.
+    pub fn may_fit(&self, options: &SearchOptions, hbm_budget: Bytes) -> bool {
         let on_host = Space::new(self.costs, &options.restrictions).most_optimizer_on_host();
-        least_states(self.costs.problem, on_host) + self.costs.least_context() <= memory
+        least_states(self.costs.problem, on_host) + self.costs.least_context() <= hbm_budget
     }
 
     /// The ranking; if it is known that no plan runs, with the one that comes nearest.
