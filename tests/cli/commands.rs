@@ -75,6 +75,7 @@ fn settings_that_a_framework_chooses_are_assumed_and_a_user_may_change_them() {
         assert_ne!(out(&usual), out(&plan(&["--for", framework, "--set", at_once])));
     }
     let accelerate = plan(&["--for", "accelerate"]);
+    assert_eq!(code(&accelerate), 0, "{}", err(&accelerate));
     assert!(!err(&accelerate).contains("--set"), "its script is the user's: {}", err(&accelerate));
 }
 

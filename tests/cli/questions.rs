@@ -12,6 +12,7 @@ fn answer(question: &str) -> Result<String, QuestionError> {
 
 fn printed(line: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap();
+    assert!(!output.stdout.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -52,7 +52,8 @@ fn flags_say_what_the_plan_says() {
 fn the_rank_order_is_a_flag_where_it_is_not_the_default() {
     let flag = "--use-tp-pp-dp-mapping";
     assert!(out(&small("tp=2 pp=2 order=tp-cp-ep-pp-dp")).contains(flag));
-    assert!(!out(&small("tp=2 pp=2")).contains(flag));
+    let plain = out(&small("tp=2 pp=2"));
+    assert!(plain.contains("torchrun") && !plain.contains(flag), "{plain}");
 }
 
 /// With as many stages as layers there is one split and very many beginnings of others: it took minutes.
@@ -357,7 +358,8 @@ fn files_for_volta_ask_for_no_kernel_of_ampere() {
     }
     let script = folder_of("volta-megatron").join("megatron.sh");
     let linted = out(&run(&["lint", script.to_str().unwrap(), cluster]));
-    assert!(!linted.contains("fused attention") && !linted.contains("transformer_engine"), "{linted}");
+    let complains = linted.contains("fused attention") || linted.contains("transformer_engine");
+    assert!(linted.contains("V100") && !complains, "{linted}");
 }
 
 /// The folder that a test has made.
@@ -381,20 +383,4 @@ fn an_older_release_has_a_plan_that_it_runs() {
     let made = run(&["emit", "megatron", "llama3-8b", "dgx-h100-64", "--release", "core_r0.13"]);
     assert!(made.status.success(), "{}", err(&made));
     assert!(err(&made).contains("zero=1") && !out(&made).contains("megatron-fsdp"), "{}", err(&made));
-}
-
-/// The script that launches a program of Megatron-Bridge is read as the program that stands beside it.
-#[test]
-fn a_script_of_bridge_is_read_as_its_program() {
-    let folder = folder("bridge-launch");
-    let path = folder.to_str().unwrap();
-    let made = run(&["emit", "megatron-bridge", "llama3-8b", "dgx-h100-64", "--out", path]);
-    assert!(made.status.success(), "{}", err(&made));
-    let linted = |file: &str| {
-        let output = run(&["lint", folder.join(file).to_str().unwrap(), "dgx-h100-64", "--quick", "--format", "json"]);
-        let answer: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
-        (answer["prediction"]["step_time_s"].as_f64(), answer["ok"].clone())
-    };
-    let (script, program) = (linted("megatron_bridge.sh"), linted("megatron_bridge.py"));
-    assert!(script.0.is_some() && script == program, "{script:?}, {program:?}");
 }

@@ -15,7 +15,9 @@ fn files_or_refusal(output: &Output) -> String {
 fn megatron_fsdp_adds_gradients_in_fp32() {
     let emitted = |framework: &str, zero: u8| {
         let plan = format!("dp=8 zero={zero} mbs=1");
-        out(&run(&["emit", framework, "llama3-8b", "dgx-h100-8", "--optimizer", "megatron", "--plan", &plan]))
+        let files = run(&["emit", framework, "llama3-8b", "dgx-h100-8", "--optimizer", "megatron", "--plan", &plan]);
+        assert!(files.status.success(), "{plan}: {}", err(&files));
+        out(&files)
     };
     let flag = "--megatron-fsdp-main-grads-dtype fp32";
     assert!(emitted("megatron", 3).contains(&format!("    {flag}\n")), "{}", emitted("megatron", 3));
@@ -26,7 +28,9 @@ fn megatron_fsdp_adds_gradients_in_fp32() {
     let findings = |text: &str| {
         let path = folder.join("train.sh");
         std::fs::write(&path, text).unwrap();
-        out(&run(&["import", path.to_str().unwrap(), "--format", "json"]))
+        let read = out(&run(&["import", path.to_str().unwrap(), "--format", "json"]));
+        assert!(read.contains("\"zero=3\"") || read.contains("zero=3 "), "{read}");
+        read
     };
     let warning = "does not reach Megatron FSDP";
     assert!(!findings(&emitted("megatron", 3)).contains(warning));
@@ -262,4 +266,20 @@ fn gates_for_each_head_are_for_frameworks_that_load_their_class() {
         let refused = emitted(framework, "laguna-class", "dp=512 zero=1 mbs=1");
         assert!(refused.contains("gates"), "{framework}: {refused}");
     }
+}
+
+/// The script that launches a program of Megatron-Bridge is read as the program that stands beside it.
+#[test]
+fn a_script_of_bridge_is_read_as_its_program() {
+    let folder = folder("bridge-launch");
+    let path = folder.to_str().unwrap();
+    let made = run(&["emit", "megatron-bridge", "llama3-8b", "dgx-h100-64", "--out", path]);
+    assert!(made.status.success(), "{}", err(&made));
+    let linted = |file: &str| {
+        let output = run(&["lint", folder.join(file).to_str().unwrap(), "dgx-h100-64", "--quick", "--format", "json"]);
+        let answer: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+        (answer["prediction"]["step_time_s"].as_f64(), answer["ok"].clone())
+    };
+    let (script, program) = (linted("megatron_bridge.sh"), linted("megatron_bridge.py"));
+    assert!(script.0.is_some() && script == program, "{script:?}, {program:?}");
 }

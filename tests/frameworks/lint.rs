@@ -142,7 +142,10 @@ fn a_group_that_leaves_its_domain_has_its_price() {
     let tensor = "--tensor-model-parallel-size 16 --pipeline-model-parallel-size 2 --global-batch-size 512";
     let (wide, _) = json(&script("tp16.sh", tensor), &["--quick"]);
     assert_eq!(wide["crossings"][0]["group"], "tp");
-    assert!(wide["crossings"][0]["costs"].as_f64().unwrap() >= 0.0);
+    // The curve of 16 GPUs in one domain is extrapolated, and slower than two domains of eight: the finding says so.
+    assert_eq!(wide["crossings"][0]["costs"], 0.0);
+    let message = findings(&wide, "leaves-domain")[0]["message"].as_str().unwrap();
+    assert!(message.contains("no slower in the model") && message.contains("time it"), "{message}");
     let (inside, _) = json(&script("narrow.sh", GOOD), &["--quick"]);
     assert!(inside["crossings"].as_array().unwrap().is_empty());
 }
