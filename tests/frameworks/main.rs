@@ -28,6 +28,7 @@ mod import_torchtitan;
 mod lint;
 mod lint_devices;
 mod lint_emitted;
+mod lint_replaced;
 mod lint_values;
 mod recurrences;
 mod releases;
