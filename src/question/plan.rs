@@ -22,7 +22,7 @@ use meshwright_planner::space::Restrictions;
 pub(super) const PLANS_SHOWN: u32 = 5;
 
 /// Tolerance of a Pareto front where the user states none. It is less than the 90 % intervals of memory and step time span
-/// ([docs/decisions/0018](../../docs/decisions/0019-tolerance-of-a-front.md)).
+/// ([docs/decisions/0019](../../docs/decisions/0019-tolerance-of-a-front.md)).
 pub(super) const FRONT_TOLERANCE: f64 = 0.2;
 
 /// Space and objective of `plan`.

@@ -1,4 +1,4 @@
-//! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
+//! On random plans over every choice: the incremental evaluation equals the direct one, and its lower bounds hold.
 
 use std::cell::Cell;
 

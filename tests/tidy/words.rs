@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{all_sources, files};
 
-/// Words of no field: `forgotten` is recomputed, `unlike` heterogeneous, `played` simulated, `alike` identical.
+/// Words that this field does not use: `forgotten` is recomputed, `unlike` heterogeneous, `played` simulated, `alike` identical.
 const BANNED_WORDS: [&str; 8] =
     ["alike", "forgotten", "off in the mean", "of one's own", "out of fold", "played", "so much of", "unlike"];
 

@@ -14,7 +14,7 @@ const NETWORK_START: f64 = 15.0;
 const DOMAIN_SHARE: f64 = 0.75;
 
 impl Fabric<'_> {
-    /// One way from a rank to the one `distance` ranks on.
+    /// Time of a send from a rank to the one `distance` ranks on.
     ///
     /// ```text
     /// inside a domain  8 us + S/(0.75·uni)          across  15 us + S/(bw·η)          specification §3.8

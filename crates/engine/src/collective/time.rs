@@ -53,8 +53,8 @@ impl Fabric<'_> {
     ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
     /// ```
     ///
-    /// The least over the parts of a large domain. Source: specification §3.2–3.4 with version 1.1. A switch that sums moves each
-    /// byte once (φ ≤ 1).
+    /// A group in a large domain may run in parts of it: the fastest way counts. Where the switch reduces, each byte moves
+    /// once (φ ≤ 1). Source: specification §3.2–3.4 with version 1.1.
     pub fn time(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
         if group.ranks <= 1 || payload.get() <= 0.0 {
             return Seconds::ZERO;

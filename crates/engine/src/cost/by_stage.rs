@@ -230,8 +230,8 @@ impl<'a> Stager<'a> {
     }
 
     /// Lower bound on the step time of stages whose pipeline takes at least `pipe`, whose heaviest rank has at least
-    /// `resident` parameters, whose ranks hide gradients and parameters behind at most `hidden_by`, with one `offload` for
-    /// all.
+    /// `resident` parameters and whose ranks hide the exchange of gradients and parameters behind passes of at most `hidden_by`.
+    /// Every rank offloads `offload`.
     pub fn bound(&self, pipe: Seconds, resident: RankParameters, hidden_by: PassTimes, offload: Offload) -> Seconds {
         let work = Work { compute: hidden_by, ..Work::default() };
         let (replicas, update) = self.costs.exchange_and_update(&self.plan, &[work], &[resident], |_| offload);

@@ -36,7 +36,7 @@ pub struct RankParameters {
 }
 
 impl RankParameters {
-    /// One layer's share of a rank: all but the experts split by tp where they are split, experts by ep·etp.
+    /// Parameters of one layer on a rank: experts are split by ep·etp, the others by tp unless every rank holds them whole.
     ///
     /// ```text
     /// P_dense = P_whole + (P_all − P_experts − P_whole)/t
@@ -107,9 +107,9 @@ impl Costs<'_> {
         self.parameters_of(plan, &self.stage_counts(plan, None, Counted::Ranks), &each_rank(plan.layout.pp))
     }
 
-    /// Parameters of a rank of each class where its layers are counted: those layers, the embedding on the first, the head on the
-    /// last, and multi-token prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both;
-    /// the two copies count in the bytes.
+    /// Parameters of a rank of each class with the layers of `counts`: those layers, the embedding on the first rank, the head on
+    /// the last, and multi-token prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of
+    /// both stages, since the bytes count every parameter twice.
     ///
     /// Tensor-parallel parameters are divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
@@ -225,7 +225,7 @@ impl Costs<'_> {
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. The stage is `zero`; of the plan's sharding nothing is read. ZeRO 2 reduces whenever the
+    /// nb = layers of a rank. The ZeRO stage is `zero`, whatever the plan's. ZeRO 2 reduces whenever the
     /// backward passes of a virtual stage end ([`Windows::run`]), all but the last time behind the next ones. Source:
     /// specification §5.2 with version 1.1.
     #[inline]

@@ -37,7 +37,7 @@ impl Sharding {
         self.gather <= other.gather && self.scatter <= other.scatter
     }
 
-    /// Smaller of both, part by part.
+    /// Minimum, part by part.
     fn lesser(&self, other: &Self) -> Self {
         Self { gather: self.gather.min(other.gather), scatter: self.scatter.min(other.scatter) }
     }
@@ -143,7 +143,7 @@ impl Sharded {
             && update.within(other.update)
     }
 
-    /// Smaller of both, part by part.
+    /// Minimum, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
         let Self { kinds, table, outer, update } = self;
         Self {

@@ -8,13 +8,13 @@ pub const fn tp(plan: &Plan) -> Group {
     Group { ranks: plan.layout.tp, stride: 1 }
 }
 
-/// The context-parallel group: tp apart.
+/// The context-parallel group, whose neighbours are tp ranks apart.
 pub const fn cp(plan: &Plan) -> Group {
     Group { ranks: plan.layout.cp, stride: plan.layout.tp }
 }
 
-/// `ranks` of the data-parallel group of dense weights. Under `tp-cp-ep-pp-dp` they lie a whole pipeline apart; the cp ranks
-/// among them, which lie nearer, are counted as far.
+/// A group of `ranks` of the data-parallel ranks of dense weights. Under `tp-cp-ep-pp-dp` neighbours are a whole pipeline apart;
+/// the cp ranks among them are nearer, but are taken as that far too.
 pub const fn dp(plan: &Plan, ranks: u32) -> Group {
     let stride = match plan.order {
         RankOrder::PipelineOutermost => plan.layout.tp,

@@ -81,7 +81,7 @@ impl Costs<'_> {
         factor.map_or(1.0, |factor| factor.value)
     }
 
-    /// Time of the cross-entropy of so many logits.
+    /// Time of the cross-entropy over a rank's logits.
     ///
     /// ```text
     /// compiled   b/2 bytes a logit in either pass, as counted          b = `stack.loss_traffic`

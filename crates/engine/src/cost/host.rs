@@ -10,21 +10,21 @@ use crate::units::Bytes;
 /// Offloaded bytes that a host has no room for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostExcess {
-    /// Bytes that the ranks of the fullest host leave on it.
+    /// Offloaded bytes on the fullest host.
     pub needed: Bytes,
     /// Memory of a host.
     pub available: Bytes,
 }
 
 impl Costs<'_> {
-    /// Excess of a plan's offloaded bytes over the memory of the fullest host; `None` where that is enough, not known,
-    /// or nothing is left there.
+    /// Excess of a plan's offloaded bytes over the memory of the fullest host; `None` where they fit, where the host's memory
+    /// is not known, or where the plan offloads nothing.
     ///
     /// ```text
     /// host h holds  Σ over its ranks r of  offloaded optimizer states(r) + offloaded activations(r)
     /// ```
     ///
-    /// It is the least that they need: buffers of transfers, the data loader and the system come on top.
+    /// This is a lower bound: buffers of transfers, the data loader and the system come on top.
     pub fn over_host(&self, plan: &Plan) -> Option<HostExcess> {
         if plan.offload == Offload::NONE || self.problem.cluster().host_memory.is_none() {
             return None;
@@ -33,7 +33,7 @@ impl Costs<'_> {
         self.over_host_of(plan, &bare, &vec![plan.offload; bare.len()])
     }
 
-    /// Bytes that the ranks of the fullest host leave on it.
+    /// Offloaded bytes on the fullest host.
     pub fn fullest_host(&self, plan: &Plan) -> Bytes {
         let bare = self.footprints(&Plan { offload: Offload::NONE, ..plan.clone() });
         let left: Vec<Bytes> = bare.iter().map(|bare| left_on_host(bare, plan.offload)).collect();
@@ -62,13 +62,13 @@ fn left_on_host(bare: &Footprint, offload: Offload) -> Bytes {
     bare.optimizer * offload.optimizer + bare.activations * offload.activations
 }
 
-/// The most that the ranks of one host leave there, where each of pipeline rank s leaves `left[s]`. Ranks fill hosts in their
-/// order.
+/// Offloaded bytes on the fullest host, where each rank of pipeline stage s offloads `left[s]`. Hosts take `per_host` consecutive
+/// ranks each.
 fn fullest_host(plan: &Plan, left: &[Bytes], per_host: u32) -> Bytes {
     let layout = plan.layout;
     let (stage, period) = match plan.order {
         RankOrder::PipelineOutermost => (layout.tp * layout.cp * layout.dp, layout.world_size()),
-        // What one replica's hosts hold repeats after so many ranks at the latest.
+        // The pattern of stages over hosts repeats after at most `per_host` replicas.
         RankOrder::DataOutermost => {
             let replica = layout.tp * layout.cp * layout.pp;
             (layout.tp * layout.cp, layout.world_size().min(replica.saturating_mul(per_host)))

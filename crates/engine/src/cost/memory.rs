@@ -366,7 +366,7 @@ impl Costs<'_> {
             counts.all_on_ranks(plan).iter().map(|(_, layers)| weights(layers)).fold(0.0, f64::max)
         };
         if self.device.stack.memory.by_moment {
-            return self.whole_for_a_while(plan, largest, own);
+            return self.unsharded_by_moment(plan, largest, own);
         }
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.

@@ -34,24 +34,24 @@ const MLP_BACKWARD: f64 = 4.0;
 /// the reduction. Source: [memory-oracle].
 const GATHERED_GRADIENTS: f64 = 4.0;
 
-/// Tensors that a rank holds in parts of a step only, in bytes.
+/// Bytes of tensors that are resident on a rank only during parts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Temporary {
-    /// Tensors held while the loss is computed.
+    /// Tensors resident while the loss is computed.
     pub loss: Bytes,
-    /// Tensors held while the backward goes through a layer.
+    /// Tensors resident while the backward goes through a layer.
     pub backward: Bytes,
-    /// Pool of the stream that gathers weights, at its own peak.
+    /// Peak of the allocator's pool for the stream that gathers weights.
     pub gathers: Bytes,
 }
 
 impl Temporary {
-    /// Sum of both, part by part.
+    /// Sum, part by part.
     pub(super) fn plus(self, other: Self) -> Self {
         self.joined(other, |a, b| a + b)
     }
 
-    /// Smaller of both, part by part.
+    /// Minimum, part by part.
     pub(super) fn lesser(self, other: Self) -> Self {
         self.joined(other, Bytes::min)
     }
@@ -110,48 +110,48 @@ impl EndBytes {
         if holds_head { self.head } else { self.others }
     }
 
-    /// The fewer of both on either kind of rank.
+    /// Minimum on each kind of rank.
     pub fn min(self, other: Self) -> Self {
         Self { head: self.head.min(other.head), others: self.others.min(other.others) }
     }
 }
 
-/// Shares of the tensors of a moment that fragmentation takes.
+/// Memory lost to fragmentation, relative to the tensors of a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fragmented {
-    /// Of the activations.
+    /// Relative to the activations.
     pub activations: f64,
-    /// Of the other tensors.
+    /// Relative to the other tensors.
     pub transient: f64,
 }
 
-/// Which tensors of a rank are held at the same moment.
+/// Which tensors of a rank are resident at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Timing {
     /// All at once, each at its own peak.
     Together,
-    /// Each where it is held at one of the moments of a step.
+    /// Each only at those moments of a step at which it is needed.
     ByMoment {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
-        /// Whether a stream of its own reduces gradients, in whose pool they lie.
+        /// Whether gradients are reduced on a separate stream, and so lie in that stream's pool of the allocator.
         gradients_apart: bool,
-        /// Shares that fragmentation takes.
+        /// Loss to fragmentation.
         lost: Fragmented,
     },
-    /// Each where it is held at one end of a compiled loop over the layers.
+    /// Each only at those ends of a compiled loop over the layers at which it is needed.
     Loop {
         /// Whether gradients stay from one micro-batch to the next.
         gradients_stay: bool,
     },
 }
 
-/// Tensors at the fullest moment, without those that are held all the time.
+/// Tensors at the moment of peak memory, without those that are always resident.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fullest {
-    /// Gradients that are there at that moment.
+    /// Gradients resident at that moment.
     pub gradients: Bytes,
-    /// Activations that are there at that moment.
+    /// Activations resident at that moment.
     pub activations: Bytes,
     /// Working sets, and temporarily unsharded weights or gradients.
     pub transient: Bytes,
@@ -164,7 +164,8 @@ impl Fullest {
 }
 
 impl Timing {
-    /// The fullest moment of a rank with these gradients, and with these tensors beside its states while it updates them.
+    /// The moment of peak memory of a rank whose whole gradients take `gradients` and whose optimizer needs `update` beside the
+    /// states.
     ///
     /// ```text
     /// together    max( G + A + loss + backward,  G + update )
@@ -172,8 +173,8 @@ impl Timing {
     /// loop        max( g + A + loss,  G + A + backward,  G + update )          g = G where gradients stay, else 0
     /// ```
     ///
-    /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded. The arrays
-    /// of a loop are whole from one end to the other.
+    /// During the backward, activations shrink and gradients grow layer by layer, so the sum peaks at its start or its end. A
+    /// compiled loop keeps its arrays whole throughout.
     #[inline]
     pub fn fullest(self, gradients: Bytes, update: Bytes, needs: &Needs) -> Fullest {
         let Needs { activations, layer, temporary } = *needs;
@@ -195,11 +196,11 @@ impl Timing {
     }
 
     /// Memory that the allocator reserves beyond the tensors of the fullest moment, which are `tensors` in all; `share` of them is
-    /// lost to fragmentation where all are held at once.
+    /// lost to fragmentation where all are resident at once.
     ///
     /// ```text
-    /// together    share·tensors, and of a loop
-    /// by moment   one pool a stream, each at its own peak:
+    /// together, loop    share·tensors
+    /// by moment         one pool per stream, each at its own peak:
     ///             T + β·T + max(A + α·A, update) + G + gathers − (the part of these that is resident together)
     ///             T = max(loss, backward); where no stream reduces gradients, they are in the pool of the activations:
     ///             max(g + A + α·A, G + max(A_layer, update))
@@ -239,7 +240,8 @@ pub(super) fn is_whole(plan: &Plan) -> bool {
 }
 
 impl Costs<'_> {
-    /// Whether the stack's peaks are those of one moment where no rank holds all gradients of several.
+    /// Whether the stack frees tensors so early that the peak of a plan under ZeRO 3, or of a single GPU, is that of one moment
+    /// ([`Costs::is_by_moment`]).
     pub(super) fn has_moments(&self) -> bool {
         self.device.stack.memory.by_moment
     }
@@ -349,8 +351,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Bytes of temporarily unsharded weights and gradients, of layers whose weights on a rank are `layer` at most and
-    /// `own` in all.
+    /// Bytes of temporarily unsharded weights and gradients, by moment, of a rank whose largest layer has `layer` weights and all
+    /// of whose layers have `own`.
     ///
     /// ```text
     /// loss        2·P where weights stay gathered
@@ -359,7 +361,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: [memory-oracle]. The backward of a scanned layer includes its gathered matrices.
-    pub(super) fn whole_for_a_while(&self, plan: &Plan, layer: f64, own: f64) -> Temporary {
+    pub(super) fn unsharded_by_moment(&self, plan: &Plan, layer: f64, own: f64) -> Temporary {
         let weight = self.problem.workload().recipe.weight;
         let reduced = if self.is_lora() { 0.0 } else { self.device.stack.reduce_bytes };
         let stays = if plan.reshard_after_forward { 0.0 } else { own * weight };

@@ -57,7 +57,7 @@ impl Update {
         self.device <= other.device && self.host <= other.host
     }
 
-    /// Smaller of both, part by part.
+    /// Minimum, part by part.
     pub fn lesser(self, other: Self) -> Self {
         Self { device: self.device.min(other.device), host: self.host.min(other.host) }
     }

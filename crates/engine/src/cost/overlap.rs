@@ -21,13 +21,14 @@ pub fn overlap(compute: Seconds, communication: Seconds, sigma: f64) -> Seconds 
     if slowed <= compute * (1.0 + sigma) { compute + slowed * (sigma / (1.0 + sigma)) } else { slowed }
 }
 
-/// Time of a transfer, which contention (`sigma`, below 1) slows, beyond that of the compute of a window beside it.
+/// Time by which a transfer, slowed by contention (`sigma`, below 1), outlasts the compute that it runs beside.
 #[inline]
 pub(super) fn outlasting(time: Seconds, window: Seconds, sigma: f64) -> Seconds {
     (time * (1.0 + 0.5 * sigma) - window).or_zero()
 }
 
-/// Time of a transfer that compute of a window does not hide, and that contention costs the compute that does (`sigma`, below 1).
+/// Time that a transfer adds to the compute that it runs beside: where it outlasts that compute, and by which contention
+/// (`sigma`, below 1) slows it.
 #[inline]
 pub(super) fn unhidden(time: Seconds, window: Seconds, sigma: f64) -> Seconds {
     outlasting(time, window, sigma) + time.min(window) * sigma

@@ -52,7 +52,7 @@ impl Edges {
             && update.within(other.update)
     }
 
-    /// Smaller of both, part by part.
+    /// Minimum, part by part.
     pub fn lesser(&self, other: &Self) -> Self {
         let Self { exchange, tied, update } = self;
         let exchange = exchange.lesser(other.exchange);
@@ -145,7 +145,7 @@ impl Costs<'_> {
         self.exposed_exchange(plan, zero, exchange, &windows, 1.0)
     }
 
-    /// A flow, its sends and its edges under `zero` as one step. Of the plan's sharding nothing is read.
+    /// A flow, its sends and its edges under `zero` as one step. The plan's own sharding is not read.
     ///
     /// ```text
     /// T_pipe = m·M + bubble + sends          T_step = T_pipe·(1 + J) + T_dp,exposed + T_opt + T_offload

@@ -158,8 +158,8 @@ impl Costs<'_> {
         stack.cuda_graphs && (stack.graphed_experts || recompute != Recompute::Full)
     }
 
-    /// Host time of a layer's launches relative to that of the stack: more where the stack has CUDA graphs and they do
-    /// not replay the layer.
+    /// Factor on the host time of a layer's launches: 1 where the stack's setting applies to the layer, more where the
+    /// stack uses CUDA graphs but none replays this layer.
     fn launched_again(&self, recompute: Recompute) -> f64 {
         if self.replays(recompute) { 1.0 } else { 1.0 / self.device.replayed() }
     }
@@ -185,8 +185,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Head cost in layers of the last kind, which a cost-balanced split weighs (with multi-token prediction, its layer and
-    /// its head too).
+    /// Time of the head relative to a layer of the last kind, by which a cost-balanced split counts the head as layers.
+    /// Multi-token prediction adds one layer and one more head.
     pub(super) fn head_in_layers(&self, layer: &Work, ends: &Ends) -> f64 {
         let one = layer.forward() + layer.backward();
         let head = ends.head.sum() + ends.head_comm.sum();

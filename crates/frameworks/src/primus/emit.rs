@@ -19,10 +19,10 @@ use meshwright_planner::limits::Obstacle;
 /// Name of the experiment.
 const CONFIG: &str = "primus.yaml";
 
-/// Release of Megatron core whose arguments the Megatron-LM of its `third_party` (d3528a21) has.
+/// Release of Megatron core whose arguments Primus takes: that of the Megatron-LM in its `third_party` (d3528a21).
 const CORE: &str = "0.16";
 
-/// Arguments that Megatron keeps under another name than their own, and what it keeps of them; `{}` is the value.
+/// Megatron arguments that Primus sets under another name or with the opposite value; `{}` is the argument's value.
 ///
 /// Source: [megatron-lm] `megatron/training/arguments.py`, commit d3528a21.
 const OTHERS: &[(&str, &str)] = &[
@@ -36,7 +36,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("fp4-format", "fp4: {}"),
 ];
 
-/// Settings of its presets that differ from Megatron's own, each with the argument in whose absence it is undone.
+/// Settings by which Primus' presets differ from Megatron's defaults: the argument, and the line that restores the default where
+/// the argument is not given.
 ///
 /// Source: [primus] `primus/configs/modules/megatron/{trainer_base,pre_trainer}.yaml`,
 /// `primus/configs/models/megatron/language_model.yaml`.
@@ -49,7 +50,7 @@ const UNDONE: &[(&str, &str)] = &[
     ("bf16", "bf16: false"),
 ];
 
-/// Arguments whose lists Megatron's parser makes of an expression, which nothing does here.
+/// Arguments that Megatron's parser evaluates from an expression to a list. Primus does not evaluate them.
 const LISTS: &[&str] = &["window-size", "window-attn-skip-freq", "no-rope-freq", "moe-layer-freq"];
 
 /// The script and the experiment.

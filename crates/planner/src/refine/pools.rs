@@ -14,9 +14,9 @@ use meshwright_engine::units::Bytes;
 
 /// Refines a plan over several kinds of device: layers and recomputation of every stage.
 ///
-/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `heterogeneous` evaluates all
-/// together. Layers whose recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer
-/// is evaluated by `heterogeneous`, independently of the solver; each rank fits its own memory. The bound leaves out
+/// `stagers` evaluate the plan on each kind, `of_rank` is the kind of each rank, `heterogeneous` evaluates
+/// the whole pipeline. Layers whose recomputation is not chosen take `recompute`, and every rank offloads `offload`. The answer
+/// is evaluated by `heterogeneous`, independently of the solver; each rank fits its own memory. The bound ignores
 /// late sends between kinds.
 ///
 /// # Errors

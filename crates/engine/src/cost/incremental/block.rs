@@ -176,7 +176,7 @@ impl Block {
         costs.head_in_layers(&costs.work_of(plan, &self.plain.layers[choice.kind], &choice), &self.plain.ends)
     }
 
-    /// The layers under a plan's recomputation; of its pipeline nothing is read.
+    /// The layers under a plan's recomputation. Its pipeline is not read.
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
         let plan = &Plan { offload: Offload::NONE, ..plan.clone() };
         let choices = costs.choices(plan);

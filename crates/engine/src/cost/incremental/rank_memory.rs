@@ -21,7 +21,7 @@ use crate::units::Bytes;
 pub struct RankMemory {
     /// Bytes of each class of ranks where all tensors are resident at once.
     together: SmallVec<[RankNeeds; 4]>,
-    /// Bytes of each class of ranks by moment, of every rank that no other covers; empty where the stack has no moments.
+    /// Bytes of each class of ranks by moment, of every rank that no other dominates; empty where the stack's tensors are not timed by moment.
     by_moment: Vec<Vec<RankNeeds>>,
     /// Timing by moment.
     timing: Timing,
@@ -57,7 +57,7 @@ impl RankMemory {
         UnsharedMemory::new(costs, plan, stages).with_layers(costs, plan, layers)
     }
 
-    /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
+    /// Memory of the same ranks without activations: a lower bound for which the schedule need not be known.
     pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
         let needs = |class: &ParameterClass, loss: Bytes| {
             let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
@@ -160,7 +160,7 @@ impl<'l> UnsharedMemory<'l> {
         Self { stages, moments, timing, is_single: plan.layout.world_size() == 1, reserve, caches }
     }
 
-    /// Whether it is of these classes of ranks.
+    /// Whether this is the memory of these classes of ranks.
     pub fn is_of(&self, stages: &Stages) -> bool {
         std::ptr::eq(self.stages, stages)
     }
@@ -180,7 +180,7 @@ fn timing(costs: &Costs, plan: &Plan) -> Timing {
 }
 
 /// Bytes of each class of ranks without their states: of the rank that needs the most at once, and by moment of every rank that no
-/// other covers.
+/// other dominates.
 fn needs_of_classes(
     costs: &Costs,
     plan: &Plan,

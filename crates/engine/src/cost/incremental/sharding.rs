@@ -21,7 +21,7 @@ use crate::units::Seconds;
 pub(super) enum Engine {
     /// ZeRO 0 to 2.
     Replicated(Edges),
-    /// ZeRO 3; behind a pointer, for a menu holds hundreds of the others.
+    /// ZeRO 3. Boxed, since it is large and menus hold hundreds of the others.
     Sharded(Box<Sharded>),
 }
 
@@ -121,7 +121,8 @@ impl Parameters {
     }
 }
 
-/// The parameters that no others exceed in both kinds. The update, on the device and on the host, grows with each.
+/// The parameters that no others exceed in both kinds, dense and expert. The time of the update, on the device and on the
+/// host, grows with each.
 fn largest(all: &[RankParameters]) -> SmallVec<[RankParameters; 2]> {
     let covers = |a: &RankParameters, b: &RankParameters| a.dense >= b.dense && a.experts >= b.experts;
     let mut kept: SmallVec<[RankParameters; 2]> = SmallVec::new();
@@ -190,7 +191,7 @@ impl Sharding {
         Self::among(costs, plan, parameters, &mut SharedParts::default())
     }
 
-    /// Likewise, one of several shardings of a layout with as much of the optimizer on the host.
+    /// Prices a plan's sharding from the parts that it shares with others of its layout.
     pub fn among(costs: &Costs, plan: &Plan, parameters: &Parameters, known: &mut SharedParts) -> Self {
         let heaviest = &parameters.heaviest;
         let StatesAndUpdate { update, states, .. } = known.states_and_update(costs, plan, parameters).clone();
@@ -311,7 +312,7 @@ impl Sharding {
     ///
     /// Same order and engine, and each of exchange, update on device and on host, and of the bytes of each class of ranks, no
     /// more than the other's. What compute leaves exposed of a transfer never shrinks as the transfer grows, so the step
-    /// cannot be longer. ZeRO 2 repeats its exchange each micro-batch: nothing is concluded from it for the others.
+    /// cannot be longer. ZeRO 2 repeats its exchange each micro-batch, so it is not compared with the others.
     pub fn dominates(&self, other: &Self) -> bool {
         let stage = self.zero == other.zero || (self.zero == ZeroStage::One && other.zero == ZeroStage::Zero);
         let within = match (&self.engine, &other.engine) {

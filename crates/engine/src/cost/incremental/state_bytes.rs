@@ -10,17 +10,17 @@ pub(super) struct StateBytes {
     pub resident: Bytes,
     /// Gradients.
     pub gradients: Bytes,
-    /// Tensors beside these while the optimizer updates them.
+    /// Tensors that exist only while the optimizer updates the weights.
     pub update: Bytes,
 }
 
 impl StateBytes {
-    /// All that stays from step to step.
+    /// Sum of what is resident outside the update.
     pub fn total(self) -> Bytes {
         self.resident + self.gradients
     }
 
-    /// Lesser of both, part by part.
+    /// Minimum, part by part.
     pub fn lesser(self, other: Self) -> Self {
         Self {
             resident: self.resident.min(other.resident),
@@ -35,12 +35,12 @@ impl StateBytes {
     }
 }
 
-/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings, by the timing of
-/// their tensors; none where no sharding has it.
+/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings. Shardings
+/// whose peaks are timed the same way are bounded together; `None` where no sharding has that timing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeastStates {
-    /// Bytes where all tensors are resident at once: states and unsharded weights are resident, and the update takes
-    /// what is beyond these.
+    /// Bytes where all tensors are resident at once. `resident` then counts states and unsharded weights, and `update`
+    /// only what exceeds the unsharded weights.
     pub(super) together: Option<StateBytes>,
     /// Bytes by moment, each part the least of any sharding.
     pub(super) by_moment: Option<MomentBytes>,
@@ -56,7 +56,7 @@ pub(super) struct MomentBytes {
 }
 
 impl MomentBytes {
-    /// Lesser of both, part by part.
+    /// Minimum, part by part.
     fn lesser(self, other: Self) -> Self {
         Self { states: self.states.lesser(other.states), unsharded: self.unsharded.lesser(other.unsharded) }
     }
@@ -68,7 +68,7 @@ impl MomentBytes {
 }
 
 impl LeastStates {
-    /// Bytes of one sharding whose peak is, or is not, that of one moment.
+    /// Bytes of one sharding. `is_by_moment`: its tensors are timed by moment, not all resident at once.
     pub(super) fn new(is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> Self {
         if is_by_moment {
             Self { together: None, by_moment: Some(MomentBytes { states, unsharded }) }
