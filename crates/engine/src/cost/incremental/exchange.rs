@@ -52,7 +52,7 @@ impl Exchange {
 
 impl Costs<'_> {
     /// Whether a bound can derive the windows that hide the exchange between replicas from the least time of a flow: only where
-    /// expert traffic runs beside compute ([`windows_in_flow`]).
+    /// expert traffic runs beside compute (`windows_in_flow`).
     pub fn may_know_windows(&self) -> bool {
         let overlap = &self.device.stack.overlap;
         overlap.dp && overlap.dp_sharded && overlap.ep > 0.0 && self.problem.model().is_moe()

@@ -21,7 +21,8 @@ use crate::units::Bytes;
 pub struct RankMemory {
     /// Bytes of each class of ranks where all tensors are resident at once.
     together: SmallVec<[RankNeeds; 4]>,
-    /// Bytes of each class of ranks by moment, of every rank that no other dominates; empty where the stack's tensors are not timed by moment.
+    /// Bytes by moment of each class of ranks, of every rank that no other dominates; empty where the stack's tensors are not
+    /// timed by moment.
     by_moment: Vec<Vec<RankNeeds>>,
     /// Timing by moment.
     timing: Timing,
