@@ -107,7 +107,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     Ok(Placement { plan: plan.clone(), mapping, step, in_order, found })
 }
 
-/// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.
+/// Step time with hosts in their own order: the minimum of the ranking's estimate and the placement's.
 fn in_own_order(costs: &Costs, plan: &Plan) -> Seconds {
     let ranked = costs.evaluate_simulated(plan).step.total();
     let mapping = in_order(costs.problem.cluster(), plan, plan.order);

@@ -106,7 +106,7 @@ impl LaunchFile {
         Ok(imported)
     }
 
-    /// The emitted script beside the file, with its text, where the file is a part of its plan and no kind is asked for.
+    /// The emitted script that starts this file, and the script's text; only where the user states no kind of file.
     fn launcher(&self, folder: &Path) -> Option<(String, String)> {
         let name = self.file.file_name()?.to_str().filter(|_| self.kind.is_none() && self.text.is_none())?;
         let beside = |name: &str| catalog::read_text(&folder.join(name)).ok();

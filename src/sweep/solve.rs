@@ -159,7 +159,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds so many runs, each of which costs `bill`; `interval` = prediction interval of a step, relative to its prediction.
+    /// Adds `runs` runs, each of which costs `bill`; `interval` = prediction interval of a step, relative to its prediction.
     fn add(&mut self, runs: f64, bill: &Bill, effective: f64, interval: Interval<f64>) {
         self.time += bill.time * runs;
         self.soonest += bill.time * (runs * interval.low);

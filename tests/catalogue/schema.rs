@@ -1,4 +1,4 @@
-//! The JSON Schemas of docs/schema have the very keys that the program reads.
+//! The JSON Schemas of docs/schema have exactly the keys that the program reads.
 //!
 //! `checks/check_schema.py` judges the files of the catalogue by them.
 

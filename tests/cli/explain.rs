@@ -173,7 +173,7 @@ fn slices_drawn(svg: &str) -> usize {
 }
 
 /// Zero-bubble V and the two bidirectional pipelines are simulated and drawn as the others are: every pass of every
-/// micro-batch once, its memory as told, its time as told.
+/// micro-batch once, its memory and its time as stated.
 #[test]
 fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
     let problem =

@@ -71,7 +71,7 @@ const COMMANDS: [&[&str]; 21] = [
 /// Commands whose files belong together: all of them are replaced or none.
 const SETS: [&str; 4] = ["emit", "tune init", "tune add", "tune apply"];
 
-/// A command in a folder, on a disk that takes so many calls.
+/// A command in a folder, on a disk that refuses all calls after a number of them.
 fn run(folder: &Path, line: &str, calls: Option<u64>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
     command.args(line.split(' ')).current_dir(folder).env("RAYON_NUM_THREADS", "1");

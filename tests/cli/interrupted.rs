@@ -88,7 +88,7 @@ impl Kills {
     }
 }
 
-/// Starts lives, each in a new folder, on several threads until there are so many kills; gives their number by phase.
+/// Starts lives, each in a new folder, on several threads until there are enough kills; returns their number by phase.
 fn endured(
     name: &'static str,
     wanted: usize,

@@ -1,6 +1,6 @@
 //! Command lines that nobody would write: none panics, aborts, hangs or refuses in silence.
 //!
-//! `MUTATIONS=100000 cargo test --release --test cli mutations -- --ignored --nocapture` runs so many; 10,000 unless told.
+//! `MUTATIONS=100000 cargo test --release --test cli mutations -- --ignored --nocapture` runs that many, by default 10,000.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};

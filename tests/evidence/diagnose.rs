@@ -113,7 +113,7 @@ fn a_network_that_is_slow_between_many_nodes_only() {
     assert!(place(&found, "congestion") < place(&found, "slow-network"), "{}", summary(&found));
 }
 
-/// A device that is so many times slower in all that it computes.
+/// A device all of whose compute is slower by a factor.
 fn slower_device(cluster: &mut Cluster) {
     for peak in cluster.gpu.peak.values_mut() {
         peak.value = peak.value * (1.0 / 1.3);

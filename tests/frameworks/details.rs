@@ -221,7 +221,7 @@ fn gpt_neox_refuses_what_deepspeed_does_otherwise() {
     }
 }
 
-/// Rotary frequencies, the kind of norms on queries and keys, and windows, which reach so many keys back.
+/// Rotary frequencies, the kind of norms on queries and keys, and the length of windows.
 #[test]
 fn llm_foundry_says_what_an_mpt_is() {
     let llama = emitted("llm-foundry", "llama-3.1-8b", "dp=512 zero=3 mbs=1");

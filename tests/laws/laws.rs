@@ -95,7 +95,7 @@ fn a_degree_of_one_adds_no_communication() {
     });
 }
 
-/// The problem with its links so many times as fast: network, scale-up domain, and every measured curve.
+/// The problem with all its links faster by a factor: network, scale-up domain, and every measured curve.
 fn faster_links(problem: &Problem, network: f64, inside: f64) -> Problem {
     let mut cluster = problem.cluster().clone();
     for level in &mut cluster.levels {

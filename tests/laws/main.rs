@@ -1,4 +1,4 @@
-//! Laws of the cost model and of the search: random plans, slow twins, worked numbers.
+//! Laws of the cost model and of the search: random plans, slow reference implementations, worked numbers.
 
 #[path = "../random/mod.rs"]
 mod random;

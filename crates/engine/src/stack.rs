@@ -124,8 +124,8 @@ pub struct Stack {
     /// Extra memory passes of dynamic scaling (version 1.1, §2.5).
     #[serde(default = "one")]
     pub cast_passes: f64,
-    /// That share of the experts' casts, if not `casts`: grouped GEMMs quantize their inputs in kernels of their own. Source:
-    /// [transformer-engine] `grouped_linear.py`.
+    /// Share of the experts' casts that are not fused, where it is not `casts`: grouped GEMMs quantize their inputs in kernels
+    /// of their own. Source: [transformer-engine] `grouped_linear.py`.
     pub expert_casts: Option<f64>,
     /// Streams on which the GEMMs of experts run in turn, one launch each; zero for one grouped kernel, and the
     /// specification's ramp where not stated.

@@ -48,7 +48,7 @@ impl<'s, 'a> HeterogeneousStager<'s, 'a> {
     /// Evaluator of one plan: `stagers` evaluate it on each kind of device, `of_rank` is the stager of each rank;
     /// `across(a, b)` = send from a rank of stager a to one of stager b.
     ///
-    /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
+    /// Every link counts as the fastest one in the closed form, as on identical devices; what slower links take longer is simulated.
     pub fn new(stagers: &'s [Stager<'a>], of_rank: &'s [usize], across: impl Fn(usize, usize) -> SendTime) -> Self {
         let plan = stagers[0].plan();
         let sends: Vec<SendTime> = (1..plan.pipeline().chunks())

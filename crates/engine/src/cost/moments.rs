@@ -224,7 +224,7 @@ impl Timing {
     }
 }
 
-/// Width of an MLP or of experts on a rank.
+/// Width of an MLP or of experts on a rank, as its tokens and as its weights see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MlpWidths {
     /// Of all tokens together.
@@ -320,7 +320,7 @@ impl Costs<'_> {
     /// A − A_kept + 4·n·f/t + 2·h·f/t,  and where tensor parallelism splits the sequence  + 4·n·h
     /// ```
     ///
-    /// With experts k·f_e/t_e of a token, and the weights of all experts of the rank.
+    /// With experts, n·f/t becomes the sum over the tokens that the rank's experts receive, and h·f/t the weights of all its experts.
     pub(super) fn backward_bytes(&self, choice: &LayerChoice, plan: &Plan) -> Bytes {
         if self.is_scanned() {
             return self.scanned_backward(choice, plan);

@@ -10,7 +10,7 @@ use crate::units::Bytes;
 /// Tensors of an MLP's width, two bytes an element, that the backward of a layer holds: gate, up and the gradients of both. Source:
 /// [maxtext-compiled].
 const MLP_TENSORS: f64 = 4.0;
-/// Those of [`MLP_TENSORS`] that are held where the loop keeps gate and up: the gradients.
+/// Tensors of [`MLP_TENSORS`] beyond those that the loop keeps anyway, where it keeps gate and up: the gradients.
 const MLP_GRADIENTS: f64 = 2.0;
 
 /// Tensors of the width of queries, and of keys, in the backward of attention: both halves of the rotation, each padded to 128

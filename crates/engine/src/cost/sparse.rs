@@ -209,7 +209,7 @@ impl Costs<'_> {
         ranks + unless(recomputed.mla_up_proj, queries) + unless(recomputed.core_attn, results + index + key) + context
     }
 
-    /// Bytes of the scores of all keys and of their choice, which a layer has for a while; nothing without an indexer.
+    /// Bytes of the scores of all keys and of their choice, a working set of the layer; none without an indexer.
     ///
     /// ```text
     /// min(4·n·s, 1 GiB) + min(8·n·s, 2 GiB) + 48·n·k

@@ -1,4 +1,4 @@
-//! GEMMs that were timed on the very device.
+//! GEMMs that were timed on the device itself.
 
 use std::collections::BTreeMap;
 

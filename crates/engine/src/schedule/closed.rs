@@ -116,8 +116,8 @@ pub(crate) struct Bidirectional {
 /// ```
 ///
 /// `FB` = an overlapped pair; `F`, `B`, `W` = un-overlapped forward, backward and weight-gradient part, all of a whole rank;
-/// m counts the micro-batches of both directions; v = 1 for `DualPipe`, 2 for `DualPipeV`. n micro-batches of a rank at
-/// the turn find no partner, more of the others. T is the replay's time for uniform stages with
+/// m counts the micro-batches of both directions; v = 1 for `DualPipe`, 2 for `DualPipeV`. On a rank at
+/// the turn n micro-batches find no partner, on other ranks more. T is the replay's time for uniform stages with
 /// F = B−W = W, and within some per cent of it where they differ.
 ///
 /// Source: [dualpipe] README, table of bubbles; the pairs counted in its list.

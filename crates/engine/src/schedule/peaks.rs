@@ -29,9 +29,9 @@ struct Moments {
     each: Vec<Vec<f64>>,
     /// Micro-batches of all virtual stages at each moment.
     totals: Vec<f64>,
-    /// Whether those are as many at every moment.
+    /// Whether `totals` has the same value at every moment.
     are_level: bool,
-    /// Of each virtual stage.
+    /// Fewest and most of each virtual stage.
     of_chunks: Vec<OfChunk>,
 }
 
@@ -89,9 +89,10 @@ impl Peak {
         RankBytes { rank: self.rank, bytes: self.bytes(runs) }
     }
 
-    /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch, in runs of neighbours
-    /// with the same. Most stages have the same: the difference of the others is added. A moment at which each of those is at
-    /// its extreme has the most.
+    /// Largest number of bytes over all moments. `runs` = ranges of virtual stages with the same bytes for a micro-batch.
+    ///
+    /// Most stages have the same bytes; what the others have more or less is added to that. A moment at which each of the
+    /// others is at its extreme has the most bytes.
     pub fn bytes(&self, runs: &[(Range<u32>, Bytes)]) -> Bytes {
         let Self { pipeline, rank, .. } = *self;
         let (middle, held_before) = (pipeline.middle_held(rank), pipeline.held_before(rank));

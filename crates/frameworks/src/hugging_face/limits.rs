@@ -1,5 +1,5 @@
-//! Limits of Hugging Face's `Trainer` over FSDP2 or DeepSpeed: those of Accelerate and of DeepSpeed's JSON, less what
-//! it leaves out.
+//! Limits of Hugging Face's `Trainer` over FSDP2 or DeepSpeed: those of Accelerate and of DeepSpeed's JSON, without what
+//! the `Trainer` lacks.
 //!
 //! Source: [transformers] `trainer.py`, `training_args.py`, `integrations/deepspeed.py`, release 5.23.
 

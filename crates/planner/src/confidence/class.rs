@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StackRuns {
-    /// Of the framework that it stands for.
+    /// Runs of the framework that the stack stands for.
     Own,
-    /// Of several code bases that have no stack of their own.
+    /// Runs of several code bases that have no stack of their own.
     Generic,
     /// No run.
     None,

@@ -44,8 +44,8 @@ pub struct PooledAnswer {
 const MOST_SLOWER: f64 = 1.1;
 
 impl Pooled {
-    /// Best mixtures under restrictions, with the best plan of each pool alone. `control` is asked by every search and
-    /// between refinements; when it breaks, the answer is the best so far.
+    /// Best mixtures under restrictions, with the best plan of each pool alone. Every search calls `control`,
+    /// and it is called between refinements; when it breaks, the answer is the best so far.
     pub fn answer(&self, options: &SearchOptions, control: &Control) -> PooledAnswer {
         let family = options.restrictions.family(self.joined()[0].stack().family);
         let (staged, refined) = stages::best(self, options, control);

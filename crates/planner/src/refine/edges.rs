@@ -10,19 +10,19 @@ use meshwright_engine::units::Seconds;
 /// Lower bound of a step as a linear function of the time of its pipeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLine {
-    /// Step in seconds where the pipeline takes none.
+    /// Seconds of a step whose pipeline takes no time.
     pub base: f64,
-    /// Seconds of the step for each of the pipeline.
+    /// Seconds of the step for each second of the pipeline.
     pub slope: f64,
 }
 
 impl StepLine {
-    /// Lower bound of a step whose pipeline takes so many seconds.
+    /// Lower bound, in seconds, of a step whose pipeline takes `pipeline` seconds.
     pub fn step(self, pipeline: f64) -> f64 {
         self.base + self.slope * pipeline
     }
 
-    /// Time of the pipeline at which the bound is a step of so many seconds.
+    /// Seconds of the pipeline at which the lower bound of the step is `step` seconds.
     pub fn pipeline(self, step: f64) -> f64 {
         (step - self.base) / self.slope
     }

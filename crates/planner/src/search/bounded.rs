@@ -40,9 +40,9 @@ pub(super) struct ShapeBound {
     pub most: Option<Bytes>,
     /// Key of the first of its layouts, by ascending layer bound, whose pipelines are not bounded.
     pub next: Option<BoundKey>,
-    /// Key of the first of the pipelines of the others, by ascending bound, whose states fit.
+    /// Key of the first pipeline, by ascending bound, whose states fit, among layouts whose pipelines are bounded.
     pub first: BoundKey,
-    /// Number of plans below the others.
+    /// Number of plans of these layouts.
     pub left: u64,
 }
 

@@ -45,7 +45,7 @@ pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64
     })
 }
 
-/// Finds the best plans by any goal. `control(done, all)` is asked by every thread before each layout and schedule; when it
+/// Finds the best plans by any goal. Every thread calls `control(done, all)` before each layout and schedule; when it
 /// breaks, the search returns the incumbents so far, with a certificate that bounds the optimality gap.
 pub fn search_for(problem: &Problem, options: &SearchOptions, goal: Goal, control: &Control) -> Ranking {
     let costs = Costs::new(problem);

@@ -29,7 +29,7 @@ struct DenseExchange {
     choice: ShardingChoice,
     /// Exchange that no flow hides.
     exposed: Seconds,
-    /// Exchange as if nothing hid it, the lesser of each part.
+    /// Exchange as if nothing hid it, the minimum of each part.
     whole: Exchange,
 }
 

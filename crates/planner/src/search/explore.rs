@@ -241,7 +241,7 @@ impl Explorer<'_> {
     /// Searches every sharding of a pipeline under one recomputation and offload. Returns whether some of them may be fast
     /// enough; `slow_gathered` = none under ZeRO 3 is.
     ///
-    /// As a rule the menu is made only here, for few pipelines are both light and fast enough.
+    /// The menu is usually made only here, since few pipelines are small and fast enough.
     fn search_shardings(
         &self,
         variant: &Variant,

@@ -36,9 +36,9 @@ pub(super) struct Ready {
     pub most: Option<Bytes>,
     /// Key of the first of its layouts, by ascending layer bound, whose pipelines are not bounded.
     pub next: Option<BoundKey>,
-    /// Key of the first of the pipelines of the others, by ascending bound, whose states fit.
+    /// Key of the first pipeline, by ascending bound, whose states fit, among layouts whose pipelines are bounded.
     pub first: BoundKey,
-    /// Number of plans below the others.
+    /// Number of plans of these layouts.
     left: u64,
 }
 
@@ -134,8 +134,8 @@ impl Frontier {
         leaders
     }
 
-    /// The next shapes to explore; none if no plan of the others can enter the answer. Where no objective ranks them, a shape that
-    /// cannot says nothing of those that follow.
+    /// The next shapes to explore; none if no plan of the others can enter the answer. Where no objective ranks the
+    /// shapes, all of them are tested: one that cannot says nothing about the next.
     pub fn next(&mut self, most: usize, best: &Incumbents) -> Vec<Ready> {
         let mut batch = Vec::new();
         while batch.len() < most

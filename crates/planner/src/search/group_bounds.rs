@@ -71,7 +71,7 @@ impl<'g> GroupBounds<'g> {
         self.groups.group_of(index).and_then(|group| self.known[group]).map_or(Bytes::ZERO, |(_, needed)| needed)
     }
 
-    /// Verdict on a group, and lower bound of its memory, which is zero where it was not asked for.
+    /// Verdict on a group, and lower bound of its memory, which is zero where it was not computed.
     fn verdict_on_group(
         &self,
         group: usize,

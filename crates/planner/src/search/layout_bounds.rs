@@ -5,7 +5,8 @@
 //! T ≥ T_flow + min over ZeRO stages of T_host(o),   o = the least share of the optimizer on the host with which the states fit
 //! ```
 //!
-//! Where model states fill the memory, this is a large part of every step, and most pipelines are as fast as the answer but for it.
+//! Where model states fill the memory, this is a large part of every step, and without it most pipelines would seem as fast as the
+//! answer.
 
 use super::bounded::{BoundOrder, LeastEnds};
 use super::on_host::shares_on_host;

@@ -106,7 +106,7 @@ pub(super) struct ShardingList {
     pub edges: Seconds,
     /// Fewest bytes of model states and gathered weights of each class of ranks.
     least: Vec<LeastStates>,
-    /// Each of them, by ascending lower bound of that time; none where no sharding leaves optimizer states on the host.
+    /// All shardings by ascending lower bound of that time; `None` where none leaves optimizer states on the host.
     by_edges: Option<Vec<ListPosition>>,
 }
 
@@ -272,9 +272,9 @@ fn least_bytes(space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<Least
 struct Kept {
     sharding: Sharding,
     plan: Plan,
-    /// Number of shares on the host that the space has of its ZeRO stage.
+    /// Number of shares on the host that the space has for its ZeRO stage.
     of_space: usize,
-    /// Those that are left of them.
+    /// Shares that are not dominated.
     hosts: Arc<[f64]>,
 }
 

@@ -100,7 +100,7 @@ pub(super) struct HostShares {
     shares: Arc<[f64]>,
     /// Each sharding, priced on first use; the floor alone where that is the only one.
     each: OnceLock<Box<[Sharding]>>,
-    /// Lower bound of the time at the ends of a step of each sharding, likewise.
+    /// Lower bound of the time at the ends of a step of each sharding, computed on first use.
     edges: OnceLock<Box<[Seconds]>>,
 }
 
@@ -132,7 +132,7 @@ impl HostShares {
         self.each.get_or_init(|| self.shares.iter().map(with_share).collect())
     }
 
-    /// Each sharding, in the order of the shares, with the time that a step takes longer with it than with the floor.
+    /// Each sharding, in the order of the shares, with the time by which its step exceeds that with the floor.
     pub fn beyond_floor<'m>(&'m self, of: ShardedPlan) -> impl Iterator<Item = (&'m Sharding, Seconds)> + use<'m> {
         let each = self.each(of);
         each.iter().zip(self.edges(of, each)).map(|(sharding, edges)| (sharding, *edges - self.least_edges))
@@ -153,7 +153,7 @@ impl HostShares {
         timed.any(|(sharding, edges)| !is_slow(*edges) && fit.holds(sharding))
     }
 
-    /// The lesser of `known` and the lower bounds of the time at both ends of a step of the shardings that fit.
+    /// Minimum of `known` and the lower bounds of the time at both ends of a step over the shardings that fit.
     pub fn edges_within(&self, of: ShardedPlan, fit: &Fit, known: Option<Seconds>) -> Option<Seconds> {
         if !fit.holds(&self.floor) {
             return known;

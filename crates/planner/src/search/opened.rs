@@ -9,8 +9,8 @@ use meshwright_engine::cost::incremental::{LeastExchange, Pipeline, Price};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
-/// long as the bounds of so many. A setting of speed, swept in `benches/runs/2026-11-26-2-cores.txt`.
+/// Number of recomputations and offloads below a pipeline from which on its menu is made before they are bounded: making a
+/// menu takes about as long as bounding this many. It affects speed only; swept in `benches/runs/2026-11-26-2-cores.txt`.
 const MENU_COST: u64 = 8;
 
 /// Pipeline that is not too slow for the answer.
@@ -44,7 +44,7 @@ pub(super) struct GatheredBound {
 
 impl Explorer<'_> {
     /// The flow of a pipeline with its lightest recomputation; `None` if none of its plans can enter the answer,
-    /// whatever keeps them small enough. That is asked first, for splits and menus take as long as the flow.
+    /// even if they fit. This is tested first, for splits and menus take as long to compute as the flow.
     pub(super) fn timed_pipeline<'p>(
         &self,
         bounded: &'p BoundedPipeline<'p>,

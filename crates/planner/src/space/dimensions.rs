@@ -210,7 +210,7 @@ impl Space<'_> {
         Arc::clone(shares)
     }
 
-    /// Those of [`Space::offloaded_optimizer`] that the requested framework can express.
+    /// Shares of [`Space::offloaded_optimizer`] that the requested framework can express.
     pub(crate) fn expressible_on_host(&self, zero: ZeroStage, pp: u32) -> Arc<[f64]> {
         let shares = self.expressible_shares[usize::from(u8::from(zero))][usize::from(pp > 1)].get_or_init(|| {
             let all = self.offloaded_optimizer(zero);

@@ -140,7 +140,7 @@ pub struct Space<'a> {
     activation_shares: [OnceLock<Arc<[f64]>>; 2],
     /// Shares of optimizer states on the host.
     optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
-    /// Those that the requested framework can express, by ZeRO stage, without and with a pipeline.
+    /// Shares of optimizer states that the requested framework can express, by ZeRO stage, without and with a pipeline.
     expressible_shares: [[OnceLock<Arc<[f64]>>; 2]; 4],
     /// Recomputations, by the layers of the longest chunk.
     recomputes: Vec<OnceLock<Arc<[Recompute]>>>,

@@ -35,8 +35,8 @@ pub const LARGEST_EXPERT_GROUP: u32 = 128;
 pub const LARGEST_EXPERT_GROUP_IN_RACK: u32 = 64;
 
 /// Fewest tokens of a sequence on a rank of context parallelism in a published run: Llama 3.1 8B with sequences of 8,192 over
-/// four ranks (mlperf-0041). It and its twin are predicted 29 and 19 % too fast without their fold (docs/accuracy.md); the 102
-/// runs with 4,096 tokens are met within 4 % in the median.
+/// four ranks (mlperf-0041). It and mlperf-0042 are predicted 27 and 19 % too fast without their fold (docs/accuracy.md); the 102
+/// runs with 4,096 tokens are predicted within 3 % in the median.
 pub const FEWEST_TOKENS: u32 = 2048;
 
 /// Most model chunks on a pipeline rank of a published run: Qwen3 30B-A3B over two ranks (mbridge-0026).

@@ -26,7 +26,7 @@ use crate::units::{Bytes, Seconds};
 pub struct AroundFlow {
     /// Time of a send in each rank order where the last rank sends nothing to the first.
     send: ByOrder<Seconds>,
-    /// Likewise, where virtual stages loop over the ranks.
+    /// Time of a send in each rank order where the last rank sends to the first, as with virtual stages.
     looped_send: ByOrder<Seconds>,
     /// Factor of stragglers, and of rounding.
     slower: f64,
@@ -109,13 +109,13 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     stages.work_classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
 }
 
-/// Times of one micro-batch on its way through a pipeline and back: without weight gradients where they are passes of their own.
+/// Times of one micro-batch on its way through a pipeline and back, without weight gradients where they are separate passes.
 struct RoundTrip<F> {
-    /// In a layer of a choice.
+    /// Time in a layer, by its choice.
     of_layer: F,
-    /// In the embedding.
+    /// Time in the embedding.
     embedding: Seconds,
-    /// In the loss.
+    /// Time in the loss.
     loss: Seconds,
 }
 

@@ -247,7 +247,7 @@ impl Sharding {
         Self { engine: self.engine.with_update(update), states, ..self }
     }
 
-    /// Lower bound, in time and memory, of both shardings, of one ZeRO stage and rank order: each part is the lesser of theirs.
+    /// Lower bound, in time and memory, of two shardings with one ZeRO stage and rank order: the minimum of each part.
     #[must_use]
     pub fn lesser(&self, other: &Self) -> Self {
         let engine = match (&self.engine, &other.engine) {

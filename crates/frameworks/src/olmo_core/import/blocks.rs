@@ -1,4 +1,4 @@
-//! Attention of a block, and its recurrent relative.
+//! Mixer of a block: attention, or a recurrent layer.
 //!
 //! Source: [olmo-core] `nn/attention/__init__.py`, `nn/attention/recurrent.py`, `nn/rope.py`, release 2.5.0: names,
 //! defaults and shapes.

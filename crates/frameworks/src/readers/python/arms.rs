@@ -1,4 +1,4 @@
-//! Arms of conditions, and lines that only end a program or write a message.
+//! Branches of conditions, and lines that only end a program or write a message.
 
 use super::functions::{block, is_word};
 use super::tokens::Line;

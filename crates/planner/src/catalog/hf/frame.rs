@@ -126,7 +126,7 @@ impl Frame {
         Ok(Attention { qkv_bias: bias, out_bias: bias, ..self.attention_of(fields, usual_dim)? })
     }
 
-    /// The MLP of `GPT-2` and its kin: two matrices with biases, four times as wide unless the file says so.
+    /// The MLP of `GPT-2` and families like it: two matrices with biases, four times as wide unless the file says so.
     pub fn plain_mlp(&self, fields: &Fields, names: &[&'static str]) -> Result<Mlp, HfError> {
         let intermediate = match fields.given_size(names)? {
             Some(size) => size,
@@ -183,11 +183,11 @@ pub const fn layer(attention: Attention, ffn: Ffn) -> Layer {
 pub enum Pattern {
     /// All.
     Always,
-    /// All but each so-many-th.
+    /// All but every n-th.
     AllBut(u32),
     /// Those from this layer on (Qwen's `max_window_layers`).
     From(u32),
-    /// All but the first of each group of that many layers.
+    /// All but the first of each group of n layers.
     AllButFirstOf(u32),
 }
 

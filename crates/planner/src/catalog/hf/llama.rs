@@ -1,4 +1,4 @@
-//! Llama and its kin: `RMSNorm`, rotary positions, a gated MLP.
+//! Llama and families like it: `RMSNorm`, rotary positions, a gated MLP.
 
 use super::error::HfError;
 use super::fields::Fields;

@@ -68,8 +68,8 @@ pub const MOST_WORK: usize = 2_000_000_000;
 pub const ENOUGH: f64 = 9e-3;
 
 /// Least time of the busiest rank for one micro-batch, in seconds, over all distributions of layers over ranks in any order.
-/// Each rank takes a number of each kind, whose states and activations in its chunk with the fewest micro-batches in flight
-/// must fit. Found by bisection.
+/// A rank takes a number of layers of each kind; their states must fit, with activations as in its chunk with the fewest
+/// micro-batches in flight. Found by bisection.
 pub fn busiest(program: &StageProgram) -> f64 {
     let Some(layers) = LayersToPlace::new(program) else { return 0.0 };
     let (all, time) = (&layers.all, &layers.time);

@@ -226,7 +226,7 @@ struct Combinations<'c> {
     ceiling: f64,
     /// Largest number of combinations.
     most: usize,
-    /// Those that are complete.
+    /// Complete combinations.
     found: Vec<Combination>,
 }
 

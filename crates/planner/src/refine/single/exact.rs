@@ -20,7 +20,7 @@ pub struct ExactMinima {
 /// Minimum of each measure for the plan of a stager, whose layers may recompute anything. `None` where nothing fits.
 ///
 /// # Errors
-/// Where a rank holds several stages: those are no program over cuts.
+/// A rank holds several stages, which no program over cuts describes.
 pub fn minima(stager: &Stager, freedom: Freedom) -> Result<Option<ExactMinima>, &'static str> {
     let plan = stager.plan();
     if plan.schedule.virtual_stages() > 1 || plan.schedule.is_bidirectional() || !stager.is_simulated() {

@@ -53,9 +53,9 @@ impl IdenticalLayers {
 /// Verdict on some layers as one stage.
 #[derive(Clone, Copy)]
 enum Verdict {
-    /// They take longer than the ceiling, or do not fit, nor do more.
+    /// They take longer than the ceiling or do not fit, and so do any more layers.
     Beyond,
-    /// They are no stage, but more of them may be.
+    /// They cannot be a stage, but more layers may be.
     No,
     /// Their load.
     StageLoad(u32),
