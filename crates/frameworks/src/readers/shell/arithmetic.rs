@@ -40,7 +40,7 @@ struct Parser<'a> {
     depth: u32,
 }
 
-/// Operators by precedence, the loosest first; those of one level group from the left.
+/// Operators by precedence, the loosest first. Those of one level group from the left, `**` from the right.
 const LEVELS: &[&[&str]] = &[
     &["?"],
     &["||"],
@@ -97,7 +97,7 @@ impl Parser<'_> {
                 let no = self.binary(0)?;
                 return Ok(if left != 0 { yes } else { no });
             }
-            let right = self.binary(level + 1)?;
+            let right = self.binary(if operator == "**" { level } else { level + 1 })?;
             left = apply(operator, left, right).ok_or_else(|| self.malformed())?;
         }
     }
@@ -133,9 +133,7 @@ impl Parser<'_> {
             }
             c if c.is_ascii_digit() => {
                 let digits = self.take(|c| c.is_ascii_alphanumeric());
-                let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
-                hex.map_or_else(|| digits.parse().ok(), |hex| i64::from_str_radix(hex, 16).ok())
-                    .ok_or_else(|| self.malformed())
+                number(&digits).ok_or_else(|| self.malformed())
             }
             c if c.is_ascii_alphabetic() || c == '_' => {
                 let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -153,6 +151,15 @@ impl Parser<'_> {
         }
         self.text[start..self.at].iter().collect()
     }
+}
+
+/// Value of a constant: hexadecimal after `0x`, octal after `0`, else decimal.
+fn number(digits: &str) -> Option<i64> {
+    if let Some(hex) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        return i64::from_str_radix(hex, 16).ok();
+    }
+    let radix = if digits.starts_with('0') { 8 } else { 10 };
+    i64::from_str_radix(digits, radix).ok()
 }
 
 fn apply(operator: &str, a: i64, b: i64) -> Option<i64> {
@@ -201,6 +208,8 @@ mod tests {
             ("(1+2)*3", 9),
             ("7/2", 3),
             ("2**10", 1024),
+            ("2**3**2", 512),
+            ("010 + 0x10 + 0", 24),
             ("WORLD / 4 - 1", 7),
             ("GPUS > 4 ? 1 : 0", 1),
             ("-3 + 5", 2),
@@ -211,7 +220,7 @@ mod tests {
             assert_eq!(value(text), Ok(expected), "{text}");
         }
         assert_eq!(value("NNODES * 8"), Err(NoValue::Missing("NNODES".into())));
-        for wrong in ["1/0", "1 +", "(1", "1 2", "08x", "a.b"] {
+        for wrong in ["1/0", "1 +", "(1", "1 2", "08x", "08", "a.b"] {
             assert!(value(wrong).is_err(), "{wrong}");
         }
     }
