@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         bail!("there are no samples\n\nhint: give files of `meshwright measure`, --nccl-tests, --kineto or --table");
     }
     let sets = args.fit.over(Overrides::default())?;
-    let (cluster, stack) = bench(&gathered.samples.gpu, args.cluster.as_deref(), &sets)?;
+    let (cluster, stack) = measured_machine(&gathered.samples.gpu, args.cluster.as_deref(), &sets)?;
     gathered.samples.in_formats_of(&cluster.gpu);
     let source = args.source.clone().or(gathered.source).unwrap_or_else(|| SOURCE.to_owned());
     let calibration = Calibration::new(gathered.samples, &source, &gathered.command, &cluster, &stack)?;
@@ -213,8 +213,8 @@ fn import(args: &Args, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-/// Cluster that the samples are compared with: the named one, or one scale-up domain of the device.
-pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Result<(Cluster, Stack)> {
+/// Machine whose predictions the samples are compared with: the named cluster, or one scale-up domain of the device.
+fn measured_machine(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Result<(Cluster, Stack)> {
     let device = catalog::gpu_with(gpu, sets)?;
     let stack = catalog::stack("nemo-25", sets)?;
     let Some(name) = cluster else {

@@ -47,16 +47,15 @@ impl Calibrations {
     }
 }
 
-/// Middle and mean size of errors.
+/// Median, and mean absolute value, of errors.
 fn summary(errors: impl Iterator<Item = f64>) -> (f64, f64) {
     let mut sorted: Vec<f64> = errors.collect();
     sorted.sort_by(f64::total_cmp);
     (sorted[sorted.len() / 2], sorted.iter().map(|error| error.abs()).sum::<f64>() / sorted.len() as f64)
 }
 
-/// Without the share of clocks that a run keeps (`clocks::RUN_OVER_LAYER`), who measures a GPU gets predictions that
-/// are 9 % too fast, on all stacks and numbers of GPUs alike. With it the calibration of another device is as good as
-/// constants that were fitted to these very runs.
+/// Without the share of clocks that a run keeps (`clocks::RUN_OVER_LAYER`), a calibration of one GPU predicts runs 9 % too
+/// fast, on every stack and number of GPUs. With it, that calibration is as good as constants fitted to these runs.
 #[test]
 fn calibrated_devices_predict_published_runs_without_a_bias() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/published/runs.csv");

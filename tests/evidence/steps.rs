@@ -90,7 +90,7 @@ fn expert_gemms_take_what_is_predicted() {
     }
 }
 
-/// Decoder of a training step as `checks/silicon` builds it: the tables of the embedding and of the head are two.
+/// Decoder of a training step as `checks/silicon` builds it, with an untied embedding.
 fn decoder(record: &Value) -> Model {
     let name = record["model"].as_str().unwrap();
     let of = |model: &'static str| spec(model, "h200-1k", "torchtitan-2025", 1, 8192).problem().model().clone();

@@ -44,9 +44,9 @@ fn bought(records: &[Record], table: &str) -> Fleet {
     fleet::buy(&sweep, sweep.wanted.as_ref().unwrap(), records).unwrap()
 }
 
-/// Without limits but an end, every run goes to the cheapest option that is in time; so one can be reckoned by hand.
+/// With no limit but an end date, every run goes to the cheapest option that is in time, which needs no integer program.
 #[test]
-fn fewest_dollars_are_those_of_a_plain_reckoning() {
+fn without_other_limits_every_run_takes_the_cheapest_option_in_time() {
     let sweep = Sweep::parse(JOBS, "test").unwrap();
     let records = records(&sweep);
     assert!(records.iter().all(|record| record.status == OptionStatus::Ok));
@@ -185,7 +185,7 @@ fn between(numbers: &mut SplitMix, least: f64, most: f64) -> f64 {
     least + (most - least) * numbers.uniform()
 }
 
-/// One cluster of a plain reckoning.
+/// One cluster of an enumerated fleet.
 #[derive(Clone, Copy)]
 struct Cluster<'r> {
     record: &'r Record,
@@ -253,24 +253,24 @@ impl Limits {
     fn table(&self) -> String {
         let mut text = format!("finish_by = \"{} d\"\n", self.finish);
         if let Some(budget) = self.budget {
-            writeln!(text, "budget = \"{budget} $\"").expect("text takes it");
+            writeln!(text, "budget = \"{budget} $\"").expect("a String takes any text");
         }
         if let Some(racks) = self.racks {
-            writeln!(text, "racks = {racks}").expect("text takes it");
+            writeln!(text, "racks = {racks}").expect("a String takes any text");
         }
         if let Some((most, from)) = self.most_h100 {
             text += "[[buy.offer]]\ngpu = \"h200-sxm\"\n";
             writeln!(text, "[[buy.offer]]\ngpu = \"h100-sxm\"\nfrom = \"{from} d\"\nmost = {most}")
-                .expect("text takes it");
+                .expect("a String takes any text");
         }
         if self.has_periods() {
             for (period, until) in [self.middle(), self.finish].into_iter().enumerate() {
-                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"").expect("text takes it");
+                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"").expect("a String takes any text");
                 if let Some(power) = self.power {
-                    writeln!(text, "power = \"{} MW\"", power[period]).expect("text takes it");
+                    writeln!(text, "power = \"{} MW\"", power[period]).expect("a String takes any text");
                 }
                 if let Some(spending) = self.spending {
-                    writeln!(text, "budget = \"{} $\"", spending[period]).expect("text takes it");
+                    writeln!(text, "budget = \"{} $\"", spending[period]).expect("a String takes any text");
                 }
             }
         }
@@ -318,7 +318,7 @@ fn dollars(cluster: &Cluster) -> f64 {
     cluster.record.jobs[0].cost_usd * f64::from(cluster.runs)
 }
 
-/// The cheapest of all ways to make `runs` runs: clusters in a fixed order, so that none is looked at twice.
+/// Least cost of `runs` runs over all fleets, by enumeration. Clusters are added in a fixed order, so that no fleet is tried twice.
 fn cheapest<'r>(limits: &Limits, choices: &[Cluster<'r>], runs: u32, taken: &mut Vec<Cluster<'r>>) -> Option<f64> {
     if runs == 0 {
         return limits.hold(taken).then(|| taken.iter().map(dollars).sum());
@@ -333,9 +333,9 @@ fn cheapest<'r>(limits: &Limits, choices: &[Cluster<'r>], runs: u32, taken: &mut
     best
 }
 
-/// Random machines and limits: power that changes, racks, budgets, GPUs that come late and are few.
+/// Random costs and limits: power that changes, racks, budgets, and GPUs that arrive late and are few.
 #[test]
-fn the_program_finds_what_trying_everything_finds() {
+fn the_integer_program_equals_enumeration() {
     let text = JOBS.replace("runs = 7", "runs = 4").replace("gpus = [8, 16, 32]", "gpus = [8, 32]");
     let sweep = Sweep::parse(&text, "test").unwrap();
     let real = records(&sweep);

@@ -36,7 +36,7 @@ pub struct ScatterFrame {
     pub up_text: fn(f64) -> String,
     /// Height of the plot in pixels.
     pub height: f64,
-    /// Share by which a band around the diagonal is wide, for axes of one scale; none for axes of their own scales.
+    /// Half-width of a band around the diagonal, relative to the value, where both axes share a scale; else none.
     pub band: Option<f64>,
     /// Vertices of a staircase through the Pareto front, left to right.
     pub front: Vec<(f64, f64)>,

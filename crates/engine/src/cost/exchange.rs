@@ -17,7 +17,7 @@ pub(super) const LAYER_COLLECTIVES: f64 = 4.0;
 const RING_MERGE: f64 = 20.0;
 /// Bytes of memory traffic for each element of a shard's bf16 result that is added to the fp32 sum: reads 4 and 2, writes 4.
 const MERGED: f64 = 10.0;
-/// Bytes of the weight of one copy of a token, in fp32.
+/// Bytes of the routing weight of one copy of a token, in fp32.
 const TOKEN_WEIGHT: f64 = 4.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
@@ -150,7 +150,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
-    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed; by shard where the stack attends so
+    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed; see `gathered_by_shard` for stacks that attend by shard
     /// all-to-all  heads for tokens: T forward, 1.5·T backward
     /// a2a+p2p     all-to-all inside the scale-up domain, then a ring across domains
     /// ```

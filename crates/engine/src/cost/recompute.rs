@@ -16,8 +16,9 @@ impl Costs<'_> {
     /// ```text
     /// full          F + tensor, context and expert communication of the forward
     /// every other   half of that
-    /// per op        ½(F − T_attn) + ½·communication; where the routed experts run again, ½ of what is beside them, and all of them
-    ///               with their exchange, unless that is kept; where their layers are hidden, all but attention
+    /// per op        ½(F − T_attn − T_e) + ½·(tensor and context communication) + T_e + T_ep
+    ///               T_e = routed experts and T_ep = their communication, each 0 where the stack keeps its results;
+    ///               F − T_attn − T_e counts whole in layers that checkpointing by operator does not see into
     /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
     ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
@@ -48,7 +49,7 @@ impl Costs<'_> {
         beside * again + (cost.tp.forward + cost.cp.forward) * 0.5 + experts + exchange
     }
 
-    /// Whether checkpointing by operator sees no matmul of a layer (`memory.hides_expert_layers`, `hides_nvfp4_layers`).
+    /// Whether checkpointing by operator sees no matmul of a layer, so that it recomputes all of them (`memory.hides_expert_layers`, `hides_nvfp4_layers`).
     pub(super) fn hides_layer(&self, layer: &Layer) -> bool {
         let memory = &self.device.stack.memory;
         memory.hides_expert_layers && layer.moe().is_some()

@@ -36,14 +36,14 @@ impl Mla {
         self.nope_dim.saturating_add(self.rope_dim)
     }
 
-    /// Input and output width of each projection, and whether the width is split by tensor parallelism:
+    /// Input and output width of each projection, and its split under tensor parallelism:
     /// query down, query up, key-value down (with the rotary key), key-value up, output.
     pub fn projections(&self, hidden: u32) -> Vec<Projection> {
         self.before_keys(hidden).into_iter().chain([self.key_value_up(), self.output(hidden)]).collect()
     }
 
-    /// The projections that take tokens: all, but key-value up where attention runs over chosen keys. Queries are
-    /// multiplied with its first part there, and attention's results with its second ("absorbed").
+    /// The projections that run over tokens. With an indexer, key-value up does not: it is absorbed, its key part into the
+    /// queries and its value part into the results of attention.
     pub(crate) fn token_projections(&self, hidden: u32) -> Vec<Projection> {
         if self.indexer.is_none() {
             return self.projections(hidden);

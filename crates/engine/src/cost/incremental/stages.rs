@@ -24,9 +24,9 @@ pub(super) struct WorkClass {
     pub has_head: bool,
     /// Number of its ranks.
     pub count: f64,
-    /// Layers of each choice before the last of its ranks: in the virtual stages that precede that rank's first.
+    /// Layers of each choice in the virtual stages that precede the first one of the class's last rank.
     pub layers_before: PerKind,
-    /// Whether the embedding precedes that rank too.
+    /// Whether the embedding precedes it too.
     pub embedding_before: bool,
 }
 
@@ -113,8 +113,8 @@ impl Stages {
     }
 }
 
-/// Number of micro-batches under which the moments of a plan's pipeline are cached. Where a rank has a limited number in flight,
-/// more change nothing.
+/// Number of micro-batches under which the moments of a plan's pipeline are cached. Where the schedule
+/// limits the number in flight, more micro-batches than twice the ranks change nothing.
 fn distinct_micro_batches(plan: &Plan, micro_batches: f64) -> f64 {
     match plan.schedule {
         Schedule::Naive | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => {

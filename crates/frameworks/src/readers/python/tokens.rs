@@ -1,6 +1,6 @@
-//! Python's words: logical lines with their indentation.
+//! Lexer for Python: the tokens of logical lines, with their indentation.
 
-/// One word.
+/// Token of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     /// A name or a keyword.
@@ -9,7 +9,7 @@ pub(super) enum Token {
     Number(String),
     /// A text without its quotes.
     Text(String),
-    /// A text that is put together when the program runs.
+    /// An f-string, whose text is known only when the program runs.
     Formatted,
     /// An operator or a bracket.
     Sign(&'static str),
@@ -42,7 +42,7 @@ const SIGNS: [&str; 38] = [
     "**=", "//=", "...", ">>=", "<<=", "**", "//", "->", "==", "!=", "<=", ">=", ":=", "+=", "-=", "*=", "/=", "|=",
     "%=", "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", ".", "=", "+", "-", "*", "/", "%", "@", "|",
 ];
-/// The rest of Python's, which mean nothing here.
+/// Operators that the reader does not evaluate.
 const OTHERS: [&str; 6] = ["<", ">", "&", "^", "~", ";"];
 
 struct Reader<'t> {
@@ -96,7 +96,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The next word; nothing where there is none before the line ends.
+    /// The next token; `None` where the line has no more.
     fn word(&mut self) -> Result<Option<Token>, (u32, String)> {
         self.take_while(|c| c == ' ' || c == '\t' || c == '\r' || c == '\u{c}');
         let Some(first) = self.rest.chars().next().filter(|first| *first != '\n') else { return Ok(None) };
