@@ -13,8 +13,10 @@ use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::CachedCatalog;
 
-/// Traffic factor of the AMD submissions' stack of any year, as for 2025.
-const ROCM_TRAFFIC: f64 = 1.04;
+/// Vendor of GPUs that ROCm programs.
+const AMD: &str = "AMD";
+/// Megatron core on AMD's GPUs, of any year: Transformer Engine's kernels for CUDA are not there.
+const MEGATRON_ON_ROCM: &str = "megatron-rocm-2025";
 /// Extra memory passes of dynamic scaling by row.
 const ROWWISE_PASSES: f64 = 2.0;
 /// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; the bf16 value is the catalogue's.
@@ -82,7 +84,9 @@ pub(super) fn stack(
     plan: &mut Plan,
     catalog: &CachedCatalog,
 ) -> Result<Stack, Refusal> {
-    let mut stack = catalog.stack(release.stack()).map_err(Refusal::Unsupported)?;
+    let is_on_rocm = gpu.vendor == AMD && matches!(release, Release::Core25 | Release::Core26);
+    let name = if is_on_rocm { MEGATRON_ON_ROCM } else { release.stack() };
+    let mut stack = catalog.stack(name).map_err(Refusal::Unsupported)?;
     let within_node = plan.layout.ep.saturating_mul(plan.layout.etp) <= cells.gpus_per_node;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
@@ -142,9 +146,6 @@ pub(super) fn stack(
         plan.zero = stage;
     }
     let framework = text(row.framework.as_ref());
-    if framework.contains("ROCm") {
-        stack.traffic = ROCM_TRAFFIC;
-    }
     if framework == "NeMo Framework" && text(row.gpu.as_ref()) == "A100-80GB" {
         stack.attention = AttentionKernel::Unfused;
         stack.scatter_gather = true;
