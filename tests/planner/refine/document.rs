@@ -53,7 +53,7 @@ pub const SHOWN: [ShownPlan; 11] = [
     on_h100("nemotron-h-56b", "h100-512", "tp=4 pp=8 vpp=2 schedule=interleaved mbs=1 sp=on"),
 ];
 
-/// Times of one solution, of several: the machine may be shared.
+/// Result of `solve`, and the shortest of its times over several calls, since the machine may be shared.
 fn timed<T>(mut solve: impl FnMut() -> T) -> (T, f64) {
     let mut least = f64::INFINITY;
     loop {

@@ -1,4 +1,5 @@
-//! Programs of one plan, one for each share on the host: what an earlier one leaves out of a later one changes no answer.
+//! Programs of one plan, one for each share on the host: the search space that an earlier one prunes from a later one changes no
+//! answer.
 
 use super::check;
 use crate::random::spec;

@@ -30,7 +30,7 @@ const MOST_LAYERS: u64 = 8;
 /// Largest number of bytes to allocate together.
 const MOST_BYTES: u64 = 16 << 30;
 
-/// Memory of one layer of each kind of a plan, from an allocation of as many layers as make rounding small.
+/// Memory of one layer of each kind of a plan, from an allocation of enough layers that rounding to pages matters little.
 ///
 /// # Errors
 ///

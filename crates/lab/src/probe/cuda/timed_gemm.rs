@@ -45,7 +45,7 @@ impl Cuda {
 
     /// Times a GEMM while copies with as many blocks as NCCL has channels run beside it.
     ///
-    /// GEMMs in a row keep the device as busy as in a step. The copies beside them are as many as last as long; both streams are
+    /// GEMMs in a row keep the device as busy as in a step. There are enough copies to last as long as the row; both streams are
     /// empty before the next row, since copies that queue up would hold back the launch of GEMMs.
     pub(super) fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
         let mut run = self.gemm(gemm, self.stream, MOST_SETS)?;
@@ -79,8 +79,8 @@ impl Cuda {
 
     /// Launch of a GEMM with the first algorithm that cuBLASLt proposes, on a stream.
     ///
-    /// PyTorch and Transformer Engine run that one ([transformer-engine] `cublaslt_gemm.cu` asks for one algorithm). The fastest of
-    /// several in short loops is another on another day: at rest the clocks are higher than under the power limit.
+    /// PyTorch and Transformer Engine run that one ([transformer-engine] `cublaslt_gemm.cu` asks for one algorithm). Which of
+    /// several is the fastest in short loops varies from run to run: at rest the clocks are higher than under the power limit.
     pub(super) fn gemm(&self, gemm: &Gemm, stream: drv::CUstream, most_sets: usize) -> Result<Run<'_>, ProbeError> {
         let Some(handle) = self.cublas_lt else {
             return Err(missing(
