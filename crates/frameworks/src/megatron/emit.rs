@@ -75,9 +75,12 @@ const TRAINING: [&str; 7] = [
 const RATE: [&str; 3] = ["--lr 3e-4", "--min-lr 3e-5", "--lr-decay-style cosine"];
 
 /// Arguments that a run needs in addition to the plan; to be edited. Attention of causal models makes its own mask, and that of the data
-/// loader takes the square of the sequence in bytes ([megatron-lm] `core/datasets/gpt_dataset.py`).
-const RUN: [&str; 7] = [
+/// loader takes the square of the sequence in bytes ([megatron-lm] `core/datasets/gpt_dataset.py`). Python collects garbage on all ranks
+/// at once, as in the recipes behind the priced runs ([megatron-bridge] `recipes/common.py`), or the others wait for each that does.
+const RUN: [&str; 9] = [
     "--no-create-attention-mask-in-dataloader",
+    "--manual-gc",
+    "--manual-gc-interval 100",
     "--clip-grad 1.0",
     "--weight-decay 0.1",
     "--log-interval 1",

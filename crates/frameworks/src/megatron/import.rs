@@ -30,7 +30,6 @@ const NOT_MODELLED: &[&str] = &[
     "--tp-comm-overlap-cfg",
     "--defer-embedding-wgrad-compute",
     "--overlap-param-gather-with-optimizer-step",
-    "--manual-gc",
     "--nccl-ub",
     "--use-sharp",
     "--moe-permute-fusion",

@@ -91,6 +91,7 @@ fn experiment(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     text.fixed("      add_position_embedding: true\n      finetune: false\n      dataloader_type: single");
     text.fixed("      # data, tokenizer, checkpoints and length of the run");
     text.fixed("      create_attention_mask_in_dataloader: false # attention makes its own");
+    text.fixed("      manual_gc: true # on all ranks at once\n      manual_gc_interval: 100");
     match request.steps {
         Some(steps) => {
             text.fixed(
