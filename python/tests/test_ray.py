@@ -76,11 +76,13 @@ def test_validation_and_offline_tuning_have_the_bytes_of_one_machine(tmp_path: P
                 kill()
 
         found = meshwright.ray.validate(RUNS, out=tmp_path, cross_validated=True, parts=6, progress=count)
-        assert found == mw.validate(RUNS, cross_validated=True) and parts[-1] == (6, 6)
-        assert (tmp_path / "validate.json").read_text(encoding="utf-8") == scored.document(scored.part(1))
+        whole = scored.document(scored.part(1))
+        assert (tmp_path / "validate.json").read_text(encoding="utf-8") == whole
+        assert found == scored.answer(whole) and parts[-1] == (6, 6)
         answer = meshwright.ray.tune_offline(MEASURED, out=tmp_path, parts=3)
-        assert (tmp_path / "tune-offline.json").read_text(encoding="utf-8") == replayed.document(replayed.part(1))
-        assert answer == mw.tune_offline(MEASURED)
+        whole = replayed.document(replayed.part(1))
+        assert (tmp_path / "tune-offline.json").read_text(encoding="utf-8") == whole
+        assert answer == replayed.answer(whole)
         again: list[int] = []
         meshwright.ray.tune_offline(MEASURED, out=tmp_path, parts=3, progress=lambda done, _: again.append(done))
         assert again == []
