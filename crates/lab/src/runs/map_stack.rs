@@ -245,6 +245,7 @@ fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut St
         stack.overlap.pp = false;
     } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
         stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
+        stack.overlap.dp |= overlap.contains("grad-reduce");
     }
 }
 
