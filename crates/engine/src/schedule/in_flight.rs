@@ -31,7 +31,7 @@ pub(crate) fn peak_moments_of(pipeline: PipelineShape, micro_batches: f64, rank:
 /// of its `chunks`.
 fn moments(list: &[Slot], distinct: u32, chunks: usize) -> Vec<Vec<f64>> {
     let mut now = vec![0.0_f64; chunks];
-    let (mut most, mut row) = (Vec::new(), Row::default());
+    let (mut most, mut latest) = (Vec::new(), LatestTwo::default());
     let mut grew = false;
     for op in list.iter().flat_map(|slot| slot.ops()) {
         let chunk = (op.stage / distinct) as usize;
@@ -42,7 +42,7 @@ fn moments(list: &[Slot], distinct: u32, chunks: usize) -> Vec<Vec<f64>> {
             }
             Pass::Backward | Pass::Input => {
                 if grew {
-                    row.follow(&now, &mut most);
+                    latest.advance(&now, &mut most);
                     grew = false;
                 }
                 now[chunk] -= 1.0;
@@ -50,24 +50,24 @@ fn moments(list: &[Slot], distinct: u32, chunks: usize) -> Vec<Vec<f64>> {
             Pass::Wgrad => {}
         }
     }
-    keep(&mut most, &row.last);
+    keep(&mut most, &latest.last);
     most
 }
 
-/// Two moments in a row, of which the last is not kept yet.
+/// The two latest moments of a list; the last one is not kept yet.
 #[derive(Default)]
-struct Row {
+struct LatestTwo {
     before: Vec<f64>,
     last: Vec<f64>,
 }
 
-impl Row {
-    /// Takes the next moment, and keeps the last one unless it is half-way between the one before and the next.
-    fn follow(&mut self, next: &[f64], most: &mut Vec<Vec<f64>>) {
+impl LatestTwo {
+    /// Takes the next moment, and keeps the last one in `most` unless it is half-way between the one before and the next.
+    fn advance(&mut self, next: &[f64], most: &mut Vec<Vec<f64>>) {
         let Self { before, last } = self;
-        let is_even = |before: f64, last: f64, next: f64| (last - before).to_bits() == (next - last).to_bits();
+        let is_half_way = |before: f64, last: f64, next: f64| (last - before).to_bits() == (next - last).to_bits();
         let is_between = before.len() == next.len()
-            && before.iter().zip(&*last).zip(next).all(|((before, last), next)| is_even(*before, *last, *next));
+            && before.iter().zip(&*last).zip(next).all(|((before, last), next)| is_half_way(*before, *last, *next));
         if !is_between && !last.is_empty() {
             keep(most, last);
         }

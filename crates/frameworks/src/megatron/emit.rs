@@ -74,9 +74,12 @@ const TRAINING: [&str; 7] = [
 /// Learning rate, before the steps over which it rises; to be edited.
 const RATE: [&str; 3] = ["--lr 3e-4", "--min-lr 3e-5", "--lr-decay-style cosine"];
 
-/// Arguments that a run needs in addition to the plan; to be edited. Attention of causal models makes its own mask, and that of the data
-/// loader takes the square of the sequence in bytes ([megatron-lm] `core/datasets/gpt_dataset.py`). Python collects garbage on all ranks
-/// at once, as in the recipes behind the priced runs ([megatron-bridge] `recipes/common.py`), or the others wait for each that does.
+/// Arguments that a run needs in addition to the plan; to be edited.
+///
+/// * Causal attention makes its own mask. The data loader's takes the square of the sequence in bytes ([megatron-lm]
+///   `core/datasets/gpt_dataset.py`).
+/// * Python collects garbage on all ranks at once, as in the recipes behind the priced runs ([megatron-bridge] `recipes/common.py`): a
+///   rank that collects alone keeps the others waiting.
 const RUN: [&str; 9] = [
     "--no-create-attention-mask-in-dataloader",
     "--manual-gc",

@@ -8,15 +8,11 @@ use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Stack, TpGather};
+use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, Stack, TpGather};
 use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
-use meshwright_planner::catalog::CachedCatalog;
+use meshwright_planner::catalog::{CachedCatalog, defaults};
 
-/// Vendor of GPUs that ROCm programs.
-const AMD: &str = "AMD";
-/// Megatron core on AMD's GPUs, of any year: Transformer Engine's kernels for CUDA are not there.
-const MEGATRON_ON_ROCM: &str = "megatron-rocm-2025";
 /// Extra memory passes of dynamic scaling by row.
 const ROWWISE_PASSES: f64 = 2.0;
 /// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; the bf16 value is the catalogue's.
@@ -84,8 +80,11 @@ pub(super) fn stack(
     plan: &mut Plan,
     catalog: &CachedCatalog,
 ) -> Result<Stack, Refusal> {
-    let is_on_rocm = gpu.vendor == AMD && matches!(release, Release::Core25 | Release::Core26);
-    let name = if is_on_rocm { MEGATRON_ON_ROCM } else { release.stack() };
+    let name = match release {
+        // On AMD's GPUs Transformer Engine has none of its kernels for CUDA, whatever the year.
+        Release::Core25 | Release::Core26 => defaults::stack_of(release.stack(), Family::Megatron, gpu),
+        _ => release.stack(),
+    };
     let mut stack = catalog.stack(name).map_err(Refusal::Unsupported)?;
     let within_node = plan.layout.ep.saturating_mul(plan.layout.etp) <= cells.gpus_per_node;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::error::{CatalogError, EntryKind};
+use super::error::{CatalogError, EntryKind, SECTIONS};
 use super::files::FITS;
 use super::table_path::place;
 use super::typed::parse_toml;
@@ -59,10 +59,6 @@ pub struct Constant {
 /// Number of cross-validation folds.
 pub const FOLDS: usize = 5;
 
-/// First word of a key, and the entries whose values it names.
-const SECTIONS: [(&str, EntryKind); 3] =
-    [("gpu", EntryKind::Gpu), ("stack", EntryKind::Stack), ("transport", EntryKind::Transport)];
-
 impl Constant {
     /// Constant without provenance, for experiments only.
     pub const fn plain(key: String, value: Value) -> Self {
@@ -82,10 +78,7 @@ impl Constant {
     /// Section, entry, and keys below it, of the key.
     pub(super) fn parts(&self) -> Result<(EntryKind, &str, &str), &'static str> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
-        let (_, kind) = *SECTIONS
-            .iter()
-            .find(|(known, _)| *known == section)
-            .ok_or("must start with `gpu.`, `stack.` or `transport.`")?;
+        let kind = section_kind(section).ok_or("must start with `gpu.`, `stack.` or `transport.`")?;
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
         if entry.is_empty() || keys.split('.').any(str::is_empty) {
             return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`");
@@ -96,8 +89,7 @@ impl Constant {
     /// Whether the constant applies to an entry.
     fn is_of(&self, kind: EntryKind, name: &str) -> bool {
         let mut words = self.key.split('.');
-        let of = words.next().and_then(|section| SECTIONS.iter().find(|(known, _)| *known == section));
-        of.is_some_and(|(_, of)| *of == kind) && words.next().is_some_and(|pattern| covers(pattern, name))
+        words.next().and_then(section_kind) == Some(kind) && words.next().is_some_and(|pattern| covers(pattern, name))
     }
 
     /// Overrides the value in the text of an entry.
@@ -111,6 +103,12 @@ impl Constant {
     pub(super) fn error(&self, why: impl Into<String>) -> CatalogError {
         CatalogError::Invalid { origin: format!("the constant `{}` of the fit", self.key), why: why.into() }
     }
+}
+
+/// Kind of the entries that a constant's first word names.
+fn section_kind(section: &str) -> Option<EntryKind> {
+    let (_, kind) = *SECTIONS.iter().find(|(known, _)| *known == section)?;
+    matches!(kind, EntryKind::Gpu | EntryKind::Stack | EntryKind::Transport).then_some(kind)
 }
 
 /// Whether a pattern, which may end in `*`, matches a name.

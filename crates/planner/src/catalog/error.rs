@@ -23,6 +23,16 @@ pub enum EntryKind {
     Fit,
 }
 
+/// First word of a key, and the entries whose values it names.
+pub(super) const SECTIONS: [(&str, EntryKind); 6] = [
+    ("cluster", EntryKind::Cluster),
+    ("gpu", EntryKind::Gpu),
+    ("stack", EntryKind::Stack),
+    ("model", EntryKind::Model),
+    ("market", EntryKind::Market),
+    ("transport", EntryKind::Transport),
+];
+
 impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use super::constants::{Fit, default_fit};
-use super::error::{CatalogError, EntryKind};
+use super::error::{CatalogError, EntryKind, SECTIONS};
 use super::one_line::is_one_line;
 use super::table_path::place;
 use meshwright_engine::sources::SET_SOURCE;
@@ -39,15 +39,6 @@ impl Default for Overrides {
         Self { fit: Some(default_fit()), ..Self::specification() }
     }
 }
-
-const SECTIONS: [(&str, EntryKind); 6] = [
-    ("cluster", EntryKind::Cluster),
-    ("gpu", EntryKind::Gpu),
-    ("stack", EntryKind::Stack),
-    ("model", EntryKind::Model),
-    ("market", EntryKind::Market),
-    ("transport", EntryKind::Transport),
-];
 
 impl Overrides {
     /// Overrides that change nothing: the specification's own constants, without a fit.

@@ -254,13 +254,13 @@ pub fn needed(list: &mut Arguments) {
     }
 }
 
-/// Warns of attention masks that the data loader makes for every sequence, though causal attention makes its own; where documents of a
-/// sequence are kept apart, the mask is not causal.
+/// Warns of an attention mask that the data loader makes for every sequence, though causal attention makes its own. No warning where
+/// documents of a sequence are kept apart, whose mask is not causal, or where a file or another dataset decides.
 pub fn unread_masks(list: &mut Arguments) {
     let without = "--no-create-attention-mask-in-dataloader";
-    let is_wanted = [without, "--reset-attention-mask", "--sft", "--yaml-cfg"];
+    let excusing = [without, "--reset-attention-mask", "--sft", "--yaml-cfg"];
     let length = list.peek_number("--seq-length").filter(|length| *length >= 1.0);
-    let Some(length) = length.filter(|_| is_wanted.iter().all(|flag| list.place(flag).is_none())) else { return };
+    let Some(length) = length.filter(|_| excusing.iter().all(|flag| list.place(flag).is_none())) else { return };
     let mask = length * length / f64::from(1 << 20);
     let message =
         format!("the data loader makes a mask of {mask:.0} MiB for each sequence, and attention makes its own");
