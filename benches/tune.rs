@@ -91,7 +91,7 @@ fn main() {
     let (published, sweep) = (rows("runs.csv"), rows("nanotron-sweep.csv"));
     let published: Vec<Row> =
         published.into_iter().filter(|row| !row.id.as_deref().unwrap_or_default().starts_with("nanotron-")).collect();
-    let sets = Overrides::default().with_fit(fits::fit(fits::DEFAULT).expect("a built-in fit"));
+    let sets = Overrides::default();
     let text = std::fs::read_to_string(format!("{}/tests/published/without-source.toml", env!("CARGO_MANIFEST_DIR")));
     let fits: SourceFits = toml::from_str(&text.expect("it is committed")).expect("it is read by tests too");
     let others = timed_plans(&published, &sets, Predictions::CrossValidated);

@@ -40,7 +40,7 @@ impl FitChoice {
     ///
     /// No fit has the name, or its file cannot be read.
     pub fn over(&self, sets: Overrides) -> Result<Overrides, QuestionError> {
-        Ok(sets.with_fit(fits::fit(&self.fit)?))
+        Ok(fits::over(sets, &self.fit)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use meshwright::catalog::{self, CatalogError, Overrides};
 use meshwright::cluster::Cluster;
@@ -310,7 +311,8 @@ fn a_file_with_slices_too_large_to_count_is_refused() {
 #[test]
 fn every_fit_fits() {
     for name in catalog::fit_names() {
-        let fit = catalog::fits::fit(name).unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
+        let sets = catalog::fits::over(none(), name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let fit = Arc::new(sets.fit().unwrap().clone());
         fit.check().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(fit.name, name);
         assert!(
@@ -318,17 +320,17 @@ fn every_fit_fits() {
             "{name}: a constant without provenance"
         );
     }
-    assert!(catalog::fits::fit("none").unwrap().is_none());
-    let error = catalog::fits::fit("2026-1").unwrap_err().to_string();
+    assert!(catalog::fits::over(Overrides::default(), "none").unwrap().fit().is_none());
+    let error = catalog::fits::over(none(), "2026-1").unwrap_err().to_string();
     assert!(error.contains("did you mean `2026-11`?"), "{error}");
 }
 
 fn fit_of(constants: &str) -> Result<Overrides, CatalogError> {
     let head = "name = \"f\"\ndate = \"2026-11-21\"\nsource = \"published-runs\"\n";
     let path = scratch("fit", format!("{head}{constants}").as_bytes());
-    let fit = catalog::fits::fit(path.to_str().unwrap());
+    let sets = catalog::fits::over(Overrides::default(), path.to_str().unwrap());
     std::fs::remove_file(path).unwrap();
-    fit.map(|fit| Overrides::default().with_fit(fit))
+    sets
 }
 
 fn constant(key: &str, value: &str) -> String {

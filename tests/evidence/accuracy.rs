@@ -42,7 +42,7 @@ pub fn only(items: &[&str]) -> Vec<Filter> {
 /// The default fit, from its file: new constants can be scored before they are built in.
 pub fn fit() -> Overrides {
     let file = path("clusters/fits").join(format!("{}.toml", fits::DEFAULT));
-    Overrides::specification().with_fit(fits::fit(file.to_str().unwrap()).unwrap())
+    fits::over(Overrides::specification(), file.to_str().unwrap()).unwrap()
 }
 
 /// Constants fitted without each source.

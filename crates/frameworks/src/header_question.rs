@@ -68,7 +68,8 @@ struct StackTitle {
 /// Name in the catalogue of the stack with a title.
 fn stack_titled(title: &str) -> Option<&'static str> {
     static TITLES: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
-    let title_of = |text: &str| catalog::parse_toml::<StackTitle>(text).expect("tests read every built-in stack").name;
+    let read = |text| catalog::parse_toml::<StackTitle>(catalog::head(text));
+    let title_of = |text| read(text).expect("tests read every built-in stack").name;
     let titles =
         TITLES.get_or_init(|| catalog::files::STACKS.iter().map(|(name, text)| (title_of(text), *name)).collect());
     titles.get(title).copied()

@@ -1,6 +1,6 @@
 //! The nearest published layout of the same model on the same GPU, priced for the question.
 
-use crate::catalog::layouts::{PublishedLayout, layouts};
+use crate::catalog::layouts::{PublishedLayout, layouts_of};
 use crate::space::check;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::text::parse_plan;
@@ -11,7 +11,7 @@ use meshwright_engine::problem::Problem;
 #[derive(Clone, Debug)]
 pub struct PublishedPlan {
     /// Layout as published, with its run and its number of GPUs.
-    pub layout: &'static PublishedLayout,
+    pub layout: PublishedLayout,
     /// Evaluation of the layout with the replicas of the question's cluster.
     pub evaluation: Evaluation,
     /// Whether it fits, by the model.
@@ -59,9 +59,8 @@ pub(super) fn published(costs: &Costs) -> Option<PublishedPlan> {
     }
     let (gpus, workload) = (f64::from(problem.cluster().gpus), problem.workload());
     let apart = |layout: &PublishedLayout| libm::log(f64::from(layout.gpus) / gpus).abs();
-    let mut near: Vec<&'static PublishedLayout> = layouts()
-        .iter()
-        .filter(|layout| layout.model == problem.model().name && layout.gpu == problem.cluster().gpu.name)
+    let mut near: Vec<PublishedLayout> = layouts_of(&problem.model().name)
+        .filter(|layout| layout.gpu == problem.cluster().gpu.name)
         .filter(|layout| layout.seq_len == workload.seq_len && apart(layout) <= libm::log(MOST_APART))
         .collect();
     let differs = |layout: &PublishedLayout| layout.precision != workload.precision();

@@ -1,14 +1,10 @@
 //! Constants of a fit, and the entries that they apply to.
 
-use std::sync::{Arc, OnceLock};
-
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::error::{CatalogError, EntryKind, SECTIONS};
-use super::files::FITS;
 use super::table_path::place;
-use super::typed::parse_toml;
 
 /// Name of the fit that applies by default.
 pub const DEFAULT: &str = "2026-11";
@@ -86,12 +82,6 @@ impl Constant {
         Ok((kind, entry, keys))
     }
 
-    /// Whether the constant applies to an entry.
-    fn is_of(&self, kind: EntryKind, name: &str) -> bool {
-        let mut words = self.key.split('.');
-        words.next().and_then(section_kind) == Some(kind) && words.next().is_some_and(|pattern| covers(pattern, name))
-    }
-
     /// Overrides the value in the text of an entry.
     pub(super) fn place(&self, table: &mut Table) -> Result<(), CatalogError> {
         let (_, _, keys) = self.parts().map_err(|why| self.error(why))?;
@@ -111,6 +101,12 @@ fn section_kind(section: &str) -> Option<EntryKind> {
     matches!(kind, EntryKind::Gpu | EntryKind::Stack | EntryKind::Transport).then_some(kind)
 }
 
+/// Whether the constant of a key applies to an entry.
+pub(super) fn is_key_of(key: &str, kind: EntryKind, name: &str) -> bool {
+    let mut words = key.split('.');
+    words.next().and_then(section_kind) == Some(kind) && words.next().is_some_and(|pattern| covers(pattern, name))
+}
+
 /// Whether a pattern, which may end in `*`, matches a name.
 pub(super) fn covers(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
@@ -124,7 +120,7 @@ impl Fit {
 
     /// Constants of one catalogue entry, in the order of the file.
     pub(super) fn of_entry<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
-        self.constants.iter().filter(move |constant| constant.is_of(kind, name))
+        self.constants.iter().filter(move |constant| is_key_of(&constant.key, kind, name))
     }
 
     /// Fit without the constants that were fitted to runs: the starting point of the next fit.
@@ -145,14 +141,4 @@ impl Fit {
         }
         fit
     }
-}
-
-/// Fit that applies by default.
-pub fn default_fit() -> Arc<Fit> {
-    static FIT: OnceLock<Arc<Fit>> = OnceLock::new();
-    let parsed = || {
-        let text = FITS.iter().find(|(name, _)| *name == DEFAULT).expect("the default fit is built in").1;
-        Arc::new(parse_toml(text).expect("tests read every built-in fit"))
-    };
-    Arc::clone(FIT.get_or_init(parsed))
 }

@@ -15,7 +15,8 @@ use super::files::{FITS, GPUS, STACKS, TRANSPORTS};
 use super::overrides::Overrides;
 use meshwright_engine::suggest::nearest_hint;
 
-pub use super::constants::{Constant, DEFAULT, FOLDS, Fit, NONE, default_fit};
+pub use super::constants::{Constant, DEFAULT, FOLDS, Fit, NONE};
+pub use super::default_fit::default_fit;
 use super::read;
 
 /// Names of the built-in entries of a kind that constants may apply to.
@@ -78,7 +79,7 @@ pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogErr
     };
     let text = read::find(kind, list, name, None, None)?;
     let mut table: Table = read::parse(&text, [])?;
-    for fitted in sets.fit().into_iter().flat_map(|fit| fit.of_entry(kind, name)) {
+    for fitted in sets.constants_of(kind, name) {
         fitted.place(&mut table)?;
     }
     let mut at = Some(Value::Table(table));
@@ -91,20 +92,20 @@ pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogErr
     })
 }
 
-/// Fit by name or path; `none` gives no fit. The default fit is read once and not checked: the tests check it.
+/// Overrides with a fit by name or path in place of theirs; `none` leaves none. The default fit is not checked: the tests check it.
 ///
 /// # Errors
 ///
 /// No fit has this name, or one of its constants is invalid.
-pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
+pub fn over(sets: Overrides, name: &str) -> Result<Overrides, CatalogError> {
     if name == NONE && !Path::new(name).is_file() {
-        return Ok(None);
+        return Ok(sets.with_fit(None));
     }
     if name == DEFAULT {
-        return Ok(Some(default_fit()));
+        return Ok(sets.with_default_fit());
     }
     let text = read::find(EntryKind::Fit, FITS, name, None, None)?;
     let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
     fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
-    Ok(Some(fit))
+    Ok(sets.with_fit(Some(fit)))
 }

@@ -3,12 +3,11 @@
 //!
 //! `clusters/layouts/published.toml` is written from the published runs by `UPDATE_EXPECT=1 cargo test --test evidence layouts`.
 
-use std::sync::OnceLock;
-
 use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
 
 use super::files::LAYOUTS;
+use super::parts;
 use super::typed::parse_toml;
 
 /// One published layout.
@@ -49,9 +48,33 @@ pub struct PublishedLayouts {
     pub layout: Vec<PublishedLayout>,
 }
 
-/// The built-in layouts.
-pub fn layouts() -> &'static [PublishedLayout] {
-    static READ: OnceLock<PublishedLayouts> = OnceLock::new();
-    let read = || parse_toml(LAYOUTS[0].1).expect("tests read the built-in layouts");
-    &READ.get_or_init(read).layout
+/// One table of the file.
+#[derive(Deserialize)]
+struct Part {
+    layout: [PublishedLayout; 1],
+}
+
+/// The built-in layouts of a model, given by the name that is printed.
+pub(crate) fn layouts_of(model: &str) -> impl Iterator<Item = PublishedLayout> {
+    let tables = parts::tables(LAYOUTS[0].1, "layout").filter(move |text| text.contains(model));
+    let layouts = tables.flat_map(|text| parse_toml::<Part>(text).expect("tests read the built-in layouts").layout);
+    layouts.filter(move |layout| layout.model == model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_found_by_model() {
+        let whole: PublishedLayouts = parse_toml(LAYOUTS[0].1).unwrap();
+        assert!(!whole.layout.is_empty());
+        for PublishedLayout { model, .. } in &whole.layout {
+            assert!(
+                layouts_of(model).eq(whole.layout.iter().filter(|layout| layout.model == *model).cloned()),
+                "{model}"
+            );
+        }
+        assert_eq!(layouts_of("no such model").count(), 0);
+    }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::constants::{Fit, default_fit};
+use super::constants::{Constant, Fit};
+use super::default_fit::{self, default_fit};
 use super::error::{CatalogError, EntryKind, SECTIONS};
 use super::one_line::is_one_line;
 use super::table_path::place;
@@ -28,28 +29,45 @@ pub struct Setting {
 /// Fit, `--set` items and texts in place of files of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overrides {
-    fit: Option<Arc<Fit>>,
+    fit: FitInUse,
     settings: Vec<Setting>,
     texts: Arc<BTreeMap<String, String>>,
+}
+
+/// Fit of a run.
+#[derive(Clone, Debug, PartialEq)]
+enum FitInUse {
+    /// The default one, of which only the constants that apply are read.
+    Default,
+    /// Another.
+    Given(Arc<Fit>),
+    /// None: the specification's own constants.
+    Specification,
 }
 
 impl Default for Overrides {
     /// Overrides with the default fit and no `--set`.
     fn default() -> Self {
-        Self { fit: Some(default_fit()), ..Self::specification() }
+        Self::specification().with_default_fit()
     }
 }
 
 impl Overrides {
     /// Overrides that change nothing: the specification's own constants, without a fit.
     pub fn specification() -> Self {
-        Self { fit: None, settings: Vec::new(), texts: Arc::default() }
+        Self { fit: FitInUse::Specification, settings: Vec::new(), texts: Arc::default() }
     }
 
     /// Replaces the fit, or removes it.
     #[must_use]
     pub fn with_fit(self, fit: Option<Arc<Fit>>) -> Self {
-        Self { fit, ..self }
+        Self { fit: fit.map_or(FitInUse::Specification, FitInUse::Given), ..self }
+    }
+
+    /// Replaces the fit by the default one.
+    #[must_use]
+    pub(super) fn with_default_fit(self) -> Self {
+        Self { fit: FitInUse::Default, ..self }
     }
 
     /// Texts to read in place of files of these names, where there is no file system or the files are not on it.
@@ -65,7 +83,21 @@ impl Overrides {
 
     /// Fit in use; `None` means the specification's own constants.
     pub fn fit(&self) -> Option<&Fit> {
-        self.fit.as_deref()
+        match &self.fit {
+            FitInUse::Default => Some(default_fit()),
+            FitInUse::Given(fit) => Some(fit),
+            FitInUse::Specification => None,
+        }
+    }
+
+    /// Constants of the fit for one catalogue entry, in the order of its file.
+    pub(super) fn constants_of<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
+        let (default, given) = match &self.fit {
+            FitInUse::Default => (Some(default_fit::of_entry(kind, name)), None),
+            FitInUse::Given(fit) => (None, Some(fit.of_entry(kind, name))),
+            FitInUse::Specification => (None, None),
+        };
+        default.into_iter().flatten().chain(given.into_iter().flatten())
     }
 
     /// Parses the text of each `--set`, with the default fit.

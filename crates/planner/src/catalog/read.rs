@@ -237,6 +237,5 @@ pub fn fitted<'a>(
     name: &'a str,
     sets: &'a Overrides,
 ) -> impl Iterator<Item = &'a Constant> {
-    let fit = if text.is_built_in() { sets.fit() } else { None };
-    fit.into_iter().flat_map(move |fit| fit.of_entry(kind, name))
+    text.is_built_in().then(|| sets.constants_of(kind, name)).into_iter().flatten()
 }
