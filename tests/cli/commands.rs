@@ -172,6 +172,11 @@ fn explain_adds_up_and_says_why_not() {
 fn unknown_names_suggest_the_nearest() {
     refused(&["plan", "llama3-8B-", "dgx-h100-8"], &["did you mean `llama3-8b`?", "hint: "]);
     refused(&["plan", "llama3-8b", "dgx-h100-9"], &["did you mean `dgx-h100-8`?"]);
+    for (asked, meant) in
+        [("h100-8", "8xh100-sxm"), ("8 A100", "8xa100-80-sxm"), ("4090:8", "8xrtx-4090"), ("8xh100sx", "8xh100-sxm")]
+    {
+        refused(&["plan", "llama3-8b", asked], &[&format!("did you mean `{meant}`?")]);
+    }
     refused(&[&SMALL[..], &["--stack", "nemo25"]].concat(), &["did you mean `nemo-25`?"]);
     refused(&[&SMALL[..], &["--optimizer", "megatorn"]].concat(), &["did you mean `megatron`?"]);
     refused(&[&SMALL[..], &["--for", "megatorn"]].concat(), &["megatorn", "megatron"]);

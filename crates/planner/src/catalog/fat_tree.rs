@@ -8,6 +8,7 @@ use toml::Value;
 use super::entries::gpu_with;
 use super::error::{CatalogError, EntryKind};
 use super::overrides::Overrides;
+use super::parts::head;
 use super::read::EntryText;
 use super::typed::parse_toml;
 use super::{files, gpu_names};
@@ -33,14 +34,30 @@ pub fn counted(name: &str) -> Option<(u32, &str)> {
     Some((count, kind))
 }
 
-/// The name of that form which the user may have meant: of a GPU without a number, or of a number with a misspelt GPU.
+/// The name of that form which the user may have meant: of a GPU without a number, of both in another form (`h100-8`, `8 h100`), or of a
+/// number with a GPU whose name is misspelt or incomplete.
 pub fn nearest_counted(name: &str) -> Option<String> {
     if let Some(gpu) = gpu_names::spelt(name) {
         return Some(format!("{SERVER}x{gpu}"));
     }
+    if let Some((count, gpu)) = in_another_form(name) {
+        return Some(format!("{count}x{gpu}"));
+    }
     let (count, gpu) = name.split_once('x')?;
     let count: u32 = count.parse().ok()?;
     nearest(gpu, files::GPUS.iter().map(|(known, _)| *known)).map(|gpu| format!("{count}x{gpu}"))
+}
+
+/// Number of GPUs and the catalogue's name of their kind, where one stands before the other.
+fn in_another_form(name: &str) -> Option<(u32, &'static str)> {
+    const BETWEEN: [char; 7] = ['x', 'X', '-', ':', '*', '_', ' '];
+    let digits = name.len() - name.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let apart = [name.split_once(BETWEEN), name.rsplit_once(BETWEEN), Some(name.split_at(digits))];
+    let read = |(count, gpu): (&str, &str)| {
+        let gpu = gpu.trim_matches(BETWEEN);
+        Some((count.trim_matches(BETWEEN).parse().ok()?, gpu_names::spelt(gpu).or_else(|| gpu_names::completed(gpu))?))
+    };
+    apart.into_iter().flatten().find_map(|(first, last)| read((first, last)).or_else(|| read((last, first))))
 }
 
 /// Text of the cluster file of `gpus` GPUs of one kind: leaves, eight of them below a spine, a core above all.
@@ -54,6 +71,7 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
     let device = gpu_with(gpu, sets)?;
     let known = files::CLUSTERS
         .iter()
+        .filter(|(_, text)| head(text).contains(gpu))
         .find_map(|(_, text)| parse_toml::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
     let domain = device.scale_up.gpus;
     // Without a level of the catalogue, efficiency and hop latency are those that a file may leave out.

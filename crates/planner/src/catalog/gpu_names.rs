@@ -7,6 +7,7 @@ use meshwright_engine::gpu::GpuNames;
 use serde::Deserialize;
 
 use super::files::GPUS;
+use super::parts::head;
 use super::typed::parse_toml;
 
 /// The part of a device's file that names it.
@@ -19,7 +20,7 @@ struct Named {
 /// Catalogue name and other names of every built-in device.
 fn all() -> &'static [(&'static str, GpuNames)] {
     static ALL: OnceLock<Vec<(&'static str, GpuNames)>> = OnceLock::new();
-    let names = |text: &str| parse_toml::<Named>(text).expect("tests read every built-in device").names;
+    let names = |text: &str| parse_toml::<Named>(head(text)).expect("tests read every built-in device").names;
     ALL.get_or_init(|| GPUS.iter().map(|(name, text)| (*name, names(text))).collect())
 }
 
@@ -36,6 +37,14 @@ pub(super) fn spelt(text: &str) -> Option<&'static str> {
         std::iter::once(*name).chain(names.runs.iter().map(String::as_str)).map(|spelt| (letters(spelt), *name))
     };
     SPELT.get_or_init(|| all().iter().flat_map(names_of).collect()).get(&letters(text)).copied()
+}
+
+/// The last device, by name, of those whose catalogue names begin with `text`, or else end with it, whatever the case of letters and the
+/// separators: of `A100` and `mi300` the larger one.
+pub(super) fn completed(text: &str) -> Option<&'static str> {
+    let part = Some(letters(text)).filter(|part| part.len() > 1)?;
+    let last = |is: fn(&str, &str) -> bool| GPUS.iter().map(|(name, _)| *name).rfind(|name| is(&letters(name), &part));
+    last(|name, part| name.starts_with(part)).or_else(|| last(|name, part| name.ends_with(part)))
 }
 
 /// Letters and digits of a name in lower case, without a vendor at its head.
