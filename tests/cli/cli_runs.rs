@@ -29,7 +29,7 @@ fn validate_scores_runs_in_every_form() {
     assert!(document["time"][0]["mean_ape"].as_f64().is_some_and(|error| error > 0.0 && error < 1.0));
     let wrong = mw(&["validate", "--runs", &runs, "--only", "gpus=8"]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("did you mean `gpu`?"), "{}", wrong.err);
+    assert!(wrong.err.contains("did you mean `gpus_total`?"), "{}", wrong.err);
     let wrong = mw(&["validate", "--runs", &runs, "--set", "model.hidden=1"]);
     assert!(wrong.code == 2 && wrong.err.contains("gpu.… and stack.…"), "{}", wrong.err);
 }

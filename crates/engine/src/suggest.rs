@@ -3,15 +3,25 @@
 /// Smallest similarity of a suggestion; below it, a wrong guess would only confuse.
 const LIKE_ENOUGH: f64 = 0.7;
 
-/// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough.
+/// Fewest letters and digits of the beginning of a name.
+const BEGINNING: usize = 3;
+
+/// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough: of those that begin with `word`, if there are
+/// some.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let word = word.to_lowercase();
+    let (word, start) = (word.to_lowercase(), letters(word));
+    let begins = |candidate: &str| start.len() >= BEGINNING && letters(candidate).starts_with(&start);
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(likeness, _)| *likeness >= LIKE_ENOUGH)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate.to_owned())
+        .map(|candidate| (begins(candidate), strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate))
+        .filter(|(_, likeness, _)| *likeness >= LIKE_ENOUGH)
+        .max_by(|(a, near, _), (b, nearer, _)| a.cmp(b).then(near.total_cmp(nearer)))
+        .map(|(.., candidate)| candidate.to_owned())
+}
+
+/// Letters and digits of a name, in lower case.
+fn letters(name: &str) -> String {
+    name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
 /// Question after the nearest name, to follow a sentence on an unknown one; empty where there is none.
@@ -48,6 +58,7 @@ mod tests {
     #[test]
     fn suggestions_are_near_or_none() {
         assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
+        assert_eq!(nearest("qwen3-235b", ["qwen3-235b-a22b", "qwen3-32b"]).as_deref(), Some("qwen3-235b-a22b"));
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
         assert!(
             is_slip("--tensor-modl-parallel-size", "--tensor-model-parallel-size") && !is_slip("--moe-x", "--moe-freq")

@@ -12,6 +12,7 @@ use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::{Model, ModelFile};
 use meshwright_engine::money::Market;
 use meshwright_engine::stack::Stack;
+use meshwright_engine::suggest::nearest;
 use meshwright_engine::transport::Transport;
 
 /// Names of the built-in models, sorted.
@@ -36,7 +37,8 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
         return Ok(hf::from_config(&text, &origin)?);
     }
     if let Some(folder) = hub_model(name).filter(|_| sets.text(name).is_none() && !path.exists()) {
-        return Err(CatalogError::HubModel { id: name.to_owned(), folder: folder.to_owned() });
+        let nearest = nearest(folder, model_names());
+        return Err(CatalogError::HubModel { id: name.to_owned(), folder: folder.to_owned(), nearest });
     }
     let text = read::find(EntryKind::Model, files::MODELS, name, None, sets.text(name))?;
     let file: ModelFile = read::parse(&text, sets.of_kind(EntryKind::Model))?;

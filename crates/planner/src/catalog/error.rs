@@ -94,13 +94,16 @@ pub enum CatalogError {
     /// A name of the Hugging Face Hub, which is not reached from here.
     #[error(
         "{id}: there is no such file or folder\n\nhint: of a model of the Hugging Face Hub its config.json is read: \
-         `hf download {id} config.json --local-dir {folder}`, then name the folder, {folder}"
+         `hf download {id} config.json --local-dir {folder}`, then name the folder, {folder}{}",
+        nearest.as_deref().map_or_else(String::new, |near| format!("; the catalogue's nearest name is `{near}`"))
     )]
     HubModel {
         /// Name as given, `owner/model`.
         id: String,
         /// Name of the model alone.
         folder: String,
+        /// Nearest name of the catalogue.
+        nearest: Option<String>,
     },
     /// A `config.json` is not of a known family.
     #[error(transparent)]
