@@ -169,7 +169,7 @@ pub struct Stack {
     pub accumulate_exposed: f64,
     /// Whether cross-entropy is one kernel.
     pub fused_cross_entropy: bool,
-    /// Whether the head has the model's own vocabulary, neither padded nor compiled.
+    /// Whether the head has the model's own vocabulary, without padding.
     #[serde(default)]
     pub raw_vocabulary: bool,
     /// Whether CUDA graphs replay the layers' kernels.

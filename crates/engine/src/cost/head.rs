@@ -74,7 +74,7 @@ impl Costs<'_> {
     }
 
     /// Factor on the GEMMs of a head whose vocabulary leaves the rows of logits at no multiple of 16 bytes: Hopper's own kernels need that,
-    /// so that cuBLAS takes those of Ampere. Source: [kestrel-alignment].
+    /// so that cuBLAS takes those of Ampere, in compiled models too. Source: [kestrel-alignment], [gollem].
     fn unaligned(&self) -> f64 {
         let aligned = self.problem.model().vocab.is_multiple_of(ALIGNED_ELEMENTS);
         let factor = self.device.gpu.unaligned_gemm.as_ref().filter(|_| self.device.stack.raw_vocabulary && !aligned);
