@@ -30,8 +30,8 @@ pub struct Args {
 
 /// Runs the command; the exit code is 1 if the file has errors.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let ImportQuestion { file, arguments, .. } = &args.asked;
-    let imported = file.read(arguments)?;
+    let file = &args.asked.file;
+    let imported = args.asked.read()?;
     let mut model = file.model.clone();
     if let Some(path) = &args.model_out {
         write_model(&imported, path, args.force.existing())?;

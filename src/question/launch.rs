@@ -11,7 +11,7 @@ use crate::report::import as report;
 use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{self, Context, FileKind, Finding, Imported, Interpreter, Severity};
-use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::catalog::{self, EntryKind, Overrides};
 
 /// Flags that name a file to import and complete its missing settings.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -61,12 +61,19 @@ impl LaunchFile {
         self.file.display().to_string()
     }
 
-    /// Model, workload and plan of the file, and what it leaves open; `arguments` are those of the script.
+    /// Model, workload and plan of the file, and what it leaves open; `arguments` are those of the script, and `sets` change the model that
+    /// the question names.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds nothing that launches training.
-    pub fn read(&self, arguments: &[String]) -> Result<Imported, QuestionError> {
+    /// The file cannot be read, or holds nothing that launches training; or `sets` change a model that is the file's.
+    pub fn read(&self, arguments: &[String], sets: &Overrides) -> Result<Imported, QuestionError> {
+        if let Some(setting) = sets.of_kind(EntryKind::Model).next().filter(|_| self.model.is_none()) {
+            return Err(QuestionError::refused(format!(
+                "--set {}: the model is the file's; only one that --model names can be changed",
+                setting.item
+            )));
+        }
         let text = self.text.as_ref().map_or_else(|| catalog::read_text(&self.file), |text| Ok(text.clone()))?;
         let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let launcher = self.launcher(&folder);
@@ -95,7 +102,7 @@ impl LaunchFile {
             Finding::note("assumed", message).expected("--kind reads it alone")
         }));
         if let Some(model) = &self.model {
-            imported.model = Some(catalog::model(model, &Overrides::default())?);
+            imported.model = Some(catalog::model(model, sets)?);
             imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Severity::Error);
             imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
         }
@@ -146,6 +153,15 @@ pub struct ImportQuestion {
 }
 
 impl ImportQuestion {
+    /// Model, workload and plan of the file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds nothing that launches training.
+    pub fn read(&self) -> Result<Imported, QuestionError> {
+        self.file.read(&self.arguments, &Overrides::default())
+    }
+
     /// Command line that evaluates an imported plan; `model` as the user would name it.
     pub fn command(&self, imported: &Imported, model: Option<&str>) -> String {
         let named = report::NamedInputs { model, cluster: self.cluster.as_deref(), ..report::NamedInputs::default() };
@@ -158,7 +174,7 @@ impl ImportQuestion {
     ///
     /// The file cannot be read, or holds nothing that launches training.
     pub fn answer(&self) -> Result<String, QuestionError> {
-        let imported = self.file.read(&self.arguments)?;
+        let imported = self.read()?;
         let command = self.command(&imported, self.file.model.as_deref());
         Ok(report::json(&imported, &self.file.name(), command)?)
     }

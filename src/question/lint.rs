@@ -123,8 +123,9 @@ impl LintQuestion {
             ("--global-batch", given(self.global_batch), range::BATCH),
             ("--seq-len", given(self.seq_len), range::SEQUENCE),
         ])?;
-        let mut imported = self.file.read(&self.arguments)?;
-        let cluster = catalog::cluster(&self.cluster, &Overrides::parse(&self.set)?.with_texts(self.texts.clone()))?;
+        let sets = Overrides::parse(&self.set)?.with_texts(self.texts.clone());
+        let mut imported = self.file.read(&self.arguments, &sets)?;
+        let cluster = catalog::cluster(&self.cluster, &sets)?;
         let made = problem(self, &mut imported, cluster)?;
         let depth = if self.quick { Depth::Checks } else { Depth::Everything };
         let report = match &made {

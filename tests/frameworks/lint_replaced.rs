@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::lint::{GOOD, json, out, script};
+use super::lint::{GOOD, file, json, out, run, script};
 
 /// The command that lint prints prices what lint priced.
 #[test]
@@ -17,6 +17,7 @@ fn the_command_that_is_printed_prices_the_same() {
         &["--global-batch", "1024", "--seq-len", "4096"],
         &["--gpus", "256"],
         &["--stack", "nemo-24", "--set", "cluster.nic=\"200 Gb/s\""],
+        &["--model", "llama3-70b", "--set", "model.vocab=32000"],
     ] {
         let (answer, _) = json(&path, &[&["--quick"], replaced].concat());
         let command = answer["command"].as_str().unwrap();
@@ -38,4 +39,37 @@ fn another_optimizer_has_its_own_update() {
     let update = |more: &[&str]| json(&path, more).0["prediction"]["terms"]["optimizer_s"].as_f64().unwrap();
     let (adam, muon) = (update(&["--quick"]), update(&["--quick", "--optimizer", "muon"]));
     assert!(muon > 2.0 * adam, "{muon} {adam}");
+}
+
+/// `--set model.…` changes the model that `--model` names, and is refused where the model is the file's.
+#[test]
+fn settings_of_the_model_change_the_named_model() {
+    let path = script("set.sh", GOOD);
+    let time = |more: &[&str]| json(&path, more).0["prediction"]["step_time_s"].as_f64().unwrap();
+    let (named, wide) = (&["--quick", "--model", "llama3-8b"][..], &["--set", "model.vocab=262144"][..]);
+    assert!(time(&[named, wide].concat()) > time(named));
+    let refused = run(&[&["lint", path.to_str().unwrap(), "dgx-h100-1k"], wide].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let talk = String::from_utf8(refused.stderr).unwrap();
+    assert!(talk.contains("--model names"), "{talk}");
+}
+
+/// A vocabulary that leaves the rows of logits at no multiple of 16 bytes is slow on Hopper where PyTorch does not pad it.
+#[test]
+fn a_vocabulary_that_is_not_padded_is_named() {
+    let path = file(
+        "zero3.json",
+        r#"{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}"#,
+    );
+    let changes = |vocab: &str| {
+        let question =
+            ["--model", "llama3-8b", "--seq-len", "4096", "--global-batch", "256", "--gpus", "64", "--vocab", vocab];
+        let answer = json(&path, &question).0;
+        let all = answer["changes"].as_array().unwrap().clone();
+        all.into_iter().filter(|change| change["change"]["software"] == "raw_vocabulary").collect::<Vec<_>>()
+    };
+    assert!(changes("128256").is_empty());
+    let odd = changes("128257");
+    assert_eq!(odd.len(), 1);
+    assert!(odd[0]["saves"].as_f64().unwrap() > 0.04, "{odd:?}");
 }

@@ -67,6 +67,10 @@ const SWITCHES: &[(&str, &str)] = &[
     ("overlap.pp", "interleaving, without --no-overlap-p2p-communication"),
     ("fused_cross_entropy", "--cross-entropy-loss-fusion"),
     ("fused_wgrad", "gradient accumulation fusion"),
+    (
+        "raw_vocabulary",
+        "a vocabulary padded to a multiple of 8 (Transformers: resize_token_embeddings with pad_to_multiple_of)",
+    ),
     ("transformer_engine", "--transformer-impl transformer_engine"),
     ("attention", "a fused attention backend"),
     ("cuda_graphs", "--cuda-graph-impl"),
@@ -277,6 +281,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
                 better.overlap.ep = 1.0;
             }
             "cuda_graphs" if !better.cuda_graphs => better.cuda_graphs = true,
+            "raw_vocabulary" if better.raw_vocabulary => better.raw_vocabulary = false,
             "transformer_engine" | "attention" if !problem.cluster().gpu.runs(AttentionKernel::Fa2) => return None,
             _ => {
                 // Back to the catalogue's own side, where the file left it.
