@@ -197,7 +197,7 @@ fn fsdp(document: &Document, imported: &mut Imported) {
 
 fn deepspeed(document: &Document, imported: &mut Imported) {
     imported.family = Family::Deepspeed;
-    imported.stack = "deepspeed-zero3-2022";
+    imported.stack = crate::deepspeed::STACK;
     let steps = document.size("deepspeed_config.gradient_accumulation_steps");
     imported.accumulation = steps.unwrap_or(imported.accumulation);
     if let Some(file) = document.word("deepspeed_config.deepspeed_config_file") {

@@ -52,7 +52,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
 
 /// Plan, workload and settings of a configuration.
 pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
-    let mut imported = Imported::new(KIND, Family::Deepspeed, "deepspeed-zero3-2022");
+    let mut imported = Imported::new(KIND, Family::Deepspeed, super::STACK);
     imported.world = launched.world;
     imported.gpus_per_node = launched.gpus_per_node;
     zero(document, &mut imported);

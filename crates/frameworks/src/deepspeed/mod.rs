@@ -6,11 +6,14 @@ pub(crate) mod limits;
 
 use crate::framework::{Framework, SettingsReader, any_recipe};
 
+/// Stack of files that say nothing of their release.
+pub(crate) const STACK: &str = "deepspeed-2024";
+
 /// The row of this framework.
 pub static DEEPSPEED: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "deepspeed-2024",
+    stack: STACK,
     stack_settings: &[],
     stands_for_family: true,
     emit: emit::files,

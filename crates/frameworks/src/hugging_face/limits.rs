@@ -21,7 +21,7 @@ pub(crate) fn on_deepspeed(problem: &Problem) -> bool {
 
 /// Reason why plain replicas do not train with fp32 states.
 const NO_MASTERS: &str =
-    "without FSDP it holds weights in 16 bits alone; DeepSpeed keeps fp32 copies: --stack deepspeed-zero3-2022";
+    "without FSDP it holds weights in 16 bits alone; DeepSpeed keeps fp32 copies: --stack deepspeed-2024";
 
 /// Whether weights that are loaded in a 16-bit type have fp32 copies: those of FSDP2 and DeepSpeed have, and adapters are fp32.
 ///

@@ -65,6 +65,6 @@ fn context_engine(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.layout.cp == 1 || on_deepspeed(problem) || plan.zero == ZeroStage::Zero {
         return None;
     }
-    let why = "it has no example of sequence parallelism over FSDP2: --stack deepspeed-zero3-2022";
+    let why = "it has no example of sequence parallelism over FSDP2: --stack deepspeed-2024";
     Obstacle::of_plan(format!("cp={}", plan.layout.cp), why, rules::without_context(plan))
 }
