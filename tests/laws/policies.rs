@@ -198,7 +198,8 @@ fn a_compiled_loss_moves_its_counted_bytes() {
     assert_eq!(head(split, ""), head(split, "stack.loss_traffic=8"));
 }
 
-/// GEMMs of a head take 3.5 times as long on Hopper where the rows of its logits are no multiple of 16 bytes, unless the vocabulary is padded.
+/// GEMMs of a head take 3.5 times as long on Hopper where the rows of its logits are no multiple of 16 bytes, compiled or not,
+/// unless the vocabulary is padded.
 #[test]
 fn rows_of_logits_need_an_alignment() {
     let head = |cluster: &'static str, stack: &'static str, vocabulary: u32, without_loss: bool| {
@@ -210,7 +211,8 @@ fn rows_of_logits_need_an_alignment() {
     let ratio = |cluster, stack| head(cluster, stack, 50_257, true) / head(cluster, stack, 50_264, true);
     let hopper = ratio("h200-1k", "torchtitan-eager");
     assert!(hopper > 3.4 && hopper <= 3.5, "{hopper}");
-    assert!((ratio("h200-1k", "torchtitan-2025") - 1.0).abs() < 1e-9);
+    let compiled = ratio("h200-1k", "torchtitan-2025");
+    assert!(compiled > 3.4 && compiled <= 3.5, "{compiled}");
     assert!((ratio("dgx-a100-1k", "torchtitan-eager") - 1.0).abs() < 1e-9);
     assert!(head("h200-1k", "nemo-25", 50_257, false) <= head("h200-1k", "nemo-25", 50_264, false));
 }
