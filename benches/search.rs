@@ -22,6 +22,7 @@ fn problem(model: &str, cluster: &str, gpus: u32, stack: &str, global_batch: u32
     let workload = Workload {
         global_batch,
         seq_len,
+        document_len: None,
         format: Format::Bf16,
         half: Half::Bf16,
         recipe: recipe("megatron-bf16-grads").expect("a named recipe"),

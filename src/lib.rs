@@ -15,6 +15,7 @@
 //! let workload = Workload {
 //!     global_batch: 128,
 //!     seq_len: 8192,
+//!     document_len: None,
 //!     format: Format::Bf16,
 //!     half: Half::Bf16,
 //!     recipe: recipe("megatron").ok_or("a named recipe")?,

@@ -42,6 +42,10 @@ pub struct LintQuestion {
     #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
     #[serde(default)]
     pub seq_len: Option<u32>,
+    /// Mean tokens of the documents that are packed into a sequence, within which attention stays.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "D"))]
+    #[serde(default)]
+    pub document_len: Option<u32>,
     /// Optimizer recipe (bytes per parameter), instead of the file's.
     #[cfg_attr(feature = "cli", arg(long, value_name = "RECIPE"))]
     #[serde(default)]
@@ -122,6 +126,7 @@ impl LintQuestion {
             ("--gpus", given(self.gpus), range::GPUS),
             ("--global-batch", given(self.global_batch), range::BATCH),
             ("--seq-len", given(self.seq_len), range::SEQUENCE),
+            ("--document-len", given(self.document_len), range::SEQUENCE),
         ])?;
         let sets = Overrides::parse(&self.set)?.with_texts(self.texts.clone());
         let mut imported = self.file.read(&self.arguments, &sets)?;
@@ -154,6 +159,7 @@ impl LintQuestion {
             priced.world = Some(problem.cluster().gpus);
             priced.work.global_batch = Some(workload.global_batch);
             priced.work.seq_len = Some(workload.seq_len);
+            priced.work.document_len = workload.document_len;
             priced.work.recipe = workload.recipe;
             priced.plan = plan.clone();
         }
@@ -226,6 +232,7 @@ fn problem(
     let workload = Workload {
         global_batch,
         seq_len,
+        document_len: question.document_len.or(imported.work.document_len),
         format: imported.work.format,
         half: imported.work.half,
         recipe: question.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),

@@ -76,6 +76,12 @@ pub struct QuestionOptions {
     /// Tokens per sequence [default: the model's training length].
     #[cfg_attr(feature = "cli", arg(long, value_name = "S", value_parser = numbers::whole))]
     pub seq_len: Option<u32>,
+    /// Mean tokens of the documents that are packed into a sequence
+    ///
+    /// Attention stays within each, as in packed fine-tuning and under document masks: fused kernels compute no other scores. By default
+    /// it spans the whole sequence.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "D", value_parser = numbers::whole, hide_short_help = true))]
+    pub document_len: Option<u32>,
     /// Number format of the GEMMs [default: bf16; fp16 where a GPU has no bf16].
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
     pub precision: Option<Precision>,
@@ -138,6 +144,7 @@ impl Default for QuestionOptions {
             gpus: None,
             global_batch: None,
             seq_len: None,
+            document_len: None,
             precision: None,
             optimizer: None,
             stack: None,
@@ -171,6 +178,7 @@ impl QuestionOptions {
             ("--gpus", given(self.gpus), range::GPUS),
             ("--global-batch", given(self.global_batch), range::BATCH),
             ("--seq-len", given(self.seq_len), range::SEQUENCE),
+            ("--document-len", given(self.document_len), range::SEQUENCE),
             ("--imbalance", self.imbalance, range::IMBALANCE),
         ])
     }

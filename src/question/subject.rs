@@ -225,6 +225,7 @@ impl QuestionOptions {
         let workload = Workload {
             global_batch,
             seq_len,
+            document_len: self.document_len,
             format: precision.into(),
             half: precision.into(),
             recipe: recipe(optimizer)?,

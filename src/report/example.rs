@@ -11,6 +11,7 @@ pub(crate) fn problem(model: &str, gpus: u32, global_batch: u32) -> Problem {
     let workload = Workload {
         global_batch,
         seq_len: 8192,
+        document_len: None,
         format: Format::Bf16,
         half: Half::Bf16,
         recipe: recipe("megatron").unwrap(),

@@ -59,6 +59,9 @@ pub fn command(imported: &Imported, named: &NamedInputs) -> String {
     if let Some(seq_len) = imported.work.seq_len {
         flag("--seq-len", seq_len.to_string());
     }
+    if let Some(tokens) = imported.work.document_len {
+        flag("--document-len", tokens.to_string());
+    }
     flag("--precision", precision(imported.work.format, imported.work.half));
     flag("--optimizer", recipe_text(imported.work.recipe));
     if imported.work.adaptation.is_lora() {

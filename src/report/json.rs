@@ -30,6 +30,8 @@ pub struct ProblemDocument {
     gpus: u32,
     global_batch: u32,
     seq_len: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document_len: Option<u32>,
     precision: String,
     recipe_bytes_per_parameter: f64,
     stack: String,
@@ -49,6 +51,7 @@ impl ProblemDocument {
             gpus: cluster.gpus,
             global_batch: workload.global_batch,
             seq_len: workload.seq_len,
+            document_len: workload.document_len,
             precision: workload.precision(),
             recipe_bytes_per_parameter: workload.recipe.total(),
             stack: problem.stack().name.clone(),

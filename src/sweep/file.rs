@@ -30,6 +30,7 @@ struct WorkloadTable {
     runs: f64,
     global_batch: Option<u32>,
     seq_len: Option<u32>,
+    document_len: Option<u32>,
     #[serde(default = "bf16")]
     precision: Format,
     optimizer: Option<String>,
@@ -235,6 +236,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         runs,
         global_batch,
         seq_len,
+        document_len,
         precision,
         optimizer,
         stack,
@@ -250,6 +252,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
     within(&key("imbalance"), imbalance, range::IMBALANCE)?;
     within(&key("global_batch"), f64::from(global_batch.unwrap_or(1)), range::BATCH)?;
     within(&key("seq_len"), f64::from(seq_len.unwrap_or(1)), range::SEQUENCE)?;
+    within(&key("document_len"), f64::from(document_len.unwrap_or(1)), range::SEQUENCE)?;
     let stack = stack.map(|stack| catalog::stack(&stack, sets)).transpose()?;
     if let Some(recipe) = &optimizer
         && workload::recipe(recipe).is_none()
@@ -261,6 +264,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         global_batch: global_batch
             .unwrap_or_else(|| workload::usual_batch(most_gpus, seq_len.unwrap_or(model.seq_len))),
         seq_len: seq_len.unwrap_or(model.seq_len),
+        document_len,
         format: precision,
         half: Half::default(),
         recipe: workload::RECIPES[0].recipe, // the stack's own is set with the machine

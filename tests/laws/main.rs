@@ -5,6 +5,7 @@ mod random;
 
 mod beside;
 mod brute_force;
+mod documents;
 mod front;
 mod goodput;
 mod kernels_by_stack;

@@ -26,6 +26,7 @@ pub fn workload(global_batch: u32, seq_len: u32, format: Format) -> Workload {
     Workload {
         global_batch,
         seq_len,
+        document_len: None,
         format,
         half: Half::default(),
         recipe: recipe("megatron").unwrap(),

@@ -97,10 +97,11 @@ impl Problem {
     /// F = F_model(s)          adapters: F = ⅔·F_model(s)
     /// ```
     ///
+    /// s = tokens over which attention spans: those of a document where documents are packed.
     /// Adapters on a frozen base leave out the base's weight gradients, one of the three passes that F_model counts
     /// (specification §1.4, §2.11).
     pub fn flops_per_token(&self, convention: AttentionConvention) -> Flops {
-        let whole = self.model.flops_per_token(self.workload.seq_len, convention);
+        let whole = self.model.flops_per_token(self.workload.attention_len(), convention);
         match self.workload.adaptation {
             Adaptation::Full => whole,
             Adaptation::Lora | Adaptation::LoraAttention => whole * ADAPTER_PASSES,
@@ -110,12 +111,17 @@ impl Problem {
     /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(
-            "{} · {} × {} · {} × {} tokens · {}{} · {}{}",
+            "{} · {} × {} · {} × {} tokens{} · {}{} · {}{}",
             self.model.name,
             thousands(u64::from(self.cluster.gpus)),
             self.cluster.gpu.name,
             thousands(u64::from(self.workload.global_batch)),
             thousands(u64::from(self.workload.seq_len)),
+            match self.workload.attention_len() {
+                length if length < self.workload.seq_len =>
+                    format!(" in documents of {}", thousands(u64::from(length))),
+                _ => String::new(),
+            },
             self.workload.precision(),
             match self.workload.adaptation {
                 Adaptation::Full => "",
@@ -155,6 +161,13 @@ impl Problem {
                 format: workload.format.to_string(),
                 known: cluster.gpu.gemm.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             });
+        }
+        if model.indexer().is_some() && workload.attention_len() < workload.seq_len {
+            return Err(ProblemError::Workload(format!(
+                "{} attends to the keys that an indexer chooses, which is priced over whole sequences alone\n\nhint: leave out \
+                 --document-len",
+                model.name
+            )));
         }
         if let Some(SparseRefusal { why, hint }) = sparse::refusal(&model, &cluster.gpu, &stack, workload.seq_len) {
             return Err(ProblemError::SparseAttention { model: model.name, why, hint });

@@ -181,6 +181,9 @@ pub struct Workload {
     pub global_batch: u32,
     /// Sequence length in tokens.
     pub seq_len: u32,
+    /// Mean length in tokens of the documents that are packed into a sequence, where attention stays within each; none where it spans the
+    /// whole sequence.
+    pub document_len: Option<u32>,
     /// Format of most GEMMs.
     pub format: Format,
     /// 16-bit format of all other values.
@@ -204,6 +207,7 @@ impl Workload {
         range::check([
             ("global_batch", f64::from(self.global_batch), range::BATCH),
             ("seq_len", f64::from(self.seq_len), range::SEQUENCE),
+            ("document_len", f64::from(self.document_len.unwrap_or(1)), range::SEQUENCE),
             ("imbalance", self.imbalance, range::IMBALANCE),
             ("optimizer: bytes of a weight", weight, range::SENT_ELEMENT),
             ("optimizer: bytes of a gradient", gradient, range::ELEMENT),
@@ -215,6 +219,11 @@ impl Workload {
     /// Tokens of one optimizer step, B·s.
     pub fn tokens_per_step(&self) -> f64 {
         f64::from(self.global_batch) * f64::from(self.seq_len)
+    }
+
+    /// Tokens over which attention spans: those of a document, or of a sequence that is one document.
+    pub fn attention_len(&self) -> u32 {
+        self.document_len.map_or(self.seq_len, |length| length.min(self.seq_len))
     }
 
     /// Number format as `--precision` writes it.

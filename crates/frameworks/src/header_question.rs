@@ -48,6 +48,8 @@ pub(crate) struct HeaderQuestion {
     global_batch: Option<u32>,
     /// Tokens per sequence.
     seq_len: Option<u32>,
+    /// Mean tokens of the documents of a sequence.
+    document_len: Option<u32>,
     /// Low-rank adapters; none where all weights are trained.
     adaptation: Option<Adaptation>,
     /// Tokens of the busiest expert rank relative to the mean.
@@ -99,6 +101,7 @@ pub(crate) fn line(problem: &Problem) -> String {
         Adaptation::Lora => Some("--lora".to_owned()),
         Adaptation::LoraAttention => Some("--lora --lora-targets attention".to_owned()),
     });
+    words.extend(workload.document_len.map(|tokens| format!("--document-len {tokens}")));
     if workload.imbalance > 1.0 {
         words.push(format!("--imbalance {}", workload.imbalance));
     }
@@ -127,6 +130,7 @@ impl HeaderQuestion {
             gpus: number("--gpus"),
             global_batch: number("--global-batch"),
             seq_len: number("--seq-len"),
+            document_len: number("--document-len"),
             adaptation: words.contains(&"--lora").then(|| match value("--lora-targets") {
                 Some("attention") => Adaptation::LoraAttention,
                 Some(_) | None => Adaptation::Lora,
@@ -161,6 +165,7 @@ impl HeaderQuestion {
             imported.stack = stack;
             taken.push(format!("the stack {stack}"));
         }
+        imported.work.document_len = self.document_len.or(imported.work.document_len);
         imported.imbalance = self.imbalance.unwrap_or(imported.imbalance);
         if !taken.is_empty() {
             let message = format!("from the header of the file: {}", taken.join(", "));

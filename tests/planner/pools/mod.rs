@@ -67,6 +67,7 @@ fn problem_of(model: Model, cluster: Cluster, global_batch: u32) -> Result<Probl
     let workload = Workload {
         global_batch,
         seq_len: 4096,
+        document_len: None,
         format: Format::Bf16,
         half: Half::default(),
         recipe: recipe(stack.usual_recipe(Format::Bf16)).unwrap(),

@@ -220,12 +220,12 @@ impl Costs<'_> {
         self.attention_core(&heads, Span::Full, self.device.stack.attention, plan, cost);
     }
 
-    /// Adds scores, softmax and context of one rank to a layer's cost. Where there are more tensor-parallel ranks than
-    /// heads of keys, ranks hold copies of a head.
+    /// Adds scores, softmax and context of one rank to a layer's cost: a sequence of documents costs what its documents cost as
+    /// sequences. Where there are more tensor-parallel ranks than heads of keys, ranks hold copies of a head.
     fn attention_core(&self, heads: &Heads, span: Span, kernel: AttentionKernel, plan: &Plan, cost: &mut LayerCost) {
-        let seq_len = f64::from(self.problem.workload().seq_len);
+        let seq_len = self.attention_len(kernel);
         let shape = AttentionShape {
-            sequences: f64::from(plan.micro_batch),
+            sequences: f64::from(plan.micro_batch) * (f64::from(self.problem.workload().seq_len) / seq_len),
             heads: heads.queries / f64::from(plan.layout.tp),
             kv_heads: (heads.keys / f64::from(plan.layout.tp)).max(1.0),
             seq_len,

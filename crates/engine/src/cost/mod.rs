@@ -6,6 +6,7 @@ pub mod by_stage;
 mod costs;
 mod counts;
 pub mod data;
+mod documents;
 pub mod exchange;
 mod feed_forward;
 pub mod figures;

@@ -53,6 +53,14 @@ fn predicted(request: &Request) -> Vec<String> {
     )];
     lines.push(format!("nine runs of ten lie in the intervals, which rest on {} published runs", sure.runs));
     lines.extend(sure.doubts());
+    let workload = problem.workload();
+    if workload.attention_len() < workload.seq_len {
+        lines.push(format!(
+            "attention is priced within documents of {} tokens: the data loader has to give their boundaries, which this file does not \
+             set up",
+            workload.attention_len()
+        ));
+    }
     if figures.headroom_gib < 0.0 {
         lines.push(format!(
             "WARNING: predicted not to fit: {} GiB over what the profile lets a plan fill",

@@ -79,6 +79,8 @@ pub struct ImportedWorkload {
     pub global_batch: Option<u32>,
     /// Tokens per sequence.
     pub seq_len: Option<u32>,
+    /// Mean tokens of the documents of a sequence.
+    pub document_len: Option<u32>,
     /// Format of the GEMMs.
     pub format: Format,
     /// The 16-bit format of everything else.
@@ -233,6 +235,7 @@ impl Imported {
             work: ImportedWorkload {
                 global_batch: None,
                 seq_len: None,
+                document_len: None,
                 format: Format::Bf16,
                 half: Half::Bf16,
                 recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },

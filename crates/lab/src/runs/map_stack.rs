@@ -2,6 +2,7 @@
 
 use super::cell::{Cells, flag, text};
 use super::map_attention;
+use super::map_documents::documents;
 use super::refusal::Refusal;
 use super::release::{Release, fuses, is_405b};
 use super::row::Row;
@@ -345,6 +346,7 @@ pub(super) fn workload(
     Ok(Workload {
         global_batch,
         seq_len,
+        document_len: documents(row),
         format,
         half: Half::default(),
         recipe: recipe(text(row.optimizer_states.as_ref()), gradient, narrow),

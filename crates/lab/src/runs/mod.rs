@@ -7,6 +7,7 @@ mod differences;
 pub mod log;
 mod map_attention;
 mod map_cluster;
+mod map_documents;
 mod map_model;
 mod map_plan;
 mod map_stack;

@@ -31,6 +31,7 @@ pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWo
     ImportedWorkload {
         global_batch: given.or(usual),
         seq_len,
+        document_len: None,
         format,
         half: if list.has("--fp16") && !list.has("--bf16") { Half::Fp16 } else { Half::Bf16 },
         recipe: recipe(list, &optimizer),
