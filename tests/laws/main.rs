@@ -12,6 +12,7 @@ mod kernels_by_stack;
 mod larger;
 mod laws;
 mod meter;
+mod muon;
 mod narrow;
 mod one_price;
 mod origins;

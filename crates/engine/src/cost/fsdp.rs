@@ -371,6 +371,7 @@ impl Costs<'_> {
             + heaviest.experts / f64::from(plan.layout.expert_replicas());
         let on_device = 1.0 - plan.offload.optimizer;
         self.device.stream_fused(Bytes::new(shard * share * on_device * update::BYTES), update::KERNELS)
+            + self.newton_schulz(plan, heaviest)
             + self.device.stack.quirks.step_overhead
     }
 }

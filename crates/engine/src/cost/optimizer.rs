@@ -4,6 +4,7 @@ use super::costs::Costs;
 use super::data::{LORA_SHARE, RankParameters};
 use crate::gpu::Format;
 use crate::kernel::GemmShape;
+use crate::model::Ffn;
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;
@@ -122,18 +123,28 @@ impl Costs<'_> {
     /// 5 iterations of 4·r·c·min(r,c) + 2·min(r,c)²·max(r,c) FLOPs, at half the rate of a GEMM of that size
     /// ```
     ///
-    /// Taken per layer as h × (parameters/h). Source: specification §2.7.
-    fn newton_schulz(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
+    /// Taken as m × (parameters/m): m = h for the dense ones without the tables, which have an elementwise update, and min(h, f) for
+    /// experts of width f, which are distributed over their own replicas. Source: specification §2.7.
+    pub(super) fn newton_schulz(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if self.problem.workload().optimizer != Optimizer::Muon {
             return Seconds::ZERO;
         }
         let model = self.problem.model();
-        let replicas = f64::from(plan.layout.dense_replicas());
-        let (short, long) = (f64::from(model.hidden), heaviest.total() / f64::from(model.hidden) / replicas);
-        // 4·r·c·m + 2·m²·x FLOPs are three GEMMs of m × x × m.
-        let shape = GemmShape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
-        self.device.gemm(&shape, Format::Bf16)
-            * (newton_schulz::SLOWER * newton_schulz::GEMMS * newton_schulz::ITERATIONS)
+        let widths = model.kinds.iter().filter_map(|layer| match &layer.ffn {
+            Ffn::Moe(moe) => Some(moe.intermediate),
+            Ffn::Dense(_) | Ffn::None => None,
+        });
+        let width = widths.max().unwrap_or(model.hidden).min(model.hidden);
+        let time = |short: u32, parameters: f64| {
+            // 4·r·c·m + 2·m²·x FLOPs are three GEMMs of m × x × m.
+            let short = f64::from(short);
+            let shape = GemmShape { m: short, n: parameters / short, k: short, batch: 1.0, output_bytes: 2.0 };
+            let factor = newton_schulz::SLOWER * newton_schulz::GEMMS * newton_schulz::ITERATIONS;
+            if parameters > 0.0 { self.device.gemm(&shape, Format::Bf16) * factor } else { Seconds::ZERO }
+        };
+        let dense = (heaviest.dense - heaviest.tables) / f64::from(plan.layout.dense_replicas());
+        let experts = heaviest.experts / f64::from(plan.layout.expert_replicas());
+        time(model.hidden, dense) + time(width, experts)
     }
 }
 

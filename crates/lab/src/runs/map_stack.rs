@@ -350,7 +350,7 @@ pub(super) fn workload(
         format,
         half: Half::default(),
         recipe: recipe(text(row.optimizer_states.as_ref()), gradient, narrow),
-        optimizer: Optimizer::Elementwise,
+        optimizer: optimizer(text(row.optimizer_states.as_ref())),
         adaptation: match text(row.purpose.as_ref()) {
             "lora" if notes.contains("on the attention projections") => Adaptation::LoraAttention,
             "lora" => Adaptation::Lora,
@@ -359,6 +359,15 @@ pub(super) fn workload(
         imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
         drops_tokens,
     })
+}
+
+/// Update rule, by the name that the states begin with.
+fn optimizer(states: &str) -> Optimizer {
+    if states.to_lowercase().split([';', ' ']).any(|word| word.ends_with("muon")) {
+        Optimizer::Muon
+    } else {
+        Optimizer::Elementwise
+    }
 }
 
 /// Bytes per parameter, from formats such as `m=bf16 v=bf16 master=fp32 main_grad=bf16`; fp32 where nothing is stated.
