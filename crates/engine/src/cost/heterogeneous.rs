@@ -5,6 +5,7 @@ use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
 use super::footprint::{self, Footprint};
 use super::optimizer::Update;
+use super::pipeline::takes_longer;
 use super::price::Ranks;
 use super::step::{Evaluation, StepTime};
 use super::work::Work;
@@ -95,7 +96,7 @@ impl<'s, 'a> HeterogeneousStager<'s, 'a> {
         }
         let makespan = makespan_over(plan.pipeline(), m as u32, &times, &self.wires)?;
         let both = |work: &Work| work.rank_time().both() + work.ep_exposed;
-        let busiest = ranks.works.iter().reduce(|a, b| if both(b) > both(a) { b } else { a })?;
+        let busiest = ranks.works.iter().reduce(|a, b| if takes_longer(both(b), both(a)) { b } else { a })?;
         let busy = StepTime::busy(busiest, busiest.ep_exposed, m);
         let bubble = (makespan - busy.total()).or_zero();
         let step = StepTime { pipeline_bubble: bubble, pp_comm: self.closed_sends(), ..busy };

@@ -78,6 +78,15 @@ pub struct StagePayload {
     pub gather: Seconds,
 }
 
+/// Relative difference below which two sums of the same times may differ by the order of their terms.
+const ROUNDING: f64 = 1e-12;
+
+/// Whether a rank takes longer than another by more than rounding, so that of ranks with the same time the first counts, whatever the order
+/// in which their times were summed.
+pub(super) fn takes_longer(time: Seconds, other: Seconds) -> bool {
+    time > other * (1.0 + ROUNDING)
+}
+
 impl Costs<'_> {
     /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
@@ -180,7 +189,7 @@ impl Costs<'_> {
         let mut busiest = (&idle.0, idle.1);
         let all = RankSummary::of(ranks.map(|(work, times)| {
             let time = simulated(work);
-            if time.both() > busiest.1.both() {
+            if takes_longer(time.both(), busiest.1.both()) {
                 busiest = (work, time);
             }
             (time, times)
