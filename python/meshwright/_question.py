@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         """Sequences per step."""
         seq_len: int
         """Tokens per sequence."""
+        document_len: int
+        """Mean tokens of the documents that are packed into a sequence, within which attention stays."""
         precision: Literal["bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4"]
         """Number format of the GEMMs."""
         optimizer: str

@@ -98,6 +98,8 @@ def test_options_override_those_of_the_workload() -> None:
     workload = mw.Workload(global_batch=128, seq_len=4096)
     assert mw.plan(*SMALL, workload=workload).problem.seq_len == 4096
     assert mw.plan(*SMALL, workload=workload, seq_len=2048).problem.seq_len == 2048
+    packed = mw.plan(*SMALL, workload=workload, document_len=512)
+    assert packed.plans[0].step_time_s < mw.plan(*SMALL, workload=workload).plans[0].step_time_s
 
 
 def test_results_are_frozen_and_have_units_in_names(answer: mw.Answer) -> None:
