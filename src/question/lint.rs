@@ -15,7 +15,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
 use meshwright_engine::workload::{Optimizer, Workload};
-use meshwright_frameworks::import::{Finding, Imported};
+use meshwright_frameworks::import::{DOCUMENTS, Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
 use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats, sort};
 use meshwright_planner::catalog::{self, Overrides};
@@ -229,10 +229,12 @@ fn problem(
         );
         batch
     });
+    let document_len = question.document_len.or(imported.work.document_len);
+    imported.findings.retain(|finding| document_len.is_none() || finding.rule != DOCUMENTS);
     let workload = Workload {
         global_batch,
         seq_len,
-        document_len: question.document_len.or(imported.work.document_len),
+        document_len,
         format: imported.work.format,
         half: imported.work.half,
         recipe: question.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),

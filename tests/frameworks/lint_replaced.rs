@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::lint::{GOOD, file, json, out, run, script};
+use super::lint::{GOOD, file, findings, json, out, run, script};
 
 /// The command that lint prints prices what lint priced.
 #[test]
@@ -72,4 +72,18 @@ fn a_vocabulary_that_is_not_padded_is_named() {
     let odd = changes("128257");
     assert_eq!(odd.len(), 1);
     assert!(odd[0]["saves"].as_f64().unwrap() > 0.04, "{odd:?}");
+}
+
+/// A file that packs documents does not say how long they are, which decides what attention costs.
+#[test]
+fn the_length_of_packed_documents_is_asked_for() {
+    let text = "base_model: meta-llama/Llama-3.1-8B\ndatasets:\n  - path: a\n    type: alpaca\nbf16: auto\nflash_attention: true\n\
+                deepspeed: deepspeed_configs/zero2.json\nsequence_len: 32768\nsample_packing: true\nmicro_batch_size: 1\n\
+                gradient_accumulation_steps: 2\n";
+    let path = file("packed.yaml", text);
+    let lint = |more: &[&str]| json(&path, &[&["--quick", "--gpus", "64"], more].concat()).0;
+    let (asked, told) = (lint(&[]), lint(&["--document-len", "500"]));
+    assert_eq!((findings(&asked, "documents").len(), findings(&told, "documents").len()), (1, 0), "{asked}");
+    let time = |answer: &Value| answer["prediction"]["step_time_s"].as_f64().unwrap();
+    assert!(time(&told) < 0.9 * time(&asked), "{} {}", time(&told), time(&asked));
 }

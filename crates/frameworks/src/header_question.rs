@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
-use crate::import::finding::{Finding, Severity};
+use crate::import::finding::{DOCUMENTS, Finding, Severity};
 use crate::import::imported::Imported;
 use crate::import::known;
 use meshwright_engine::model::Model;
@@ -165,6 +165,7 @@ impl HeaderQuestion {
             imported.stack = stack;
             taken.push(format!("the stack {stack}"));
         }
+        imported.findings.retain(|finding| finding.rule != DOCUMENTS); // what is emitted states it, or has none
         imported.work.document_len = self.document_len.or(imported.work.document_len);
         imported.imbalance = self.imbalance.unwrap_or(imported.imbalance);
         if !taken.is_empty() {

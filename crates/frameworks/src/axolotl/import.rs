@@ -277,6 +277,9 @@ fn unpriced(document: &Document) {
         document.note(Finding::warning("not-modelled", message).at(&place("rl")));
     }
     let (packed, padded) = (is_on(document, "sample_packing"), is_on(document, "pad_to_sequence_len"));
+    if packed {
+        document.note(Finding::of_documents("sample_packing").at_maybe(document.place("sample_packing").as_ref()));
+    }
     if !packed && !padded {
         let at = document.place("sample_packing").or_else(|| document.place("sequence_len"));
         let message = "sequences that are neither packed nor padded are priced as if each were `sequence_len` long";

@@ -26,6 +26,9 @@ impl fmt::Display for Severity {
     }
 }
 
+/// Rule of packed documents whose length no file states.
+pub const DOCUMENTS: &str = "documents";
+
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
@@ -62,6 +65,13 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Note of a setting by which attention stays within the documents of a sequence.
+    pub(crate) fn of_documents(setting: &str) -> Self {
+        let message =
+            format!("`{setting}` packs documents, within which attention stays; it is priced over whole sequences");
+        Self::note(DOCUMENTS, message).expected("--document-len, their mean length")
+    }
+
     /// A finding without a place.
     pub fn new(rule: &'static str, level: Severity, message: impl Into<String>) -> Self {
         Self { rule, level, place: None, message: message.into(), expected: String::new(), step_share: None }

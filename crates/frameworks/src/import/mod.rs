@@ -19,7 +19,7 @@ mod titan;
 mod trainer;
 
 pub use context::{Context, ImportError, Interpreter};
-pub use finding::{Finding, Place, Severity};
+pub use finding::{DOCUMENTS, Finding, Place, Severity};
 pub use formats::kind_of;
 pub use imported::{Adapters, Imported, ImportedWorkload, StackSettings, Unknown};
 pub use kind::FileKind;

@@ -65,6 +65,7 @@ pub const RULES: &[LintRule] = &[
         "Transformer Engine supports the GPUs.",
         "Transformer Engine, README, system requirements: Ampere and later",
     ),
+    rule("documents", "The length of packed documents is stated, where attention stays within them.", FILE),
     rule("does-not-divide", "Degrees and batches divide what they share out.", ARGUMENTS),
     rule("flag-twice", "A flag stands once.", "Python argparse: the last counts"),
     rule("impossible-model", "The sizes make a model.", CONFIG),

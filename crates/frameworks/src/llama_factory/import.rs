@@ -183,6 +183,9 @@ fn unpriced(document: &Document) {
         }
     }
     let (packed, neat) = (is_on(document, "packing"), is_on(document, "neat_packing"));
+    if neat {
+        document.note(Finding::of_documents("neat_packing").at_maybe(document.place("neat_packing").as_ref()));
+    }
     if !packed && !neat && document.word("stage").as_deref() != Some("pt") {
         let message = "sequences that are not packed are priced as if each were `cutoff_len` long";
         document.note(Finding::note("assumed", message).at_maybe(document.place("cutoff_len").as_ref()));

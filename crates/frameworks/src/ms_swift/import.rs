@@ -262,6 +262,9 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
     imported.kind = KIND;
     imported.findings.retain(|finding| finding.rule != "needs-code"); // its own code does it
     imported.work.seq_len = document.size("packing_length").or_else(|| document.size("max_length"));
+    if is_on(document, "packing") {
+        document.note(Finding::of_documents("packing").at_maybe(document.place("packing").as_ref()));
+    }
     hugging_face::optimizer(document, "optim", &mut imported);
     hugging_face::attention(document, "attn_impl", &mut imported);
     for key in ["model", "model_id_or_path"] {
