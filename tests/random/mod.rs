@@ -48,6 +48,7 @@ pub struct Spec {
     pub sets: Vec<String>,
     pub adaptation: Adaptation,
     pub format: Format,
+    pub document_len: Option<u32>,
 }
 
 /// Problem with full training in bf16 and nothing set.
@@ -59,7 +60,17 @@ pub const fn spec(
     seq_len: u32,
 ) -> Spec {
     let sets = Vec::new();
-    Spec { model, cluster, stack, global_batch, seq_len, sets, adaptation: Adaptation::Full, format: Format::Bf16 }
+    Spec {
+        model,
+        cluster,
+        stack,
+        global_batch,
+        seq_len,
+        sets,
+        adaptation: Adaptation::Full,
+        format: Format::Bf16,
+        document_len: None,
+    }
 }
 
 impl Spec {
@@ -80,7 +91,7 @@ impl Spec {
         Problem::new(
             catalog::model(self.model, &sets).unwrap(),
             catalog::cluster(self.cluster, &sets).unwrap(),
-            Workload { adaptation: self.adaptation, ..full },
+            Workload { adaptation: self.adaptation, document_len: self.document_len, ..full },
             catalog::stack(self.stack, &sets).unwrap(),
             HbmProfile::Normal,
         )
@@ -89,7 +100,8 @@ impl Spec {
 }
 
 /// Dense, mixtures of experts, latent attention, recurrent; switched, railed, one large domain, a torus; with a pipeline
-/// engine and with FSDP, on a single GPU; dispatch in line and beside compute; adapters; FP8 that scales with delay.
+/// engine and with FSDP, on a single GPU; dispatch in line and beside compute; adapters; FP8 that scales with delay;
+/// packed documents.
 pub fn specs() -> Vec<Spec> {
     let mut specs = vec![
         spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
@@ -117,6 +129,9 @@ pub fn specs() -> Vec<Spec> {
     let mut delayed = spec("gpt3-175b", "h100-512", "nemo-24", 512, 2048);
     delayed.format = Format::Fp8;
     specs.push(delayed);
+    let mut packed = spec("llama3-8b", "h100-512", "nemo-25", 512, 32768);
+    packed.document_len = Some(2048);
+    specs.push(packed);
     specs
 }
 
