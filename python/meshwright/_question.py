@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         seq_len: int
         """Tokens per sequence."""
         document_len: int
-        """Mean tokens of the documents that are packed into a sequence, within which attention stays."""
+        """Tokens of the documents that are packed into a sequence, within which attention stays: their mean weighted by tokens."""
         precision: Literal["bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4"]
         """Number format of the GEMMs."""
         optimizer: str

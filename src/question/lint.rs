@@ -42,7 +42,7 @@ pub struct LintQuestion {
     #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
     #[serde(default)]
     pub seq_len: Option<u32>,
-    /// Mean tokens of the documents that are packed into a sequence, within which attention stays.
+    /// Tokens of the documents that are packed into a sequence, within which attention stays: their mean weighted by tokens.
     #[cfg_attr(feature = "cli", arg(long, value_name = "D"))]
     #[serde(default)]
     pub document_len: Option<u32>,

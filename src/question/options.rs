@@ -76,10 +76,10 @@ pub struct QuestionOptions {
     /// Tokens per sequence [default: the model's training length].
     #[cfg_attr(feature = "cli", arg(long, value_name = "S", value_parser = numbers::whole))]
     pub seq_len: Option<u32>,
-    /// Mean tokens of the documents that are packed into a sequence
+    /// Tokens of the documents that are packed into a sequence
     ///
-    /// Attention stays within each, as in packed fine-tuning and under document masks: fused kernels compute no other scores. By default
-    /// it spans the whole sequence.
+    /// Attention stays within each document, as in packed fine-tuning and under document masks, so that fused kernels compute fewer
+    /// scores. Of documents of different lengths, the mean weighted by tokens: Σ len²/Σ len. By default attention spans the sequence.
     #[cfg_attr(feature = "cli", arg(long, value_name = "D", value_parser = numbers::whole, hide_short_help = true))]
     pub document_len: Option<u32>,
     /// Number format of the GEMMs [default: bf16; fp16 where a GPU has no bf16].

@@ -3,15 +3,10 @@
 
 use crate::random::{Spec, spec};
 use meshwright::cost::{Costs, Evaluation};
-use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
-use meshwright::workload::Workload;
 
 fn price(of: &Spec, document_len: Option<u32>, plan: &str) -> Evaluation {
-    let problem = of.problem();
-    let workload = Workload { document_len, ..problem.workload().clone() };
-    let (model, cluster, stack) = (problem.model().clone(), problem.cluster().clone(), problem.stack().clone());
-    let problem = Problem::new(model, cluster, workload, stack, problem.hbm_profile()).unwrap();
+    let problem = Spec { document_len, ..of.clone() }.problem();
     Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap())
 }
 
@@ -42,7 +37,7 @@ fn shorter_documents_never_cost_more_and_whole_sequences_the_same() {
     assert!(times[1..].is_sorted_by(|long, short| long > short), "{times:?}");
 }
 
-/// Attention that writes its scores, and XLA's kernels, compute what the mask takes away again.
+/// Attention that writes its scores, and splash attention on TPUs, compute what the mask takes away again.
 #[test]
 fn kernels_of_whole_sequences_gain_nothing() {
     for (of, plan) in [

@@ -2,16 +2,12 @@
 
 use crate::random::{Spec, spec};
 use meshwright::cost::Costs;
-use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
-use meshwright::workload::{Optimizer, Workload};
+use meshwright::workload::Optimizer;
 
 /// Time of the update in seconds.
 fn update(of: &Spec, optimizer: Optimizer, plan: &str) -> f64 {
-    let problem = of.problem();
-    let workload = Workload { optimizer, ..problem.workload().clone() };
-    let (model, cluster, stack) = (problem.model().clone(), problem.cluster().clone(), problem.stack().clone());
-    let problem = Problem::new(model, cluster, workload, stack, problem.hbm_profile()).unwrap();
+    let problem = of.problem().changed(|_, workload, _| workload.optimizer = optimizer).unwrap();
     Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap()).step.optimizer.get()
 }
 

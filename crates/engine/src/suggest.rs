@@ -19,8 +19,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(.., candidate)| candidate.to_owned())
 }
 
-/// Letters and digits of a name, in lower case.
-fn letters(name: &str) -> String {
+/// Letters and digits of a name, in lower case: what is left where spellings differ in case and separators.
+pub fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect()
 }
 

@@ -181,8 +181,8 @@ pub struct Workload {
     pub global_batch: u32,
     /// Sequence length in tokens.
     pub seq_len: u32,
-    /// Mean length in tokens of the documents that are packed into a sequence, where attention stays within each; none where it spans the
-    /// whole sequence.
+    /// Length in tokens of the documents that are packed into a sequence and within which attention stays, as a mean token sees it:
+    /// Σ len²/Σ len (specification §1.3). None where attention spans the whole sequence.
     pub document_len: Option<u32>,
     /// Format of most GEMMs.
     pub format: Format,

@@ -48,7 +48,7 @@ pub(crate) struct HeaderQuestion {
     global_batch: Option<u32>,
     /// Tokens per sequence.
     seq_len: Option<u32>,
-    /// Mean tokens of the documents of a sequence.
+    /// Tokens of a document that is packed into a sequence.
     document_len: Option<u32>,
     /// Low-rank adapters; none where all weights are trained.
     adaptation: Option<Adaptation>,

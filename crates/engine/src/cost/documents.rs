@@ -6,9 +6,9 @@ use crate::stack::Family;
 
 impl Costs<'_> {
     /// Tokens over which one call of a kernel attends. Kernels of variable length compute the scores within documents alone; others
-    /// compute those of the whole sequence, and mask.
+    /// compute those of the whole sequence, and mask. JAX counts as the latter, as on TPUs.
     ///
-    /// Source: specification §1.3; [maxtext] masks segments in its kernel.
+    /// Source: specification §1.3, [maxtext].
     pub(super) fn attention_len(&self, kernel: AttentionKernel) -> f64 {
         let workload = self.problem.workload();
         let skips = match kernel {

@@ -3,7 +3,7 @@
 use super::request::Request;
 use crate::header_question;
 use meshwright_engine::cost::Figures;
-use meshwright_engine::units::{Bytes, percent, significant};
+use meshwright_engine::units::{Bytes, percent, significant, thousands};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::limits::Limits;
 
@@ -58,7 +58,7 @@ fn predicted(request: &Request) -> Vec<String> {
         lines.push(format!(
             "attention is priced within documents of {} tokens: the data loader has to give their boundaries, which this file does not \
              set up",
-            workload.attention_len()
+            thousands(u64::from(workload.attention_len()))
         ));
     }
     if figures.headroom_gib < 0.0 {

@@ -69,7 +69,7 @@ impl Finding {
     pub(crate) fn of_documents(setting: &str) -> Self {
         let message =
             format!("`{setting}` packs documents, within which attention stays; it is priced over whole sequences");
-        Self::note(DOCUMENTS, message).expected("--document-len, their mean length")
+        Self::note(DOCUMENTS, message).expected("--document-len, their length")
     }
 
     /// A finding without a place.

@@ -79,7 +79,7 @@ pub struct ImportedWorkload {
     pub global_batch: Option<u32>,
     /// Tokens per sequence.
     pub seq_len: Option<u32>,
-    /// Mean tokens of the documents of a sequence.
+    /// Tokens of a document that is packed into a sequence.
     pub document_len: Option<u32>,
     /// Format of the GEMMs.
     pub format: Format,

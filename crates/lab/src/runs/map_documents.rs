@@ -9,7 +9,7 @@ const SQUAD: u32 = 200;
 /// Lengths of sequences into which NeMo's recipes pack. Source: [nemo-finetuning].
 const PACKED: [f64; 2] = [4096.0, 16384.0];
 
-/// Mean tokens of the documents that a row packs into its sequences: as it states, or those of `SQuAD`, which NeMo's recipes of
+/// Tokens of the documents that a row packs into its sequences: as it states, or those of `SQuAD`, which NeMo's recipes of
 /// fine-tuning pack into sequences of two lengths. Sequences of another length, such as MLPerf's of 8,192 tokens, are one document each.
 pub(super) fn documents(row: &Row) -> Option<u32> {
     if let Some(stated) = row.document_len.filter(|tokens| *tokens >= 1.0) {

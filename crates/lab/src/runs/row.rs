@@ -40,7 +40,7 @@ pub struct Row {
     pub vocab: Option<f64>,
     /// Sequence length in tokens.
     pub seq_len: Option<f64>,
-    /// Mean tokens of the documents that are packed into a sequence.
+    /// Tokens of the documents that are packed into a sequence, as a mean token sees them.
     pub document_len: Option<f64>,
     /// Routed experts per layer; blank, 0 and 1 are dense.
     pub experts: Option<f64>,

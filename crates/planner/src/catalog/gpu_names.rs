@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use meshwright_engine::gpu::GpuNames;
+use meshwright_engine::suggest;
 use serde::Deserialize;
 
 use super::files::GPUS;
@@ -49,7 +50,7 @@ pub(super) fn completed(text: &str) -> Option<&'static str> {
 
 /// Letters and digits of a name in lower case, without a vendor at its head.
 fn letters(name: &str) -> String {
-    let bare: String = name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let bare = suggest::letters(name);
     let vendor = ["nvidia", "amdinstinct", "amd", "intel"].into_iter().find_map(|vendor| bare.strip_prefix(vendor));
     vendor.map_or(bare.clone(), str::to_owned)
 }
@@ -102,6 +103,15 @@ mod tests {
             assert_eq!(in_runs(text), Some(name), "{text}");
         }
         assert_eq!(in_runs("A100"), None, "40 or 80 GB");
+    }
+
+    #[test]
+    fn names_stand_before_the_first_table() {
+        for (name, text) in GPUS {
+            let whole: Named = parse_toml(text).unwrap();
+            let found = all().iter().find(|(known, _)| known == name).unwrap();
+            assert_eq!(found.1, whole.names, "{name}");
+        }
     }
 
     #[test]
