@@ -376,7 +376,10 @@ fn recipe(states: &str, gradient: f64, narrow: bool) -> Recipe {
     let in_half = |name: &str| states.contains(&format!("{name}=bf16"));
     let all_in_half = states.contains(IN_HALF);
     let moment = |name: &str| if in_half(name) || all_in_half { 2.0 } else { 4.0 };
-    let moments = if states.starts_with("dist_muon") { moment("m") } else { moment("m") + moment("v") };
+    let moments = match optimizer(states) {
+        Optimizer::Muon => moment("m"),
+        Optimizer::Elementwise => moment("m") + moment("v"),
+    };
     Recipe {
         weight: if narrow { 1.0 } else { 2.0 },
         gradient: if in_half("main_grad") || all_in_half { 2.0 } else { gradient },
