@@ -1,6 +1,7 @@
 //! The catalogue: built-in files, Hugging Face configurations, overrides.
 
 mod catalog;
+mod defaults;
 mod examples;
 mod hf;
 mod hf_absent;

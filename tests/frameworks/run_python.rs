@@ -146,11 +146,15 @@ def config() -> Trainer.Config:
     assert_eq!((&followed["work"]["format"], &followed["adapters"]), (&ran["work"]["format"], &ran["adapters"]));
 }
 
+/// A file that says why it has no answer: its name, the body of its function, and what the message has.
+fn is_refused(name: &str, body: &str, message: &str) {
+    let Some(text) = refused(name, body) else { return };
+    assert!(text.contains(message) && text.contains(&format!("{name}.py:")), "{name}: {text}");
+}
+
 #[test]
 fn hostile_files_end_with_a_sentence() {
     for (name, body, message) in [
-        ("endless", "    while True: pass", "no answer: "),
-        ("asleep", "    import time\n    time.sleep(1000)", "was stopped"),
         ("huge", "    return [0] * (1 << 40)", "MemoryError"),
         ("deep", "    return config()", "RecursionError"),
         (
@@ -166,9 +170,28 @@ fn hostile_files_end_with_a_sentence() {
         ("writes", "    open('x', 'w')", "may not write x"),
         ("nothing", "    return 7", "no configuration in it"),
     ] {
-        let Some(text) = refused(name, body) else { return };
-        assert!(text.contains(message) && text.contains(&format!("{name}.py:")), "{name}: {text}");
+        is_refused(name, body, message);
     }
+}
+
+/// The limit on the processor's time is the recorder's own, or that of whoever starts it where that is lower.
+#[cfg(unix)]
+#[test]
+fn an_endless_file_ends_with_a_sentence() {
+    if !has_python() {
+        return;
+    }
+    let path = written("endless", "def config() -> C.Config:\n    while True: pass\n");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "ulimit -t 1; exec \"$0\" import \"$1\" --kind bridge --run-python"]);
+    let output = bash.arg(env!("CARGO_BIN_EXE_meshwright")).arg(&path).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("no answer: ") && text.contains("endless.py:"), "{text}");
+}
+
+#[test]
+fn a_file_that_sleeps_is_stopped() {
+    is_refused("asleep", "    import time\n    time.sleep(1000)", "was stopped");
 }
 
 #[test]

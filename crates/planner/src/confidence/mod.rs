@@ -170,13 +170,3 @@ pub fn memory_errors(problem: &Problem) -> Quantiles {
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
     1.0 / memory_errors(problem).level(1.0 - risk)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_built_in_table_is_whole() {
-        table().check().unwrap();
-    }
-}

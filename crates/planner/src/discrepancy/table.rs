@@ -141,13 +141,3 @@ impl DiscrepancyTable {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_built_in_table_is_whole() {
-        built_in().check().unwrap();
-    }
-}

@@ -71,10 +71,10 @@ def limit(seconds):
     """Bounds of this process, and no network where the kernel lets it be taken away."""
     try:
         import resource
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+            hard = resource.getrlimit(kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)     # that of whoever started this may be lower
+            resource.setrlimit(kind, (most, most))
     except (ImportError, ValueError, OSError):
         pass
     if hasattr(os, "unshare"):                                     # Python 3.12, Linux
