@@ -243,7 +243,7 @@ impl Shell<'_> {
             text = Text::default();
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
-                    text.0.push(Glyph { char: between, line, quoted: false });
+                    text.0.push(Glyph { char: between, line, quoted: false, sourced: false });
                 }
                 text.0.extend(item.0.iter().copied());
             }
@@ -263,10 +263,10 @@ fn joined(items: &[Text], place: Quoting, line: u32) -> Text {
     let mut out = Vec::new();
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
-            out.push(Glyph { char: ' ', line, quoted: false });
+            out.push(Glyph { char: ' ', line, quoted: false, sourced: false });
         }
         if whole && item.0.is_empty() {
-            out.push(Glyph { char: EMPTY, line, quoted: true });
+            out.push(Glyph { char: EMPTY, line, quoted: true, sourced: false });
         }
         out.extend(item.0.iter().map(|glyph| Glyph { quoted: whole, ..*glyph }));
     }
@@ -283,7 +283,7 @@ fn push_quoted(out: &mut Vec<Glyph>, text: Text, at: Glyph) {
 
 fn push_quoted_as_is(out: &mut Vec<Glyph>, text: Text, at: Glyph) {
     if text.0.is_empty() {
-        out.push(Glyph { char: EMPTY, line: at.line, quoted: true });
+        out.push(Glyph { char: EMPTY, line: at.line, quoted: true, sourced: false });
     }
     out.extend(text.0);
 }

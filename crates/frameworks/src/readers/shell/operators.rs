@@ -31,7 +31,9 @@ impl Shell<'_> {
                 None => Text::unresolved(&format!("${name}"), line),
                 Some(value) if !value.missing().is_empty() => value,
                 Some(value) => match self.cut(&value.plain(), rest) {
-                    Some(cut) => Text::on(&cut, value.line().unwrap_or(line)).quoted(place == Quoting::Double),
+                    Some(cut) => Text::on(&cut, value.line().unwrap_or(line))
+                        .sourced(value.is_sourced())
+                        .quoted(place == Quoting::Double),
                     None => Text::unresolved(&format!("${{{name}{text}}}"), line),
                 },
             },

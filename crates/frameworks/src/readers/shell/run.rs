@@ -1,6 +1,7 @@
 //! Interpreter of a script, which records the commands that it would call.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use super::grammar::{Command, CommandPipeline, HereDocument, Join, List, Script, SyntaxError};
 use super::hidden::Hidden;
@@ -244,13 +245,17 @@ impl<'a> Shell<'a> {
         &self.arguments
     }
 
-    /// Sets a variable.
-    pub fn set(&mut self, name: &str, value: Variable) {
+    /// Sets a variable. In a sourced file its value is hidden, and so is every word that it becomes a part of.
+    pub fn set(&mut self, name: &str, mut value: Variable) {
         if self.sourced > 0 {
-            match &value {
-                Variable::One(text) => self.hide(text),
-                Variable::List(items) => items.iter().for_each(|item| self.hide(item)),
-                Variable::Map(items) => items.values().for_each(|item| self.hide(item)),
+            let texts: Vec<&mut Text> = match &mut value {
+                Variable::One(text) => vec![text],
+                Variable::List(items) => items.iter_mut().collect(),
+                Variable::Map(items) => items.values_mut().collect(),
+            };
+            for text in texts {
+                *text = mem::take(text).sourced(true);
+                self.hide(text);
             }
         }
         let length = match &value {

@@ -38,8 +38,8 @@ impl Shell<'_> {
             return Flow::On(Status::Yes);
         }
         let words: Vec<Text> = raw[assignments..].iter().flat_map(|word| self.fields(word)).collect();
-        if self.sourced > 0 {
-            for word in &words {
+        for word in &words {
+            if self.sourced > 0 || word.is_sourced() {
                 self.hide(word);
             }
         }

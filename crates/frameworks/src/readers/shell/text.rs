@@ -1,6 +1,6 @@
 //! Text whose characters know the line that they were written on, and whether quotes protect them.
 
-/// Character of a script, with its line and whether it is quoted.
+/// Character of a script, with its line, whether it is quoted and whether a sourced file says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glyph {
     /// The character.
@@ -9,6 +9,8 @@ pub struct Glyph {
     pub line: u32,
     /// Whether quotes keep the shell from splitting or expanding it.
     pub quoted: bool,
+    /// Whether it comes from a value of a sourced file, which no message repeats.
+    pub sourced: bool,
 }
 
 /// Place of an expansion.
@@ -34,7 +36,7 @@ impl Text {
     pub fn of(text: &str, mut line: u32) -> Self {
         let mut glyphs = Vec::with_capacity(text.len());
         for char in text.chars().filter(|c| *c != '\r' && *c != OPEN && *c != CLOSE) {
-            glyphs.push(Glyph { char, line, quoted: false });
+            glyphs.push(Glyph { char, line, quoted: false, sourced: false });
             line += u32::from(char == '\n');
         }
         Self(glyphs)
@@ -42,12 +44,17 @@ impl Text {
 
     /// A text that is on one line as a whole.
     pub fn on(text: &str, line: u32) -> Self {
-        Self(text.chars().map(|char| Glyph { char, line, quoted: false }).collect())
+        Self(text.chars().map(|char| Glyph { char, line, quoted: false, sourced: false }).collect())
     }
 
     /// Lines of another file, as if all of them were on `line` of this one.
     pub fn on_lines_of(text: &str, line: u32) -> Self {
-        Self(text.chars().filter(|c| *c != '\r').map(|char| Glyph { char, line, quoted: false }).collect())
+        Self(
+            text.chars()
+                .filter(|c| *c != '\r')
+                .map(|char| Glyph { char, line, quoted: false, sourced: false })
+                .collect(),
+        )
     }
 
     /// Text that stands for something unresolved: a variable, a command's output.
@@ -80,6 +87,18 @@ impl Text {
             inside &= glyph.char != CLOSE;
         }
         self
+    }
+
+    /// A copy of the text as a value of a sourced file, or of none.
+    #[must_use]
+    pub fn sourced(mut self, sourced: bool) -> Self {
+        self.0.iter_mut().for_each(|glyph| glyph.sourced = sourced);
+        self
+    }
+
+    /// Whether some of it comes from a value of a sourced file.
+    pub fn is_sourced(&self) -> bool {
+        self.0.iter().any(|glyph| glyph.sourced)
     }
 
     /// The words of it: split where white space is not protected.
