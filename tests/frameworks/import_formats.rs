@@ -7,6 +7,7 @@ use meshwright::import::{self, Context, FileKind, ImportError, Imported, Severit
 use meshwright::model::Ffn;
 use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::stack::Family;
+use meshwright::workload::Recipe;
 
 pub fn read(text: &str, kind: FileKind) -> Imported {
     import::read(text, kind, &Context::alone("file")).unwrap_or_else(|error| panic!("{error}"))
@@ -67,6 +68,19 @@ fn deepspeed_refuses_what_its_parser_refuses() {
         FileKind::Of(&frameworks::DEEPSPEED),
     );
     assert!(error(&typo, "unknown-key").expected.contains("overlap_comm"));
+    for (key, meant) in [
+        ("stage3_prefetch_bucket_siz", Some("stage3_prefetch_bucket_size")),
+        ("stage3_overlap_comm", Some("overlap_comm")),
+        ("gather_fp16_weights_on_model_save", Some("gather_16bit_weights_on_model_save")),
+        ("stage3_gather_fp16_weights_on_model_save", None),
+        ("prefetch_bucket_size", None),
+    ] {
+        let text = format!("{{\"zero_optimization\": {{\"{key}\": 1}}, \"bf16\": {{\"enabled\": true}}}}");
+        let found = read(&text, FileKind::Of(&frameworks::DEEPSPEED));
+        let unknown = found.findings.iter().find(|finding| finding.rule == "unknown-key");
+        assert_eq!(unknown.is_some(), meant.is_some(), "{key}");
+        assert!(meant.is_none_or(|meant| unknown.unwrap().expected.contains(&format!("`{meant}`"))), "{unknown:?}");
+    }
     let both = read(r#"{"bf16": {"enabled": true}, "fp16": {"enabled": true}}"#, FileKind::Of(&frameworks::DEEPSPEED));
     assert_eq!(error(&both, "contradiction").rule, "contradiction");
     let stage = read(r#"{"zero_optimization": {"stage": 4}}"#, FileKind::Of(&frameworks::DEEPSPEED));
@@ -79,6 +93,40 @@ fn deepspeed_refuses_what_its_parser_refuses() {
     let broken = refused("{\n \"a\": 1,,\n}", FileKind::Of(&frameworks::DEEPSPEED));
     assert_eq!(broken.line, 2, "{broken}");
     assert!(refused("{\"a\": 1,\n\"a\": 2}", FileKind::Of(&frameworks::DEEPSPEED)).to_string().contains("line 1"));
+}
+
+/// DeepSpeed divides the batch of a step where the micro-batch is not stated: among the launched GPUs, or those of the cluster.
+#[test]
+fn deepspeed_derives_the_micro_batch_that_is_not_stated() {
+    let config = |more: &str| format!("{{\"train_batch_size\": 256, \"bf16\": {{\"enabled\": true}}{more}}}");
+    let whole: &'static str = config("").leak();
+    let launch = |text| launched("deepspeed --num_gpus 8 train.py --deepspeed_config a.json", "a.json", text);
+    assert_eq!(launch(whole).plan.micro_batch, 32);
+    assert_eq!(launch(config(", \"gradient_accumulation_steps\": 4").leak()).plan.micro_batch, 8);
+    let alone = read(whole, FileKind::Of(&frameworks::DEEPSPEED));
+    assert_eq!((alone.on(8).micro_batch, alone.on(64).micro_batch, alone.batch_on(64)), (32, 4, 256));
+}
+
+#[test]
+fn deepspeed_states_what_gradients_and_optimizers_take() {
+    let recipe = |more: &str| {
+        let text = format!("{{\"zero_optimization\": {{\"stage\": 1}}, {more}}}");
+        read(&text, FileKind::Of(&frameworks::DEEPSPEED)).work.recipe
+    };
+    let bf16 = "\"bf16\": {\"enabled\": true}";
+    let optimizer = |kind: &str| recipe(&format!("{bf16}, \"optimizer\": {{\"type\": \"{kind}\"}}"));
+    let wide = recipe(&format!("{bf16}, \"data_types\": {{\"grad_accum_dtype\": \"fp32\"}}"));
+    let bytes = |recipe: Recipe| [recipe.weight, recipe.gradient, recipe.master, recipe.state];
+    for (recipe, expected) in [
+        (recipe(bf16), [2.0, 2.0, 4.0, 8.0]),
+        (recipe("\"bfloat16\": {\"enabled\": \"auto\"}"), [2.0, 2.0, 4.0, 8.0]),
+        (wide, [2.0, 4.0, 4.0, 8.0]),
+        (optimizer("FusedAdam"), [2.0, 2.0, 4.0, 8.0]),
+        (optimizer("Lion"), [2.0, 2.0, 4.0, 4.0]),
+        (optimizer("SGD"), [2.0, 2.0, 4.0, 0.0]),
+    ] {
+        assert!(bytes(recipe).iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{recipe:?} {expected:?}");
+    }
 }
 
 #[test]

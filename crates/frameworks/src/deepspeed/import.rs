@@ -11,7 +11,7 @@ use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
 use meshwright_engine::stack::Family;
 use meshwright_engine::workload::{Half, Recipe};
 
-/// Keys of the top that some part of DeepSpeed reads.
+/// Top-level keys that DeepSpeed reads.
 const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type \
     compile csv_monitor data_efficiency data_parallel_size data_types dataloader_drop_last datastates_ckpt \
     disable_allgather disable_python_gc \
@@ -21,19 +21,26 @@ const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpo
     tensorboard timers torch_autocast train_batch_size train_micro_batch_size_per_gpu use_data_before_expert_parallelism \
     vocabulary_size wall_clock_breakdown wandb weight_quantization zero_allow_untested_optimizer zero_force_ds_cpu_optimizer \
     zero_optimization";
-/// Keys of the top that releases before had.
+/// Top-level keys that only earlier releases read.
 const REMOVED: &str = "amp compression_training curriculum_learning eigenvalue elasticity graph_harvesting nebula \
     progressive_layer_drop quantize_training sparse_attention sparse_gradients";
-/// Keys of `zero_optimization`, which refuses others; with and without the prefix `stage3_`.
+/// Keys of `zero_optimization`, which refuses others.
 const ZERO: &str = "stage contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce \
     allgather_partitions allgather_bucket_size overlap_comm compute_grad_norm load_from_fp32_weights elastic_checkpoint \
     offload_param offload_optimizer zenflow sub_group_size cpu_offload_param cpu_offload_use_pin_memory cpu_offload \
     prefetch_bucket_size param_persistence_threshold model_persistence_threshold max_live_parameters max_reuse_distance \
     gather_16bit_weights_on_model_save module_granularity_threshold use_all_reduce_for_fetch_params allgather_sequential \
-    gather_fp16_weights_on_model_save ignore_unused_parameters legacy_stage1 round_robin_gradients parameter_alignment \
+    ignore_unused_parameters legacy_stage1 round_robin_gradients parameter_alignment \
     zero_hpz_partition_size zero_quantized_weights zero_quantized_nontrainable_weights zero_quantized_gradients \
     memory_efficient_linear pipeline_loading_checkpoint override_module_apply log_trace_cache_warnings enable_sanity_checks \
     save_muon_momentum_buffer_in_memory leaf_module";
+
+/// Prefix of ZeRO's keys that concern stage 3.
+const PREFIX: &str = "stage3_";
+/// Those that may also have the prefix `stage3_`, and one that must.
+const STAGE3: &str = "prefetch_bucket_size param_persistence_threshold model_persistence_threshold max_live_parameters \
+    max_reuse_distance gather_16bit_weights_on_model_save module_granularity_threshold use_all_reduce_for_fetch_params \
+    allgather_sequential gather_fp16_weights_on_model_save";
 
 fn lists(list: &str, key: &str) -> bool {
     list.split_whitespace().any(|known| known == key)
@@ -130,11 +137,13 @@ fn zero(document: &Document, imported: &mut Imported) {
     let overlaps = document.switch("zero_optimization.overlap_comm").unwrap_or(imported.plan.zero == ZeroStage::Three);
     imported.settings.put("overlap.dp", overlaps, false);
     for key in document.keys("zero_optimization") {
-        let plain = key.strip_prefix("stage3_").unwrap_or(&key);
-        if !lists(ZERO, plain) {
+        if !key.strip_prefix(PREFIX).map_or_else(|| lists(ZERO, &key), |rest| lists(STAGE3, rest)) {
             let path = format!("zero_optimization.{key}");
             let place = document.place(&path);
-            let near = meshwright_engine::suggest::nearest(&key, ZERO.split_whitespace());
+            let prefixed: Vec<String> = STAGE3.split_whitespace().map(|rest| format!("{PREFIX}{rest}")).collect();
+            let known = ZERO.split_whitespace().chain(prefixed.iter().map(String::as_str));
+            let unprefixed = key.strip_prefix(PREFIX).filter(|rest| lists(ZERO, rest)).map(str::to_owned);
+            let near = unprefixed.or_else(|| meshwright_engine::suggest::nearest(&key, known));
             let expected = near.map_or_else(|| "remove it".to_owned(), |near| format!("did you mean `{near}`?"));
             document.note(
                 Finding::error(
@@ -173,8 +182,8 @@ fn replicated(document: &Document, imported: &mut Imported) {
         .note(Finding::warning("stage-0", message).at_maybe(place.as_ref()).expected("`\"stage\": 1`, which says so"));
 }
 
-/// A pipeline recomputes what lies between its checkpoints; elsewhere the section says what DeepSpeed's checkpointing does
-/// where the model's code calls it, and is read as said of a model that does.
+/// Recomputation. The pipeline engine recomputes between its checkpoints. Elsewhere `activation_checkpointing` acts only if
+/// the model's code calls it, which is assumed.
 fn recompute(document: &Document, pp: u32, imported: &mut Imported) {
     let interval = document.number("pipeline.activation_checkpoint_interval").unwrap_or(0);
     if pp > 1 && interval > 0 {
@@ -234,8 +243,9 @@ fn batch(document: &Document, imported: &mut Imported) {
         (None, Some(micro), steps, Some(dp)) => Some(micro.saturating_mul(dp).saturating_mul(steps.unwrap_or(1))),
         (None, ..) => None,
     };
-    if let (Some(whole), None, Some(steps), Some(dp)) = (whole, micro, steps, dp) {
-        imported.plan.micro_batch = (whole / steps.saturating_mul(dp).max(1)).max(1);
+    if micro.is_none() && whole.is_some() {
+        imported.micro_batches = Some(imported.accumulation);
+        imported.plan.micro_batch = dp.and_then(|dp| imported.micro_batch_on(dp)).unwrap_or(1);
     }
     if whole.is_none() && micro.is_none() {
         let place = document.place("train_batch_size").or_else(|| document.place("train_micro_batch_size_per_gpu"));
@@ -260,8 +270,9 @@ fn precision(document: &Document, imported: &mut Imported) {
     }
     imported.work.format = Format::Bf16;
     imported.work.half = if fp16 && !bf16 { Half::Fp16 } else { Half::Bf16 };
-    let auto =
-        ["bf16.enabled", "fp16.enabled"].iter().any(|path| document.word(path).is_some_and(|word| word == "auto"));
+    let auto = ["bf16.enabled", "bfloat16.enabled", "fp16.enabled"]
+        .iter()
+        .any(|path| document.word(path).is_some_and(|word| word == "auto"));
     let half = Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 };
     imported.work.recipe =
         if bf16 || fp16 || auto { half } else { Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 } };
@@ -271,16 +282,41 @@ fn precision(document: &Document, imported: &mut Imported) {
             "neither bf16 nor fp16 is enabled: trained in fp32, GEMMs priced as bf16",
         ));
     }
+    if document.word("data_types.grad_accum_dtype").is_some_and(|dtype| dtype.contains("32")) {
+        imported.work.recipe.gradient = 4.0;
+    }
     if document.switch("bf16.bf16_master_weights_and_grads").unwrap_or(false) {
         imported.work.recipe.master = 0.0;
     }
     if document.switch("bf16.bf16_optimizer_states").unwrap_or(false) {
         imported.work.recipe.state = 4.0;
     }
-    let optimizer = document.word("optimizer.type").unwrap_or_default().to_lowercase();
-    if optimizer.contains("muon") {
-        imported.work.optimizer = meshwright_engine::workload::Optimizer::Muon;
-        imported.work.recipe.state = 4.0;
+    optimizer(document, imported);
+}
+
+/// States of the optimizer: two in fp32 for Adam and its kin, one for Lion, Adagrad, Muon and SGD with momentum.
+///
+/// Source: [deepspeed] `runtime/engine.py` (`_configure_basic_optimizer`), release 0.19.8.
+fn optimizer(document: &Document, imported: &mut Imported) {
+    let name = document.word("optimizer.type").unwrap_or_default().to_lowercase();
+    let recipe = &mut imported.work.recipe;
+    match name.as_str() {
+        "" | "auto" => {}
+        _ if name.contains("muon") => {
+            imported.work.optimizer = meshwright_engine::workload::Optimizer::Muon;
+            recipe.state = 4.0;
+        }
+        _ if name.contains("adam") || name.contains("lamb") => {}
+        "lion" | "adagrad" => recipe.state = 4.0,
+        "sgd" => {
+            let momentum = document.real("optimizer.params.momentum").is_some_and(|momentum| momentum != 0.0);
+            recipe.state = if momentum { 4.0 } else { 0.0 };
+        }
+        _ => {
+            let message = format!("the optimizer `{name}` is priced as Adam: two states in fp32");
+            let place = document.place("optimizer.type");
+            document.note(Finding::note("not-modelled", message).at_maybe(place.as_ref()));
+        }
     }
 }
 

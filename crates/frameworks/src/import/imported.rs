@@ -191,6 +191,9 @@ pub struct Imported {
     /// Micro-batches that every replica accumulates, where the file counts them and not the sequences of a step.
     #[serde(skip)]
     pub accumulation: u32,
+    /// Micro-batches of a replica in a step, where they and the batch give the micro-batch, which the file does not state.
+    #[serde(skip)]
+    pub(crate) micro_batches: Option<u32>,
     /// Shard groups, where the file counts them and not the ranks of one.
     #[serde(skip)]
     pub shard_groups: Option<u32>,
@@ -245,6 +248,7 @@ impl Imported {
             },
             adapters: None,
             accumulation: 1,
+            micro_batches: None,
             shard_groups: None,
             plan: Plan {
                 split: own.as_ref().map_or(LayerSplit::Even, |own| own.split.clone()),
@@ -270,12 +274,19 @@ impl Imported {
         let mut plan = self.plan.clone();
         if self.world != Some(gpus) {
             plan.layout.dp = replicas(gpus, &[tp, cp, pp]);
+            plan.micro_batch = self.micro_batch_on(plan.layout.dp).unwrap_or(plan.micro_batch);
             let ranks = plan.layout.dense_replicas();
             if let Some(groups) = self.shard_groups {
                 plan.shard_group = (groups > 1 && ranks.is_multiple_of(groups)).then(|| ranks / groups);
             }
         }
         plan
+    }
+
+    /// Sequences of a micro-batch on `dp` replicas, 1 at least; none where the file states them.
+    pub(crate) fn micro_batch_on(&self, dp: u32) -> Option<u32> {
+        let (micro_batches, batch) = (self.micro_batches?, self.work.global_batch?);
+        Some((batch / micro_batches.saturating_mul(dp).max(1)).max(1))
     }
 
     /// Sequences per step on `gpus` GPUs: as given, or the sum of those that the replicas accumulate.
