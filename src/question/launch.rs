@@ -10,7 +10,7 @@ use super::run_python;
 use crate::report::import as report;
 use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::MEGATRON;
-use meshwright_frameworks::import::{self, Context, FileKind, Finding, Imported, Interpreter, Severity};
+use meshwright_frameworks::import::{self, Context, FileKind, Finding, Imported, Interpreter};
 use meshwright_planner::catalog::{self, EntryKind, Overrides};
 
 /// Flags that name a file to import and complete its missing settings.
@@ -103,8 +103,7 @@ impl LaunchFile {
         }));
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, sets)?);
-            imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Severity::Error);
-            imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
+            imported.findings.retain(|finding| !finding.asks_for_model() && finding.rule != "assumed-vocabulary");
         }
         if let (Some(vocab), Some(model)) = (self.vocab, &mut imported.model) {
             model.vocab = vocab;

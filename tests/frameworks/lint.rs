@@ -52,6 +52,21 @@ pub fn findings<'a>(answer: &'a Value, rule: &str) -> Vec<&'a Value> {
 pub const GOOD: &str = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5 \
                     --global-batch-size 512 --tp-comm-overlap";
 
+/// A model that is named answers for the sizes that a script lacks, and for nothing else.
+#[test]
+fn a_named_model_leaves_other_errors() {
+    let flags = "--bf16 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64";
+    let path = file("named.sh", &format!("torchrun --nproc_per_node 8 pretrain_gpt.py {flags}\n"));
+    let missing = |more: &[&str]| {
+        let (answer, _) = json(&path, &[&["--quick"], more].concat());
+        findings(&answer, "missing-flag").iter().map(|finding| finding["message"].to_string()).collect::<Vec<_>>()
+    };
+    let (alone, named) = (missing(&[]), missing(&["--model", "llama2-7b"]));
+    assert!(alone.iter().any(|message| message.contains("--num-layers")), "{alone:?}");
+    let other: Vec<_> = alone.into_iter().filter(|message| !message.contains("--num-layers")).collect();
+    assert!(other.len() >= 3 && other == named, "{other:?} {named:?}");
+}
+
 #[test]
 fn a_legal_launch_is_priced_rank_by_rank() {
     let (answer, code) = json(&script("good.sh", GOOD), &["--quick"]);

@@ -24,9 +24,6 @@ const JOB: &str = "# Slurm job: ";
 /// Lines of a file in which its header is looked for.
 const HEADER: usize = 24;
 
-/// Flags of a model's sizes, which a finding on a file without a model names.
-const SIZES: [&str; 3] = ["--num-layers", "--hidden-size", "--num-attention-heads"];
-
 /// Kinds of files that leave the model, and which of its weights are trained, to the training program.
 const CODE_TRAINS: [&str; 2] = [accelerate::KIND, deepspeed::KIND];
 
@@ -184,11 +181,7 @@ impl HeaderQuestion {
             && let Some(model) = known::catalogued(name)
         {
             if imported.model.is_none() {
-                let of_model = |finding: &Finding| {
-                    finding.rule == "unknown-model"
-                        || finding.rule == "missing-flag" && SIZES.iter().any(|flag| finding.message.contains(flag))
-                };
-                imported.findings.retain(|finding| !of_model(finding));
+                imported.findings.retain(|finding| !finding.asks_for_model());
                 taken.push(format!("the model {name}"));
                 imported.model = Some(model);
                 if let Some(adaptation) = self.adaptation.filter(|_| CODE_TRAINS.contains(&imported.kind)) {

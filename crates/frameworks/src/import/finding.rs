@@ -112,6 +112,11 @@ impl Finding {
         self
     }
 
+    /// Whether a model that the user names answers it.
+    pub fn asks_for_model(&self) -> bool {
+        self.rule == "unknown-model" || self.rule == "missing-flag" && self.expected.contains("--model")
+    }
+
     /// The finding with the expected value, or the remedy.
     #[must_use]
     pub fn expected(mut self, expected: impl Into<String>) -> Self {
