@@ -213,7 +213,7 @@ pub fn sensitivity(
     control: &Control,
 ) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
-    let what_ifs = WhatIfs::new(&costs).starting_from(slice::from_ref(&winner.plan));
+    let what_ifs = WhatIfs::new(&costs).controlled_by(control).starting_from(slice::from_ref(&winner.plan));
     let mut changes = Vec::new();
     let changed_optimum = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
@@ -231,7 +231,7 @@ pub fn sensitivity(
                 what_ifs.ask(&SearchOptions { top: 1, restrictions: near }, Goal::Fastest);
             }
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
-            ranking.evaluations.into_iter().next().map(|best| (to, best))
+            ranking.evaluations.into_iter().next().filter(|_| control(0, 1).is_continue()).map(|best| (to, best))
         };
         let below = candidates.iter().rev().filter(|&&to| to < value).find_map(|&to| best_with(to));
         let above = candidates.iter().filter(|&&to| to > value).find_map(|&to| best_with(to));
@@ -247,6 +247,9 @@ pub fn sensitivity(
             let costs = Costs::new(&changed);
             let what_ifs = WhatIfs::new(&costs).controlled_by(control).starting_from(slice::from_ref(&winner.plan));
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions: restrictions.clone() }, Goal::Fastest);
+            if control(0, 1).is_break() {
+                break; // the search may have ended before its optimum
+            }
             changes.push(changed_optimum(what.to_owned(), ranking.evaluations.into_iter().next()));
         }
     }
