@@ -75,7 +75,10 @@ impl Question {
     /// The network of a cluster of which the user gave only the number and the kind of GPUs, and the board where the catalogue has two.
     fn assumed_network(&self, cluster: &Cluster) -> Option<String> {
         let level = cluster.levels.first().filter(|_| catalog::is_counted(&self.cluster))?;
-        let network = format!("a network of full bisection at {} a GPU", level.bandwidth.value);
+        let over = cluster.levels.iter().fold(1.0, |over, level| level.oversubscription.max(over));
+        let shape = if over > 1.0 { format!("oversubscribed {over}:1") } else { "of full bisection".to_owned() };
+        let rate = if level.bandwidth.source == catalog::SET_SOURCE { "as set," } else { "at" };
+        let network = format!("a network {shape} {rate} {} a GPU", level.bandwidth.value);
         Some(match catalog::on_boards_of_four(&self.cluster) {
             Some(boards) => format!("{network}, one GPU a board ({boards}: four)"),
             None => network,

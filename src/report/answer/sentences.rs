@@ -6,6 +6,7 @@ use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::gpu::Format;
+use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
@@ -146,7 +147,7 @@ fn compared(
     accepted: f64,
 ) -> Option<String> {
     let PublishedPlan { layout, evaluation, fits } = published;
-    let degrees = Some(columns::degrees(&evaluation.plan)).filter(|degrees| !degrees.is_empty())?;
+    let degrees = Some(columns::degrees(&as_published(problem, published))).filter(|degrees| !degrees.is_empty())?;
     let risk = Confidence::new(problem, evaluation).oom_probability;
     if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
         let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
@@ -154,8 +155,21 @@ fn compared(
         return Some(format!("The recommended plan was run on {ran}{besides}."));
     }
     let same = |ranked: &&Evaluation| ranked.plan.layout == evaluation.plan.layout;
-    let row = advice.ranking.evaluations.iter().position(|ranked| *fits && same(&ranked));
-    let place = row.map_or_else(String::new, |at| format!(", the layout of row {}", at + 1));
+    let rows = &advice.ranking.evaluations;
+    let row = rows.iter().position(|ranked| *fits && same(&ranked));
+    let like = row.map(|at| (format!("row {}", at + 1), &rows[at]));
+    let like = like.or_else(|| Some(("the recommended plan".to_owned(), recommended)).filter(|(_, plan)| same(plan)));
+    let place = like.map_or_else(String::new, |(name, like)| {
+        let unlike = columns::unlike(problem, &evaluation.plan, &like.plan);
+        let but = if evaluation.plan == like.plan { String::new() } else { format!(" but for {unlike}") };
+        format!(", as {name}{but},")
+    });
+    let scaled = if layout.gpus == problem.cluster().gpus {
+        String::new()
+    } else {
+        format!("with DP {}{place} ", evaluation.plan.layout.dp)
+    };
+    let place = if scaled.is_empty() { place.trim_end_matches(',') } else { "" };
     let slower = evaluation.step.total() / recommended.step.total() - 1.0;
     let memory = match fits {
         false => " and does not fit, by the model".to_owned(),
@@ -168,13 +182,21 @@ fn compared(
         format!(" in {}", layout.precision)
     };
     Some(format!(
-        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; it takes {} here ({:+.1} %){memory}.",
+        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; {scaled}it takes {} here ({:+.1} %){memory}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,
         evaluation.step.total(),
         slower * 100.0
     ))
+}
+
+/// A published plan with the replicas of its own run.
+fn as_published(problem: &Problem, published: &PublishedPlan) -> Plan {
+    let mut plan = published.evaluation.plan.clone();
+    let of_replica = (problem.cluster().gpus / plan.layout.dp.max(1)).max(1);
+    plan.layout.dp = (published.layout.gpus / of_replica).max(1);
+    plan
 }
 
 fn reasons(declined: &Declined) -> String {
