@@ -130,16 +130,44 @@ pub fn fused_exchange_backend(problem: &Problem) -> Option<&'static str> {
     FusedExchange::of(problem).map(FusedExchange::name)
 }
 
-/// Obstacle of a plan with a fused exchange of tokens, on GPUs that have none.
+/// GPUs of a node for DeepEP: those that its kernels within a node reach.
+const DEEPEP_NODE: u32 = 8;
+
+/// Numbers of nodes for which DeepEP's kernels between nodes are compiled.
+const DEEPEP_NODES: [u32; 9] = [2, 3, 4, 6, 8, 12, 16, 18, 20];
+
+/// Obstacle of a plan with a fused exchange of tokens, on GPUs that have none, or by DeepEP with a group that it refuses: within a node
+/// 2, 4 or 8 ranks, across nodes eight on each of some numbers of nodes.
+///
+/// Source: [deepep] `csrc/deep_ep.cpp` (`Buffer`), `csrc/kernels/launch.cuh` (`SWITCH_RANKS`, `SWITCH_RDMA_RANKS`).
 pub(crate) fn fused_exchange(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let wanted = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
-    (wanted && FusedExchange::of(problem).is_none()).then(|| Obstacle {
+    let Layout { ep, etp, .. } = plan.layout;
+    if ep == 1 || plan.dispatcher != Dispatcher::DeepEp {
+        return None;
+    }
+    let cluster = problem.cluster();
+    let why = match FusedExchange::of(problem) {
+        None => {
+            let gpu = &cluster.gpu.name;
+            format!("DeepEP and HybridEP run on NVIDIA's GPUs from Ampere on, joined by NVLink, not on {gpu}")
+        }
+        Some(FusedExchange::DeepEp) => {
+            let (ranks, node) = (ep.saturating_mul(etp), cluster.scale_up.gpus.min(cluster.gpus_per_node));
+            let within = ranks <= DEEPEP_NODE && ranks.is_power_of_two() && ranks <= node;
+            let whole_nodes = ranks.is_multiple_of(DEEPEP_NODE) && node.is_multiple_of(DEEPEP_NODE);
+            if within || whole_nodes && DEEPEP_NODES.contains(&(ranks / DEEPEP_NODE)) {
+                return None;
+            }
+            format!(
+                "DeepEP exchanges among 2, 4 or 8 ranks of one node or among 8 on each of several, 160 at most; the group has {ranks} \
+                 ranks, nodes of {node} GPUs"
+            )
+        }
+        Some(FusedExchange::HybridEp | FusedExchange::Nccl) => return None,
+    };
+    Some(Obstacle {
         what: "dispatcher=deepep".into(),
-        why: format!(
-            "DeepEP and HybridEP run on NVIDIA's GPUs from Ampere on, joined by NVLink, not on {}",
-            problem.cluster().gpu.name
-        )
-        .into(),
+        why: why.into(),
         instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }),
     })
 }
