@@ -183,6 +183,26 @@ fn the_fullest_host_holds_no_less_than_the_mean() {
     assert!(offloading.get() > 300, "{} plans", offloading.get());
 }
 
+/// The search asks these rules once for all shardings, offloads and rank orders of a plan.
+#[test]
+fn rules_on_a_shape_read_no_sharding_offload_or_order() {
+    let refused = Cell::new(0);
+    for_wide_plans(2000, 5, |costs, plan| {
+        let problem = costs.problem;
+        let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = plain_plan(problem);
+        let like = Plan { zero, shard_group, reshard_after_forward, offload, order, ..plan.clone() };
+        for framework in FRAMEWORKS {
+            for rule in framework.limits.shape {
+                let obstacle = rule(problem, plan).map(|obstacle| (obstacle.what, obstacle.why));
+                let of_like = rule(problem, &like).map(|obstacle| (obstacle.what, obstacle.why));
+                refused.set(refused.get() + usize::from(obstacle.is_some()));
+                assert_eq!(obstacle, of_like, "{}: {plan}", framework.name());
+            }
+        }
+    });
+    assert!(refused.get() > 300, "{} refusals", refused.get());
+}
+
 /// The search asks these rules once per ZeRO stage, without and with a pipeline.
 #[test]
 fn rules_on_the_optimizer_on_the_host_read_no_more_than_they_say() {

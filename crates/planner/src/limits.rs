@@ -40,7 +40,8 @@ pub struct Limits {
     pub own_split: Option<fn(&Model, u32) -> Option<LayerSplit>>,
     /// Rules on the model and the workload: no plan helps.
     pub problem: fn(&Problem) -> Vec<Obstacle>,
-    /// Rules on the dimensions that plans of one shape share: tensor, context and expert parallelism, micro-batch, recomputation.
+    /// Rules on the dimensions that plans of one shape share: tensor, context and expert parallelism, micro-batch, recomputation. They
+    /// read no sharding, offload or rank order.
     pub shape: &'static [PlanRule],
     /// Rules on the whole plan.
     pub plan: &'static [PlanRule],
@@ -102,6 +103,11 @@ impl Limits {
     /// Every obstacle of a plan.
     pub fn plan_obstacles(&self, problem: &Problem, plan: &Plan) -> Vec<Obstacle> {
         self.rules().filter_map(|rule| rule(problem, plan)).collect()
+    }
+
+    /// The first obstacle of the dimensions that plans of one shape share.
+    pub(crate) fn shape_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+        self.shape.iter().find_map(|rule| rule(problem, plan))
     }
 
     /// The first obstacle of a plan.

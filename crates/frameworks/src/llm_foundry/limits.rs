@@ -26,15 +26,8 @@ pub const LIMITS: Limits = Limits {
     names_stages: |_| false, // it has no pipeline
     own_split: None,
     problem: |problem| Sizes::judged(problem, of_sizes),
-    shape: &[
-        no_tensor,
-        no_context,
-        rules::no_expert_tensor,
-        rules::all_to_all_only,
-        rules::recompute_all_or_none,
-        recompute,
-    ],
-    plan: &[offload],
+    shape: &[no_tensor, no_context, rules::no_expert_tensor, rules::all_to_all_only, rules::recompute_all_or_none],
+    plan: &[recompute, offload],
     optimizer_on_host: &[optimizer_on_host],
     sharding: &[rules::no_pipeline, sharding, shard_group, experts],
 };

@@ -7,7 +7,7 @@ use super::offload;
 use super::release;
 use super::sparse;
 use crate::details::{self, Expressible, inexpressible};
-use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, lacks, no_adapters};
+use crate::rules::{attentions, bf16_units, bytes_are, fused_exchange, fused_exchange_backend, lacks, no_adapters};
 use crate::scaling;
 use crate::sizes::{Biases, SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
@@ -49,7 +49,8 @@ pub const LIMITS: Limits = Limits {
 
 fn values(problem: &Problem) -> Vec<&'static str> {
     let of_dense = (!problem.model().is_moe()).then_some("recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full");
-    release::values(problem).chain(of_dense).collect()
+    let exchange = fused_exchange_backend(problem).is_none().then_some("dispatcher=alltoall");
+    release::values(problem).chain(of_dense).chain(exchange).collect()
 }
 
 /// Obstacles of the model: `GPTModel` has one set of sizes, and one flag for all biases; `expressible` is what the

@@ -334,6 +334,12 @@ impl<'a> Space<'a> {
         limits.plan_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
+    /// Rejection of degrees, micro-batch and recomputation that the requested framework cannot express in any plan.
+    pub(crate) fn inexpressible_shape(&self, plan: &Plan) -> Option<Rejection> {
+        let limits = self.restrictions.limits()?;
+        limits.shape_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
+    }
+
     /// Rejection of a share of optimizer states on the host that the requested framework cannot express in any plan with this ZeRO
     /// stage, with or without a pipeline.
     pub(crate) fn inexpressible_on_host(&self, plan: &Plan) -> Option<Rejection> {
