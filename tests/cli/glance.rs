@@ -77,12 +77,11 @@ fn a_published_layout_is_named_by_its_degrees() {
     assert!(text.contains("Recommended") && !text.contains("Published for"), "{text}");
     assert!(
         words("plan llama3-8b dgx-h100-8")
-            .contains("8 of these GPUs (dgxc-0126, NeMo/Megatron-Core): CP 2 · DP 4, the layout of row ")
+            .contains("8 of these GPUs (dgxc-0126, NeMo/Megatron-Core): CP 2 · DP 4, as row ")
     );
-    assert!(
-        words("plan llama3-405b h100-24576").contains(" of these GPUs in fp8 (mlperf-0021, "),
-        "a run in another format says so"
-    );
+    let scaled = words("plan llama3-405b h100-24576");
+    assert!(scaled.contains(" of these GPUs in fp8 (mlperf-0021, "), "a run in another format says so");
+    assert!(scaled.contains("PP 8 · DP 64; with DP 192, as row 2"), "the replicas are those of the run: {scaled}");
 }
 
 /// Published layouts are of runs that trained all weights.

@@ -147,7 +147,10 @@ fn compared(
     accepted: f64,
 ) -> Option<String> {
     let PublishedPlan { layout, evaluation, fits } = published;
-    let degrees = Some(columns::degrees(&as_published(problem, published))).filter(|degrees| !degrees.is_empty())?;
+    if columns::degrees(&evaluation.plan).is_empty() {
+        return None;
+    }
+    let degrees = columns::degrees(&as_published(problem, published));
     let risk = Confidence::new(problem, evaluation).oom_probability;
     if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
         let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
