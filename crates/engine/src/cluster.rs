@@ -178,9 +178,7 @@ impl ClusterFile {
     /// Names the fields that contradict each other.
     pub fn into_cluster(self, gpu: Gpu) -> Result<Cluster, String> {
         let mut scale_up = gpu.scale_up.clone();
-        if let Some(gpus) = self.scale_up_gpus {
-            scale_up.gpus = gpus;
-        }
+        scale_up.gpus = self.scale_up_gpus.unwrap_or_else(|| scale_up.within_node(self.gpus_per_node));
         if let Some(axes) = self.scale_up_axes {
             let chips = axes.iter().try_fold(1_u32, |chips, axis| chips.checked_mul(*axis));
             scale_up.gpus = chips.ok_or("`scale_up_axes` multiply to more chips than can be counted")?;
@@ -229,6 +227,12 @@ impl Cluster {
             ));
         }
         Ok(())
+    }
+
+    /// Numbers of GPUs nearest to its own, below and above, that are whole nodes; none where its own are, or are a part of one node.
+    pub fn whole_nodes(&self) -> Option<(u32, u32)> {
+        let (gpus, node) = (self.gpus, self.gpus_per_node.max(1));
+        (gpus > node && !gpus.is_multiple_of(node)).then(|| (gpus / node * node, gpus.div_ceil(node) * node))
     }
 
     /// Checks the numbers of GPUs and the memory of a host.

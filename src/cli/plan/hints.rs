@@ -43,6 +43,12 @@ pub fn hints(
             whole_percent(gain)
         ));
     }
+    if let Some((below, above)) = problem.cluster().whole_nodes().filter(|_| problem.cluster().gpu.vendor != "Google") {
+        let (gpus, node) = (problem.cluster().gpus, problem.cluster().gpus_per_node);
+        hints.push(format!(
+            "{gpus} GPUs are no whole nodes of {node}, and no files are written for them: --gpus {below} or {above}"
+        ));
+    }
     if let Some(other) = divisible_batch(problem).filter(|_| named.global_batch.is_some())
         && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
     {

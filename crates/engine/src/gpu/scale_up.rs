@@ -38,3 +38,13 @@ pub struct ScaleUp {
     #[serde(default = "own_source")]
     pub source: String,
 }
+
+/// Devices of the largest domain that lies in one node: a node of fewer devices has a smaller one.
+const LARGEST_NODE: u32 = 8;
+
+impl ScaleUp {
+    /// Devices of one domain in nodes of `gpus_per_node`. Domains above eight devices, as those of a rack, join nodes.
+    pub fn within_node(&self, gpus_per_node: u32) -> u32 {
+        if self.gpus <= LARGEST_NODE { self.gpus.min(gpus_per_node) } else { self.gpus }
+    }
+}

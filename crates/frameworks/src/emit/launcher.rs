@@ -9,7 +9,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::limits::Limits;
+use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Nodes of a run, which all use equally many of their GPUs.
 #[derive(Clone, Copy)]
@@ -33,6 +33,14 @@ impl Nodes {
     pub fn of_request(request: &Request) -> Self {
         Self::of_cluster(request.costs.problem.cluster())
     }
+}
+
+/// Obstacle of several nodes of which the last would be used in part: launchers start equally many processes on each.
+pub(super) fn part_of_a_node(cluster: &Cluster) -> Option<Obstacle> {
+    let (below, above) = cluster.whole_nodes().filter(|_| cluster.gpu.vendor != "Google")?;
+    let node = cluster.gpus_per_node;
+    let why = format!("{below} and {above} are whole nodes of {node}; of smaller nodes: --set cluster.gpus_per_node=…");
+    Some(Obstacle::of_model(format!("{} GPUs", cluster.gpus), why))
 }
 
 /// Number of this node, from 0.

@@ -12,7 +12,7 @@ pub(crate) mod text;
 use std::fmt;
 
 use crate::framework::Framework;
-use launcher::Nodes;
+use launcher::{Nodes, part_of_a_node};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::limits::Obstacle;
@@ -58,11 +58,17 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     let limits = framework.limits;
     let of_problem = limits.problem_obstacles(problem);
     let possible = of_problem.is_empty();
+    let of_nodes = part_of_a_node(problem.cluster()).filter(|_| request.pools.is_none());
     let of_recipe = (framework.recipe_obstacle)(request);
     let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead.clone()).unwrap_or_else(|| plan.clone());
     let of_stages = request.staged.and_then(|staged| limits.stages_obstacle(problem, staged));
-    let obstacles: Vec<Obstacle> =
-        of_problem.into_iter().chain(limits.plan_obstacles(problem, plan)).chain(of_recipe).chain(of_stages).collect();
+    let obstacles: Vec<Obstacle> = of_problem
+        .into_iter()
+        .chain(of_nodes)
+        .chain(limits.plan_obstacles(problem, plan))
+        .chain(of_recipe)
+        .chain(of_stages)
+        .collect();
     if !obstacles.is_empty() {
         let nearest = if possible { limits.nearest(problem, &near).map(Box::new) } else { None };
         return Err(EmitRefusal { framework, obstacles, nearest });

@@ -17,9 +17,6 @@ const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 /// Device of which four share a board, its power and its links, the GPUs of such a node, and its catalogue entry there.
 const FOUR_WAY: (&str, u32, &str) = ("GH200", 4, "gh200-quad");
 
-/// GPUs of the largest scale-up domain that never leaves its node: nodes with fewer GPUs have smaller ones.
-const LARGEST_NODE: u32 = 8;
-
 /// Word of a network column whose rate the source does not state.
 const ASSUMED: &str = "assumed";
 
@@ -48,8 +45,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
     let bandwidth = read.map_or_else(|| gpu.nic.clone(), |value| Sourced { value, source: "published-runs".into() });
     // A device that has no domain of its own, as two GH200 on one board.
     let joined = gpu.scale_up.gpus == 1 && text(row.interconnect_intra.as_ref()).contains("NVLink");
-    let within_node = gpu.scale_up.gpus <= LARGEST_NODE && cells.gpus_per_node < gpu.scale_up.gpus;
-    let domain = if joined || within_node { cells.gpus_per_node } else { gpu.scale_up.gpus };
+    let domain = if joined { cells.gpus_per_node } else { gpu.scale_up.within_node(cells.gpus_per_node) };
     let transport = catalog.transport(transport(network)).map_err(Refusal::Unsupported)?;
     let cluster = Cluster {
         name: format!("{} × {}", cells.gpus, gpu.name),
