@@ -1,4 +1,4 @@
-//! What the catalogue takes where the user names nothing, and the tables that the planner has built in.
+//! Entries of the catalogue that apply where the user names none, and the planner's built-in tables.
 
 use meshwright::catalog::{self, Overrides, defaults};
 use meshwright::workload::Adaptation;

@@ -30,6 +30,7 @@ mod lint_devices;
 mod lint_emitted;
 mod lint_replaced;
 mod lint_values;
+mod machines;
 mod recurrences;
 mod releases;
 mod run_python;

@@ -4,8 +4,9 @@ use super::{columns, graphs};
 use crate::report::basis;
 use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
+use meshwright_engine::cost::groups;
 use meshwright_engine::cost::{Costs, Evaluation};
-use meshwright_engine::gpu::Format;
+use meshwright_engine::gpu::{Format, Topology};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
@@ -22,6 +23,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     let found = [
         given_up(problem, advice, &sure, risk),
         unseen_risk(problem, &sure, risk),
+        domains(problem, plan),
         advice.fastest.as_ref().map(|declined| faster(problem, declined, plan)),
         advice.published.as_ref().and_then(|published| compared(problem, advice, plan, published, risk)),
         held_twice(problem, plan),
@@ -54,6 +56,23 @@ fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) ->
                 each.collect::<Vec<_>>().join(" and ")
             )
         }
+    })
+}
+
+/// Sentence on groups that do not divide a scale-up domain, where the plan needs more domains than its GPUs fill: an NVL72 holds one
+/// group of 64.
+fn domains(problem: &Problem, plan: &Evaluation) -> Option<String> {
+    let (cluster, domain) = (problem.cluster(), problem.cluster().scale_up.gpus);
+    let filled = groups::filled(&plan.plan, domain);
+    let (needed, whole) = (cluster.gpus.div_ceil(filled), cluster.gpus.div_ceil(domain));
+    let is_whole = cluster.gpus.is_multiple_of(domain) && cluster.scale_up.topology == Topology::Switch;
+    (needed > whole && is_whole).then(|| {
+        format!(
+            "Its groups fill {filled} of the {domain} GPUs that NVLink joins, so it needs {needed} such domains, where {} GPUs fill \
+             {whole}: on {whole}, ask for `--gpus {}`.",
+            thousands(u64::from(cluster.gpus)),
+            whole * filled
+        )
     })
 }
 

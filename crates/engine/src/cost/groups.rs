@@ -1,7 +1,7 @@
 //! Process groups of a plan, in Megatron's rank order.
 
 use crate::collective::Group;
-use crate::plan::{Plan, RankOrder};
+use crate::plan::{Layout, Plan, RankOrder};
 
 /// The tensor-parallel group: neighbours.
 pub const fn tp(plan: &Plan) -> Group {
@@ -41,6 +41,14 @@ pub const fn experts(plan: &Plan) -> Group {
     Group { ranks: plan.layout.expert_replicas(), stride }
 }
 
+/// GPUs of a scale-up domain of `domain` that a plan's ranks fill, so that no group that fits in a domain lies in two: the largest
+/// multiple of the largest such group, of tensor and context parallelism and of experts. 64 of 72 for 64 expert ranks.
+pub fn filled(plan: &Plan, domain: u32) -> u32 {
+    let Layout { tp, cp, ep, etp, .. } = plan.layout;
+    let largest = [1, tp, tp * cp, etp * ep].into_iter().filter(|ranks| *ranks <= domain).max().unwrap_or(1);
+    domain / largest * largest
+}
+
 /// Distance in ranks between neighbouring stages.
 pub const fn stage_distance(plan: &Plan) -> u32 {
     match plan.order {
@@ -52,7 +60,6 @@ pub const fn stage_distance(plan: &Plan) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Layout;
 
     fn plan(layout: Layout, order: RankOrder) -> Plan {
         Plan { order, ..Plan::of_layout(layout) }
@@ -74,6 +81,17 @@ mod tests {
 
     fn listed(group: Group) -> Vec<u32> {
         (0..group.ranks).map(|at| at * group.stride).collect()
+    }
+
+    #[test]
+    fn groups_fill_whole_multiples_of_a_domain() {
+        let of = |tp, cp, ep| {
+            filled(&plan(Layout { tp, cp, pp: 1, dp: 1152, ep, etp: 1 }, RankOrder::PipelineOutermost), 72)
+        };
+        assert_eq!(
+            [of(1, 1, 64), of(1, 1, 32), of(8, 1, 8), of(1, 1, 72), of(16, 1, 8), of(4, 2, 128)],
+            [64, 64, 72, 72, 64, 72]
+        );
     }
 
     /// By hand: 48 ranks, tp 4, cp 2, pp 3, dp 2, expert groups of 4·2 = 8 ranks. With replicas outermost the first stage is

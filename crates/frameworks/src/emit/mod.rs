@@ -14,6 +14,7 @@ use std::fmt;
 use crate::framework::Framework;
 use launcher::{Nodes, part_of_a_node};
 use meshwright_engine::cluster::Cluster;
+use meshwright_engine::cost::groups;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::limits::Obstacle;
 
@@ -77,7 +78,8 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
         (framework.emit)(request).map_err(|obstacles| EmitRefusal { framework, obstacles, nearest: None })?;
     // Hosts of TPUs are no nodes of Slurm.
     if request.pools.is_none() && request.costs.problem.cluster().gpu.vendor != "Google" {
-        files.extend(job_of(framework, request.costs.problem.cluster(), &files).map(|job| job.script()));
+        let segment = segment(problem.cluster(), plan);
+        files.extend(job_of(framework, problem.cluster(), &files).map(|job| SlurmJob { segment, ..job }.script()));
     }
     Ok(files)
 }
@@ -87,5 +89,17 @@ pub fn job_of<'f>(framework: &Framework, cluster: &Cluster, files: &'f [EmittedF
     let Nodes { count: nodes, gpus_each: gpus_per_node } = Nodes::of_cluster(cluster);
     let is_script = |name: &&str| std::path::Path::new(name).extension().is_some_and(|extension| extension == "sh");
     let script = files.iter().map(|file| file.name.as_str()).find(is_script)?;
-    Some(SlurmJob { script, software: framework.limits.title, nodes, gpus_per_node })
+    Some(SlurmJob { script, software: framework.limits.title, nodes, gpus_per_node, segment: None })
+}
+
+/// Nodes that a plan fills of a scale-up domain of several, which Slurm's block topology keeps together; none for a job within one
+/// domain, and where nodes are no whole parts of them.
+///
+/// Source: [slurm] `sbatch --segment`.
+fn segment(cluster: &Cluster, plan: &Plan) -> Option<u32> {
+    let (domain, node) = (cluster.scale_up.gpus, cluster.gpus_per_node);
+    let filled = groups::filled(plan, domain);
+    let whole =
+        domain > node && cluster.gpus > filled && filled.is_multiple_of(node) && cluster.gpus.is_multiple_of(filled);
+    whole.then_some(filled / node)
 }

@@ -22,6 +22,8 @@ pub struct SlurmJob<'a> {
     pub nodes: u32,
     /// GPUs on each.
     pub gpus_per_node: u32,
+    /// Nodes of one scale-up domain that a job needs together, where a domain joins several.
+    pub segment: Option<u32>,
 }
 
 impl SlurmJob<'_> {
@@ -66,6 +68,10 @@ impl SlurmJob<'_> {
         text.line(snippet!("#SBATCH --nodes={}", self.nodes));
         text.fixed("#SBATCH --ntasks-per-node=1");
         text.line(snippet!("#SBATCH --gpus-per-node={}", self.gpus_per_node));
+        if let Some(segment) = self.segment {
+            text.comments(["Nodes that lie in one NVLink domain, where Slurm knows its blocks."]);
+            text.line(snippet!("#SBATCH --segment={}", segment));
+        }
         text.fixed("#SBATCH --exclusive\n#SBATCH --time=01:00:00");
         match tasks {
             Some(tasks) => {

@@ -1,0 +1,61 @@
+//! Files on the machine that their plan is priced on: whole nodes, expert groups, racks.
+
+use super::emit::{err, folder, run};
+
+/// Launchers start equally many processes on each node, and a plan is priced on the nodes of its cluster.
+#[test]
+fn parts_of_nodes_are_refused_and_smaller_nodes_are_priced() {
+    let sixty = run(&["emit", "megatron", "llama3-8b", "dgx-h100-64", "--gpus", "60"]);
+    assert!(
+        !sixty.status.success() && err(&sixty).contains("60 GPUs: 56 and 64 are whole nodes of 8"),
+        "{}",
+        err(&sixty)
+    );
+    let folder = folder("small-nodes");
+    let path = folder.to_str().unwrap();
+    let small = ["--set", "cluster.gpus_per_node=4", "--gpus", "60", "--plan", "tp=4", "--out", path];
+    let made = run(&[&["emit", "megatron", "llama3-8b", "dgx-h100-64"][..], &small].concat());
+    assert!(made.status.success(), "{}", err(&made));
+    let script = std::fs::read_to_string(folder.join("megatron.sh")).unwrap();
+    assert!(script.contains("--nnodes 15") && script.contains("--nproc-per-node 4"), "{script}");
+    let step = |more: &[&str]| {
+        let asked = [&["explain", "llama3-70b", "dgx-h100-64", "--plan", "tp=8 pp=2", "--format", "json"][..], more];
+        let answer: serde_json::Value = serde_json::from_slice(&run(&asked.concat()).stdout).unwrap();
+        answer["prediction"]["terms"]["tp_comm_s"].as_f64().unwrap_or_else(|| panic!("{answer}"))
+    };
+    assert!(step(&["--set", "cluster.gpus_per_node=4"]) > 2.0 * step(&[]), "tensor parallelism of 8 leaves nodes of 4");
+}
+
+/// A rack of 72 GPUs holds one group of 64: `plan` counts the racks, and the job asks for sixteen trays of each.
+#[test]
+fn groups_that_do_not_divide_a_rack_are_counted() {
+    let words = |gpus: &str| {
+        let output = run(&["plan", "deepseek-v3", "gb300-nvl72-1152", "--precision", "mxfp8", "--gpus", gpus]);
+        String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let asks = "it needs 18 such domains, where 1,152 GPUs fill 16: on 16, ask for `--gpus 1024`.";
+    assert!(words("1152").contains(asks), "{}", words("1152"));
+    assert!(!words("1024").contains("such domains"));
+    let folder = folder("segment");
+    let plan = ["--gpus", "1024", "--plan", "ep=64 zero=1 recompute=full", "--out", folder.to_str().unwrap()];
+    let made = run(&[&["emit", "megatron", "deepseek-v3", "gb300-nvl72-1152"][..], &plan].concat());
+    assert!(made.status.success(), "{}", err(&made));
+    let job = std::fs::read_to_string(folder.join("launch.sbatch")).unwrap();
+    assert!(job.contains("#SBATCH --nodes=256\n") && job.contains("#SBATCH --segment=16\n"), "{job}");
+}
+
+/// DeepEP's kernels are compiled for some numbers of ranks and nodes.
+#[test]
+fn expert_groups_that_deepep_lacks_are_refused() {
+    let refused = |model: &str, cluster: &str, plan: &str| {
+        let output = run(&["emit", "megatron", model, cluster, "--plan", plan]);
+        err(&output).contains("DeepEP exchanges among 2, 4 or 8 ranks")
+    };
+    let of = |ep: u32| format!("tp=1 pp=4 ep={ep} dispatcher=deepep recompute=full zero=1");
+    for (ep, is_refused) in [(8, false), (64, false), (128, false), (256, true)] {
+        assert_eq!(refused("deepseek-v3", "h800-2048", &of(ep)), is_refused, "{ep}");
+    }
+    assert!(refused("kimi-k2", "384xb200-sxm", &of(12)));
+    assert!(refused("qwen3-30b-a3b", "64xgh200-quad", "ep=8 dispatcher=deepep"), "nodes of four");
+    assert!(refused("qwen3-30b-a3b", "60xgh200", "ep=2 dispatcher=deepep"), "nodes of one");
+}
