@@ -291,3 +291,16 @@ fn sensitivity_takes_one_step_of_each_degree_and_more_of_each_figure() {
     let table = out(&run(&args));
     assert!(table.contains("Sensitivity of the fastest plan"), "{table}");
 }
+
+/// The nearest plan keeps the degrees that are not why a plan does not run.
+#[test]
+fn the_nearest_plan_keeps_what_can_stay() {
+    let nearest = |plan: &str| {
+        let output = run(&["explain", "llama3-8b", "dgx-h100-64", "--plan", plan]);
+        let text = String::from_utf8(output.stdout).expect("text") + &String::from_utf8_lossy(&output.stderr);
+        let line = text.lines().find_map(|line| line.strip_prefix("nearest feasible plan: ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(nearest("tp=8 cp=16").starts_with("tp=8 cp="), "the degree of context parallelism alone is too large");
+    assert!(nearest("tp=3 cp=2").contains(" cp=2 "), "the degree of tensor parallelism alone divides nothing");
+}

@@ -54,23 +54,39 @@ fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     values
 }
 
-/// Settings that may change, grouped from the cheapest to change to the most expensive.
+/// Settings that free memory, the cheapest to change first.
 const MEMORY: [&str; 7] =
     ["recompute", "zero", "shard", "reshard", "offload-optimizer", "offload-activations", "order"];
+/// Settings of the pipeline at its degree.
 const PIPELINE: [&str; 4] = ["mbs", "schedule", "vpp", "split"];
+/// Degrees whose change moves weights between ranks, and exchanges beside them.
 const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
+/// Settings of context parallelism.
+const CONTEXT: [&str; 2] = ["cp", "cp-kind"];
+/// Settings of the expert grid.
+const EXPERTS: [&str; 2] = ["ep", "etp"];
 
 /// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
-/// recomputation, then sharding and offload, then micro-batch and schedule, then the pipeline, and last everything. `restrict` adds
-/// restrictions that hold whatever is free.
+/// recomputation; then ZeRO stage, shard group and resharding; then offload and rank order; then micro-batch, schedule, chunks and split;
+/// then pp, dp, sequence parallelism and dispatcher; with those context parallelism, or the expert grid, or tensor parallelism; last everything.
+/// `restrict` adds restrictions that hold whatever is free.
 pub fn nearest_feasible(
     costs: &Costs,
     plan: &Plan,
     restrict: &dyn Fn(&mut Restrictions),
     control: &Control,
 ) -> Option<Evaluation> {
-    let steps: [&[&[&str]]; 6] =
-        [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
+    let steps: [&[&[&str]]; 9] = [
+        &[&MEMORY[..1]],
+        &[&MEMORY[..4]],
+        &[&MEMORY],
+        &[&MEMORY, &PIPELINE],
+        &[&MEMORY, &PIPELINE, &LAYOUT],
+        &[&MEMORY, &PIPELINE, &LAYOUT, &CONTEXT],
+        &[&MEMORY, &PIPELINE, &LAYOUT, &EXPERTS],
+        &[&MEMORY, &PIPELINE, &LAYOUT, &["tp"]],
+        &[],
+    ];
     steps.into_iter().find_map(|free| {
         let mut restrictions = Restrictions::default();
         if !free.is_empty() {
