@@ -181,6 +181,9 @@ try:
     if 0 in out["stages"]:
         raise ValueError(f"a stage without a layer: {out['stages']}")
     out["levels"]["stages"] = "ok"
+except (Exception, SystemExit) as e:
+    fail("stages", e)
+try:
     args.user_script = "train.py"
     handed = args.get_deepspeed_main_args()
     values = json.loads(base64.urlsafe_b64decode(handed[handed.index("--megatron_config") + 1]))
@@ -201,6 +204,6 @@ try:
         raise ValueError(f"read again otherwise: {differ}")
     out["levels"]["hand"] = "ok"
 except (Exception, SystemExit) as e:
-    fail("stages", e)
+    fail("hand", e)
 sys.stdout = stdout
 fc.report(True, out)

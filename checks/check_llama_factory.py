@@ -53,10 +53,13 @@ def fail(level, e):
 
 
 emitted = yaml.safe_load(open(o.file))
-filled = {key: FILLED[key] if value == "TO_BE_SET" else value for key, value in emitted.items()}
+marks = {key for key, value in emitted.items() if value == "TO_BE_SET"}
+filled = {**emitted, **{key: FILLED.get(key) for key in marks}}
 os.chdir(os.path.dirname(os.path.abspath(o.file)))  # names of other files are relative
 stdout, sys.stdout = sys.stdout, sys.stderr
 try:
+    if marks - FILLED.keys():
+        raise ValueError(f"marks that this check does not fill: {', '.join(sorted(marks - FILLED.keys()))}")
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -1,4 +1,4 @@
-"""Every TOML file of the catalogue and of the documents against the JSON Schema that editors use for it.
+"""Checks every cluster, GPU, model, price, stack and sweep file of the catalogue and of docs/examples against its JSON Schema.
 
 Needs Python 3.11 and the `jsonschema` package; `.ci/run` fetches it where it is missing.
 """
@@ -24,7 +24,7 @@ FILES = {
 
 
 def main() -> int:
-    """Prints what does not fit; the number of such files is the exit status."""
+    """Prints what does not fit; exits with the number of such files, 100 at most."""
     bad = checked = 0
     for name, patterns in FILES.items():
         schema = json.loads((ROOT / f"docs/schema/{name}.json").read_text(encoding="utf-8"))

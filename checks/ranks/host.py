@@ -2,9 +2,9 @@
 
     python3 checks/ranks/host.py [--steps N] [--cases fsdp-eager,…]
 
-prints one JSON object a case: time of a step of CASES with few and with many layers, and the time of one layer, in ms of CPU time. Python,
-dispatch and hooks are those of a run on a GPU; a kernel launch there takes about what the tiny kernel takes here. So a ratio of two cases is
-what this measures, and `rank.py` on a GPU gives the scale: eager layers under tensor parallelism, which wait for the host.
+prints one JSON object a case: the time of a step with few and with many layers, and of one layer, in ms of CPU time. Python, dispatch and
+hooks are those of a run on a GPU; a kernel launch there takes about what the tiny kernel takes here. Only ratios of cases carry over to a
+GPU's host. The scale comes from `rank.py` on a GPU, whose eager layers under tensor parallelism are bound by the host.
 """
 
 import argparse

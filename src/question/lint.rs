@@ -216,7 +216,7 @@ fn problem(
     let stack = catalog::stack(name, &Overrides::parse(items)?.with_texts(question.texts.clone()))?;
     let seq_len = question.seq_len.or(imported.work.seq_len).unwrap_or_else(|| {
         imported.findings.push(
-            Finding::note("assumed", format!("sequences of {} tokens, the model's own", model.seq_len))
+            Finding::note("assumed", format!("sequences of {} tokens, the model's default", model.seq_len))
                 .expected("--seq-len"),
         );
         model.seq_len
@@ -224,7 +224,7 @@ fn problem(
     let global_batch = question.global_batch.or(imported.work.global_batch).unwrap_or_else(|| {
         let batch = imported.batch_on(gpus);
         imported.findings.push(
-            Finding::note("assumed", format!("{batch} sequences a step: one micro-batch for each replica"))
+            Finding::note("assumed", format!("{batch} sequences a step: {} for each replica", imported.accumulated()))
                 .expected("--global-batch"),
         );
         batch

@@ -209,7 +209,7 @@ impl QuestionOptions {
             assumed.push("--precision fp16 (the tensor cores multiply no bf16)".into());
         }
         let seq_len = self.seq_len.unwrap_or_else(|| {
-            assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
+            assumed.push(format!("--seq-len {} (the model's default)", model.seq_len));
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The files of docs/examples: they plan, as their page says, and leave out what has a default.
+//! The files of docs/examples plan and sweep, and what they leave out has its documented default.
 #![cfg(feature = "cli")]
 
 use std::process::{Command, Output};
@@ -54,7 +54,7 @@ fn the_sweep_runs() {
 }
 
 /// A device file takes from its relative, under the default fit, the values that it leaves out; its own values replace
-/// it, and are not measured.
+/// those, and its `basis` is `datasheet`.
 #[test]
 fn a_device_is_its_relative_but_for_its_own_values() {
     let relative = catalog::gpu("h100-sxm").unwrap();

@@ -23,7 +23,7 @@ fn covers(known: &Evaluation, any: &Evaluation, tolerance: f64) -> bool {
 
 /// Whether `a` is no worse than `b` in time, memory and GPUs, and better in one.
 fn beats(a: &Evaluation, b: &Evaluation) -> bool {
-    // Closer than the last digits two plans are equal, and only an equal third measure tells them apart.
+    // Values within the last digits but not bit-equal count as worse, so neither plan beats the other by rounding.
     let worse = |a: f64, b: f64| a.to_bits() != b.to_bits() && a > b * (1.0 - DIGITS);
     let better = |a: f64, b: f64| a < b * (1.0 - DIGITS);
     let worlds = (a.plan.layout.world_size(), b.plan.layout.world_size());

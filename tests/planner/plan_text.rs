@@ -33,7 +33,7 @@ fn an_even_plan_reads_back_on_every_stack() {
     }
 }
 
-/// And what the search does not try: splits, shard groups, offloading, odd recomputations.
+/// Plans with values beyond those of the search read back too: arbitrary splits, shard groups and offloaded shares.
 #[test]
 fn plans_beyond_the_space_read_back() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
@@ -103,8 +103,8 @@ fn what_is_wrong_is_named() {
         ("split=Et|x|L", "`x` is no letter"),
         ("split=Et|tt", "`L` comes last"),
         ("split=first-0", "first-N"),
-        ("tp=65536 cp=65536", "1048576 at most"),
-        ("tp=65536 cp=65536 pp=65536 dp=65536", "1048576 at most"),
+        ("tp=65536 cp=65536", "1,048,576 at most"),
+        ("tp=65536 cp=65536 pp=65536 dp=65536", "1,048,576 at most"),
         ("ep=65536 etp=65536", "ep·etp"),
         ("pp=65536 schedule=interleaved vpp=512", "pp·vpp"),
         ("pp=2 schedule=interleaved vpp=65536", "`vpp` is 65,536, and must be from 1 to 512"),

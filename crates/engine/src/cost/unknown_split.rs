@@ -2,7 +2,8 @@
 //!
 //! Frameworks differ in which rank gets one layer less, the first and the last rank also hold the embedding and the head, and
 //! published peaks of uneven splits follow the mean. So memory counts no rank below the mean, and ZeRO 3 spreads its layers
-//! evenly. Plans that are searched, explained or written have a definite split, and none of this applies to them.
+//! evenly. Plans that are searched, explained or written have a definite split; only their interval under an assumed network is priced this way,
+//! as the runs are that it comes from.
 
 use std::borrow::Cow;
 
@@ -73,7 +74,7 @@ impl Costs<'_> {
         Cow::Owned(counts.ranks.each().zip(counts.ranks.each().rev()).map(mean).collect())
     }
 
-    /// Activations of the layers by which a rank is below the mean; `kept` = of one layer of each choice.
+    /// Activations of the layers by which a rank is below the mean; `kept` holds the bytes of one layer of each choice.
     pub(super) fn shortfall_activations(&self, counts: &StageCounts, rank: u32, kept: &[Bytes]) -> Bytes {
         let shortfall = self.shortfall(counts, rank);
         if shortfall <= 0.0 {

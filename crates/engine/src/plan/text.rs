@@ -9,6 +9,7 @@ use crate::schedule::Schedule;
 use crate::split::nanotron;
 use crate::stack::{Dispatcher, Family};
 use crate::suggest;
+use crate::units::thousands;
 
 /// Keys of a plan's text, for hints.
 pub const KEYS: [&str; 20] = [
@@ -267,7 +268,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
         ("pp·vpp", u128::from(pp) * u128::from(plan.schedule.virtual_stages())),
     ] {
         if product > MOST_RANKS {
-            return Err(format!("{what} is {product}, and may be {MOST_RANKS} at most"));
+            return Err(format!("{what} is {}, and may be {} at most", thousands(product), thousands(MOST_RANKS)));
         }
     }
     plan.shard_group = plan.shard_group.filter(|&group| group != plan.layout.dense_replicas());

@@ -108,8 +108,8 @@ pub fn whole_percent(share: f64) -> String {
 }
 
 /// Whole number with a comma between groups of three digits: `1,838,870,304`.
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
+pub fn thousands(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn digits_stand_in_groups_of_three() {
-        let shown = [0, 999, 1000, 24_576, 1_838_870_304].map(thousands);
+        let shown = [0_u32, 999, 1000, 24_576, 1_838_870_304].map(thousands);
         assert_eq!(shown, ["0", "999", "1,000", "24,576", "1,838,870,304"]);
     }
 

@@ -289,6 +289,11 @@ impl Imported {
         Some((batch / micro_batches.saturating_mul(dp).max(1)).max(1))
     }
 
+    /// Micro-batches that each replica accumulates, in words.
+    pub fn accumulated(&self) -> String {
+        if self.accumulation == 1 { "one micro-batch".into() } else { format!("{} micro-batches", self.accumulation) }
+    }
+
     /// Sequences per step on `gpus` GPUs: as given, or the sum of those that the replicas accumulate.
     pub fn batch_on(&self, gpus: u32) -> u32 {
         let plan = self.on(gpus);

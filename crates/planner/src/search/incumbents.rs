@@ -49,9 +49,7 @@ impl SearchTarget {
         let (top, ties, ceiling) = (options.top, TieLimits::NONE, f64::INFINITY);
         Self { goal, top, ties, hbm_budget, ceiling, fewest, tolerances }
     }
-}
 
-impl SearchTarget {
     /// Cutoff: the largest objective that is wanted, given the ascending objectives of the best plans of different layouts.
     fn last(&self, ascending: &[f64]) -> f64 {
         let Some(named) = ascending.get(self.top.saturating_sub(1)) else { return self.ceiling };
@@ -104,7 +102,7 @@ pub(super) struct Incumbents {
     last: f64,
     /// Pareto front at the start of the batch, which all its workers read.
     known_front: Arc<ParetoFront<Candidate>>,
-    /// Plans found since that it does not dominate, nor they each other.
+    /// Plans found since the start of the batch that neither `known_front` nor one another dominates.
     front: ParetoFront<Candidate>,
 }
 
@@ -224,7 +222,7 @@ impl Incumbents {
         self
     }
 
-    /// Incumbent plans, best first; a Pareto front is sorted from the fastest to the one with least memory.
+    /// Incumbent plans, best first; a Pareto front by ascending step time.
     pub fn into_plans(self) -> Vec<Plan> {
         let objective = self.objective().unwrap_or_default();
         let most = self.wanted.most();

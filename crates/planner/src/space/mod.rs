@@ -66,12 +66,12 @@ fn world_size(plan: &Plan) -> u64 {
     u64::from(tp) * u64::from(cp) * u64::from(pp) * u64::from(dp)
 }
 
-/// Whether the memory of a plan is defined: every rank has a chunk and the expert grid is whole.
+/// Whether the memory of a plan can be computed: at most `layers + 2` virtual stages, and at least one replica.
 pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
     plan.pipeline().chunks() <= problem.model().layers() + 2 && plan.layout.dp > 0
 }
 
-/// Every reason other than the number of GPUs and the memory.
+/// Adds every reason why a plan is illegal, apart from its number of GPUs and its memory.
 pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     legal::tensor_and_context(costs.problem, plan, found);
     found.extend(legal::index_scores(costs.problem, plan.micro_batch));
@@ -102,11 +102,9 @@ const MOST_TOKENS: u32 = 131_072;
 
 /// Divisors of `n`, ascending.
 pub fn divisors(n: u32) -> Vec<u32> {
-    let root = u32::try_from(u64::from(n).isqrt()).unwrap_or(u32::MAX);
-    let mut small: Vec<u32> = (1..=root).filter(|d| n.is_multiple_of(*d)).collect();
+    let mut small: Vec<u32> = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d)).collect();
     let large: Vec<u32> = small.iter().rev().filter(|&&d| n / d != d).map(|d| n / d).collect();
     small.extend(large);
-    small.dedup();
     small
 }
 
@@ -125,7 +123,7 @@ pub(crate) struct ExpertGrid {
     pub dispatcher: Dispatcher,
 }
 
-/// Shape of a mix on an expert grid.
+/// Plan shape: tp, sp, cp and micro-batch of `mix`, combined with an expert grid.
 pub(crate) fn on_grid(mix: &Plan, grid: ExpertGrid) -> PlanShape {
     let ExpertGrid { ep, etp, dispatcher } = grid;
     Plan { layout: Layout { ep, etp, ..mix.layout }, dispatcher, ..mix.clone() }
@@ -198,7 +196,7 @@ impl<'a> Space<'a> {
         self.schedules(pp).into_iter().map(below).sum()
     }
 
-    /// Token-mixing parts in a fixed order: tp, sp, cp with its kind, micro-batch.
+    /// Combinations of tp, sp, cp with its exchange, and micro-batch, in a fixed order.
     pub fn mixes(&self) -> Vec<Plan> {
         let problem = self.costs.problem;
         let gpus = problem.cluster().gpus;
@@ -269,7 +267,7 @@ impl<'a> Space<'a> {
         all.into_iter().filter(|&d| d <= most && self.restrictions.allows_number(key, d)).collect()
     }
 
-    /// Largest value that a legal plan can have: tp divides a width, cp divides half the sequence.
+    /// Upper bound of a degree in legal plans: the hidden size for tp, the sequence length for cp.
     fn most_useful(&self, key: &str) -> u32 {
         match key {
             "tp" => self.costs.problem.model().hidden,

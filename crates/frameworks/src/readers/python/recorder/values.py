@@ -42,7 +42,7 @@ class Unknown(Exception):
 
 
 class Undecided:
-    """Result of a comparison of such a value: taken as false, and noted."""
+    """Result of comparing such a value: false and noted; its negation (`!=`, `not`) is true."""
 
     def __bool__(self):
         unread()
