@@ -15,9 +15,11 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
 use meshwright_engine::workload::{Optimizer, Workload};
+use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{DOCUMENTS, Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
 use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats, sort};
+use meshwright_planner::catalog::defaults::stack_of;
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Question of `lint`: a launch file, the cluster it runs on, and measurements of it.
@@ -211,7 +213,12 @@ fn problem(
     settle_formats(imported, &cluster.gpu);
     let gpus = sized(question, imported, &cluster);
     let cluster = if gpus == cluster.gpus { cluster } else { cluster.resized(gpus) };
-    let name = question.stack.as_deref().unwrap_or(imported.stack);
+    let usual = if imported.stack == MEGATRON.stack {
+        stack_of(imported.stack, imported.family, &cluster.gpu) // as `plan` prices it on this vendor's devices
+    } else {
+        imported.stack
+    };
+    let name = question.stack.as_deref().unwrap_or(usual);
     let items = imported.settings.items().iter().filter(|_| question.stack.is_none()).chain(&question.set);
     let stack = catalog::stack(name, &Overrides::parse(items)?.with_texts(question.texts.clone()))?;
     let seq_len = question.seq_len.or(imported.work.seq_len).unwrap_or_else(|| {

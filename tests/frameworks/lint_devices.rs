@@ -191,3 +191,17 @@ fn pipelines_of_torch_take_the_micro_batches_that_it_takes() {
     let (refused, code) = pipelined("refused.toml", "Interleaved1F1B", 11);
     assert_eq!((code, findings(&refused, "interleaved-batch").len()), (1, 1), "{refused}");
 }
+
+/// A script is priced by the stack that plans have on the vendor's devices, and PyTorch's launchers start on no TPU.
+#[test]
+fn the_device_decides_the_stack_and_who_launches() {
+    let path = script("vendor.sh", GOOD);
+    let stack = |cluster: &str| {
+        let output = run(&["lint", path.to_str().unwrap(), cluster, "--quick", "--gpus", "128"]);
+        out(&output).lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(stack("mi300x-512").ends_with("Megatron-LM on ROCm 2025"), "{}", stack("mi300x-512"));
+    assert!(stack("h100-512").ends_with("NeMo 25.x"), "{}", stack("h100-512"));
+    assert_eq!(findings_of(&path, "tpu-v5p-1024", "device").len(), 1);
+    assert!(findings_of(&path, "mi300x-512", "device").is_empty());
+}

@@ -9,6 +9,7 @@ pub(crate) mod rule;
 
 use std::fmt;
 
+use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, RankOrder, Recompute};
 use meshwright_engine::problem::Problem;
@@ -87,17 +88,20 @@ impl Limits {
         self.shape.iter().chain(self.plan).chain(self.optimizer_on_host).chain(self.sharding)
     }
 
-    /// Obstacles of the device, the model and the workload, whatever the plan.
-    pub fn problem_obstacles(&self, problem: &Problem) -> Vec<Obstacle> {
-        let gpu = &problem.cluster().gpu;
+    /// Obstacle of the device, whatever is trained.
+    pub fn device_obstacle(&self, gpu: &Gpu) -> Option<Obstacle> {
         let (vendors, why): (&[&str], _) = if self.family == Family::Jax {
             (&["Google", "NVIDIA"], "it is written for TPUs and for NVIDIA's GPUs here")
         } else {
             (&["NVIDIA", "AMD"], "its launcher starts PyTorch on CUDA or ROCm")
         };
         let supported = vendors.contains(&gpu.vendor.as_str());
-        let device = (!supported).then(|| Obstacle::of_model(gpu.name.clone(), why));
-        device.into_iter().chain((self.problem)(problem)).collect()
+        (!supported).then(|| Obstacle::of_model(gpu.name.clone(), why))
+    }
+
+    /// Obstacles of the device, the model and the workload, whatever the plan.
+    pub fn problem_obstacles(&self, problem: &Problem) -> Vec<Obstacle> {
+        self.device_obstacle(&problem.cluster().gpu).into_iter().chain((self.problem)(problem)).collect()
     }
 
     /// Every obstacle of a plan.

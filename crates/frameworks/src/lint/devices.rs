@@ -5,10 +5,11 @@ use crate::import::finding::Finding;
 use crate::import::imported::{Imported, NamedKernel};
 use crate::rules::{FusedExchange, bf16_units};
 use crate::scaling;
+use crate::table::framework_of;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::AmaxReduction;
+use meshwright_engine::stack::{AmaxReduction, Family};
 
 /// Sets the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block
 /// on Blackwell are priced as the MXFP8 GEMMs that they are there.
@@ -26,6 +27,14 @@ pub fn settle_formats(imported: &mut Imported, gpu: &Gpu) {
         let finding = Finding::warning("number-format", message).at_maybe(place.as_ref());
         imported.findings.push(finding.expected("`--fp8-recipe mxfp8`, which older releases run too"));
     }
+}
+
+/// The error of a framework that does not run on the devices. DeepSpeed has a fork for Intel's.
+pub(super) fn framework(problem: &Problem, imported: &Imported) -> Option<Finding> {
+    let gpu = &problem.cluster().gpu;
+    let has_fork = gpu.vendor == "Intel" && matches!(imported.family, Family::Deepspeed | Family::MegatronDeepspeed);
+    let obstacle = framework_of(imported).filter(|_| !has_fork)?.limits.device_obstacle(gpu)?;
+    Some(Finding::error("device", obstacle.to_string()).expected("another cluster, or another framework"))
 }
 
 /// The warning of bf16 on GPUs whose matrix units do not multiply it.

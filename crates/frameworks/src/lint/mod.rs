@@ -62,6 +62,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     for finding in findings.iter_mut().filter(|finding| finding.rule == "connections" && wants_one_queue(problem)) {
         finding.level = Severity::Error;
     }
+    findings.extend(devices::framework(problem, imported));
     findings.extend(devices::half_format(problem, imported));
     findings.extend(devices::attention(problem, imported));
     findings.extend(devices::engine(problem, imported));

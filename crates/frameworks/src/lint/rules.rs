@@ -65,6 +65,7 @@ pub const RULES: &[LintRule] = &[
         "Transformer Engine supports the GPUs.",
         "Transformer Engine, README, system requirements: Ampere and later",
     ),
+    rule("device", "The framework runs on the devices.", FILE),
     rule("documents", "The length of packed documents is stated, where attention stays within them.", FILE),
     rule("does-not-divide", "Degrees and batches divide what they share out.", ARGUMENTS),
     rule("flag-twice", "A flag stands once.", "Python argparse: the last counts"),
