@@ -5,9 +5,11 @@ use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::{MEGATRON, launchable, release_refusal};
+use meshwright::import::{self, Context, FileKind};
 use meshwright::limits::release_obstacle;
 use meshwright::search::{SearchOptions, search};
 use meshwright::space::parse_plan;
+use meshwright::workload::Optimizer;
 
 /// Model, stack, plan, and the obstacle's first words; none where the release has it.
 const CASES: &[(&str, &str, &str, Option<&str>)] = &[
@@ -171,4 +173,38 @@ fn files_say_what_the_stacks_core_may_lack() {
         note("llama3-8b", "nemo-24", "tp=2 zero=1", None),
         "NeMo 24.x has Megatron core 0.9, and flags are known from 0.12 on: check them there"
     );
+}
+
+/// Muon came with core 0.16, and with the distributed optimizer and its overlaps in 0.18: scripts are refused, read ones found.
+#[test]
+fn muon_is_sharded_from_the_release_that_does() {
+    let plain = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192).problem();
+    let muon = plain.changed(|_, workload, _| {
+        workload.optimizer = Optimizer::Muon;
+        workload.recipe.state = 4.0;
+    });
+    let problem = muon.unwrap();
+    let costs = Costs::new(&problem);
+    let evaluation = costs.evaluate(&parse_plan("zero=1", &problem).unwrap());
+    for (release, is_refused) in [("0.16", true), ("0.17", true), ("0.18", false)] {
+        let files = emit(&MEGATRON, &Request { release: Some(release), ..Request::new(&costs, &evaluation) });
+        assert_eq!(files.is_err(), is_refused, "{release}");
+        let why = files.err().map_or_else(String::new, |refusal| refusal.to_string());
+        assert_eq!(
+            why.contains("--optimizer muon --use-distributed-optimizer: Megatron core 0.18"),
+            is_refused,
+            "{why}"
+        );
+    }
+    let script =
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --optimizer muon --use-distributed-optimizer --num-layers 2\n";
+    let found = |script: &str, release| {
+        let context = Context { release: Some(release), ..Context::alone("run.sh") };
+        let imported = import::read(script, FileKind::Script, &context).unwrap();
+        imported
+            .findings
+            .iter()
+            .any(|finding| finding.rule == "release" && finding.message.contains("--optimizer muon"))
+    };
+    assert!(found(script, "0.17") && !found(script, "0.18") && !found(&script.replace("muon", "adam"), "0.17"));
 }

@@ -218,7 +218,7 @@ pub fn flags() -> &'static BTreeMap<&'static str, Flag> {
     &FLAGS
 }
 
-/// Two flags, without their dashes, that older releases refuse together.
+/// Two flags, without their dashes, that older releases refuse together; a flag may have one word.
 pub(crate) struct FlagPair {
     pub one: &'static str,
     pub other: &'static str,
@@ -228,8 +228,17 @@ pub(crate) struct FlagPair {
 
 /// Flags that older releases refuse together.
 ///
-/// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16").
-pub(crate) const APART: &[FlagPair] = &[FlagPair { one: "moe-grouped-gemm", other: "fp16", first: "0.16" }];
+/// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16"), of 0.16 and 0.17
+/// ("Muon optimizer does not support distributed optimizer for now", and so for both overlaps).
+pub(crate) const APART: &[FlagPair] = &[
+    FlagPair { one: "moe-grouped-gemm", other: "fp16", first: "0.16" },
+    FlagPair { one: MUON, other: "use-distributed-optimizer", first: "0.18" },
+    FlagPair { one: MUON, other: "overlap-grad-reduce", first: "0.18" },
+    FlagPair { one: MUON, other: "overlap-param-gather", first: "0.18" },
+];
+
+/// Flag and word of the Muon optimizer.
+const MUON: &str = "optimizer muon";
 
 #[cfg(test)]
 mod tests {

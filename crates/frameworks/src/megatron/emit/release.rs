@@ -48,7 +48,8 @@ pub(super) fn adapt<'g>(
     let release = Releases::named(name);
     let (mut common, mut obstacles) = (Releases::all(), Vec::new());
     let groups: Vec<_> = groups.collect();
-    let has = |flag: &str| groups.iter().any(|group| group.settings.iter().any(|setting| setting.flag == flag));
+    let is = |setting: &FlagSetting, text: &str| setting.flag == text || written_text(setting)[2..] == *text;
+    let has = |text: &str| groups.iter().any(|group| group.settings.iter().any(|setting| is(setting, text)));
     for FlagPair { one, other, first } in APART.iter().filter(|pair| has(pair.one) && has(pair.other)) {
         let together = Releases::since(first);
         common = common.and(together);

@@ -47,7 +47,11 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
 /// Given flags that only some releases take together.
 fn together(list: &Arguments) -> impl Iterator<Item = Judged> {
     APART.iter().filter_map(|FlagPair { one, other, first }| {
-        let places = [one, other].map(|name| list.place(&format!("--{name}")));
+        let places = [one, other].map(|text| {
+            let (name, word) = text.split_once(' ').map_or((*text, None), |(name, word)| (name, Some(word)));
+            let flag = format!("--{name}");
+            list.place(&flag).filter(|_| word.is_none_or(|word| list.says(&flag, word)))
+        });
         let [Some(_), Some(place)] = places else { return None };
         Some(Judged { text: format!("--{one} --{other}"), place, releases: Releases::since(first) })
     })
