@@ -58,10 +58,6 @@ impl Explorer<'_> {
             found.counts.flow += bounded.plans();
             return;
         }
-        if let Some(why) = self.inexpressible(bounded) {
-            found.counts.reject(&why, bounded.plans());
-            return;
-        }
         let splits = self.pipelines.splits(bounded, layers);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers, &splits) {
             self.pipelines.reject_states(bounded, layers, splits, states, &mut found.counts);
@@ -76,18 +72,6 @@ impl Explorer<'_> {
             Some(open) => self.search_recomputations(&open, layers, found),
             None => found.counts.flow += bounded.plans(),
         }
-    }
-
-    /// Why the requested framework cannot express any plan of a pipeline by the dimensions of its shape; none where it can express one.
-    fn inexpressible(&self, bounded: &BoundedPipeline) -> Option<Rejection> {
-        let plans =
-            bounded.entry.recomputes.iter().map(|choice| Plan { recompute: choice.recompute, ..bounded.plan.clone() });
-        let mut first = None;
-        for plan in plans {
-            let why = self.space.inexpressible_shape(&plan)?;
-            first = first.or(Some(why));
-        }
-        first
     }
 
     /// Searches every recomputation of a pipeline.
@@ -164,10 +148,6 @@ impl Explorer<'_> {
                 if floor.unshared.is_of(stages) { None } else { Some(UnsharedMemory::new(self.costs, plan, stages)) };
             let memory = of_stages.as_ref().unwrap_or(&floor.unshared);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
-            if let Some(why) = self.space.inexpressible_shape(&plan) {
-                found.counts.reject(&why, below);
-                continue;
-            }
             let gathered = gathered.map(|gathered| gathered.step);
             let variant = Variant {
                 light: pipeline,
@@ -248,6 +228,10 @@ impl Explorer<'_> {
                 }
                 found.counts.flow += shardings;
                 continue;
+            }
+            if let Some(why) = self.space.inexpressible_shape(&pipeline.plan) {
+                found.counts.reject(&why, shardings * (shares.len() - fewer) as u64);
+                return false;
             }
             let is_open = self.search_shardings(variant, slow_gathered, &Loaded::with_memory(pipeline, memory), found);
             if !is_open && !none_fits {
