@@ -9,6 +9,7 @@ use meshwright::cost::incremental::{
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::frameworks::FRAMEWORKS;
 use meshwright::gpu::Format;
+use meshwright::limits::{Limits, PlanRule};
 use meshwright::model::Model;
 use meshwright::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright::problem::Problem;
@@ -183,6 +184,20 @@ fn the_fullest_host_holds_no_less_than_the_mean() {
     assert!(offloading.get() > 300, "{} plans", offloading.get());
 }
 
+/// Number of obstacles that rules of all frameworks have for the first of two plans; they have the same for the second.
+fn same_obstacles(problem: &Problem, plans: [&Plan; 2], rules: fn(&Limits) -> &'static [PlanRule]) -> usize {
+    let mut found = 0;
+    for framework in FRAMEWORKS {
+        for rule in rules(framework.limits) {
+            let [obstacle, of_like] =
+                plans.map(|plan| rule(problem, plan).map(|obstacle| (obstacle.what, obstacle.why)));
+            found += usize::from(obstacle.is_some());
+            assert_eq!(obstacle, of_like, "{}: {}", framework.name(), plans[0]);
+        }
+    }
+    found
+}
+
 /// The search asks these rules once for all shardings, offloads and rank orders of a plan.
 #[test]
 fn rules_on_a_shape_read_no_sharding_offload_or_order() {
@@ -191,14 +206,7 @@ fn rules_on_a_shape_read_no_sharding_offload_or_order() {
         let problem = costs.problem;
         let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = plain_plan(problem);
         let like = Plan { zero, shard_group, reshard_after_forward, offload, order, ..plan.clone() };
-        for framework in FRAMEWORKS {
-            for rule in framework.limits.shape {
-                let obstacle = rule(problem, plan).map(|obstacle| (obstacle.what, obstacle.why));
-                let of_like = rule(problem, &like).map(|obstacle| (obstacle.what, obstacle.why));
-                refused.set(refused.get() + usize::from(obstacle.is_some()));
-                assert_eq!(obstacle, of_like, "{}: {plan}", framework.name());
-            }
-        }
+        refused.set(refused.get() + same_obstacles(problem, [plan, &like], |limits| limits.shape));
     });
     assert!(refused.get() > 300, "{} refusals", refused.get());
 }
@@ -213,14 +221,7 @@ fn rules_on_the_optimizer_on_the_host_read_no_more_than_they_say() {
         let layout = Layout { pp: plan.layout.pp.min(2), ..plain.layout };
         let offload = Offload { activations: 0.0, ..plan.offload };
         let like = Plan { layout, zero: plan.zero, offload, ..plain };
-        for framework in FRAMEWORKS {
-            for rule in framework.limits.optimizer_on_host {
-                let obstacle = rule(problem, plan).map(|obstacle| (obstacle.what, obstacle.why));
-                let of_like = rule(problem, &like).map(|obstacle| (obstacle.what, obstacle.why));
-                refused.set(refused.get() + usize::from(obstacle.is_some()));
-                assert_eq!(obstacle, of_like, "{}: {plan}", framework.name());
-            }
-        }
+        refused.set(refused.get() + same_obstacles(problem, [plan, &like], |limits| limits.optimizer_on_host));
     });
     assert!(refused.get() > 300, "{} refusals", refused.get());
 }

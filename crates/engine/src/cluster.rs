@@ -229,10 +229,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Numbers of GPUs nearest to its own, below and above, that are whole nodes; none where its own are, or are a part of one node.
+    /// Numbers of GPUs nearest to its own, below and above, that are whole nodes; none where its own are, or are a part of one node, and
+    /// of TPUs, which are had by slices.
     pub fn whole_nodes(&self) -> Option<(u32, u32)> {
         let (gpus, node) = (self.gpus, self.gpus_per_node.max(1));
-        (gpus > node && !gpus.is_multiple_of(node)).then(|| (gpus / node * node, gpus.div_ceil(node) * node))
+        (gpus > node && !gpus.is_multiple_of(node) && self.gpu.vendor != "Google")
+            .then(|| (gpus / node * node, gpus.div_ceil(node) * node))
     }
 
     /// Checks the numbers of GPUs and the memory of a host.

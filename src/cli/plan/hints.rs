@@ -43,7 +43,7 @@ pub fn hints(
             whole_percent(gain)
         ));
     }
-    if let Some((below, above)) = problem.cluster().whole_nodes().filter(|_| problem.cluster().gpu.vendor != "Google") {
+    if let Some((below, above)) = problem.cluster().whole_nodes() {
         let (gpus, node) = (problem.cluster().gpus, problem.cluster().gpus_per_node);
         hints.push(format!(
             "{gpus} GPUs are no whole nodes of {node}, and no files are written for them: --gpus {below} or {above}"

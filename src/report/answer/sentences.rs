@@ -176,22 +176,12 @@ fn compared(
         let besides = if risk > accepted { ", so the model's risk of OOM does not speak against it" } else { "" };
         return Some(format!("The recommended plan was run on {ran}{besides}."));
     }
-    let same = |ranked: &&Evaluation| ranked.plan.layout == evaluation.plan.layout;
-    let rows = &advice.ranking.evaluations;
-    let row = rows.iter().position(|ranked| *fits && same(&ranked));
-    let like = row.map(|at| (format!("row {}", at + 1), &rows[at]));
-    let like = like.or_else(|| Some(("the recommended plan".to_owned(), recommended)).filter(|(_, plan)| same(plan)));
-    let place = like.map_or_else(String::new, |(name, like)| {
-        let unlike = columns::unlike(problem, &evaluation.plan, &like.plan);
-        let but = if evaluation.plan == like.plan { String::new() } else { format!(" but for {unlike}") };
-        format!(", as {name}{but},")
-    });
-    let scaled = if layout.gpus == problem.cluster().gpus {
-        String::new()
-    } else {
-        format!("with DP {}{place} ", evaluation.plan.layout.dp)
+    let like = likeness(problem, advice, recommended, published).unwrap_or_default();
+    let (place, scaled) = match layout.gpus == problem.cluster().gpus {
+        true => (like, String::new()),
+        false if like.is_empty() => (String::new(), format!("with DP {} ", evaluation.plan.layout.dp)),
+        false => (String::new(), format!("with DP {}{like}, ", evaluation.plan.layout.dp)),
     };
-    let place = if scaled.is_empty() { place.trim_end_matches(',') } else { "" };
     let slower = evaluation.step.total() / recommended.step.total() - 1.0;
     let memory = match fits {
         false => " and does not fit, by the model".to_owned(),
@@ -211,6 +201,20 @@ fn compared(
         evaluation.step.total(),
         slower * 100.0
     ))
+}
+
+/// Row with the layout of a published plan that fits, or else the recommended plan with it, and what differs: `, as row 2 but for ZeRO 1`.
+fn likeness(problem: &Problem, advice: &Advice, recommended: &Evaluation, published: &PublishedPlan) -> Option<String> {
+    let plan = &published.evaluation.plan;
+    let rows = &advice.ranking.evaluations;
+    let row = rows.iter().position(|ranked| published.fits && ranked.plan.layout == plan.layout);
+    let (name, like) = match row {
+        Some(at) => (format!("row {}", at + 1), &rows[at].plan),
+        None if recommended.plan.layout == plan.layout => ("the recommended plan".to_owned(), &recommended.plan),
+        None => return None,
+    };
+    let but = if plan == like { String::new() } else { format!(" but for {}", columns::unlike(problem, plan, like)) };
+    Some(format!(", as {name}{but}"))
 }
 
 /// A published plan with the replicas of its own run.

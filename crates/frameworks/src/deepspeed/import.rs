@@ -244,7 +244,7 @@ fn batch(document: &Document, imported: &mut Imported) {
         (None, ..) => None,
     };
     if micro.is_none() && whole.is_some() {
-        imported.micro_batches = Some(imported.accumulation);
+        imported.derives_micro_batch = true;
         imported.plan.micro_batch = dp.and_then(|dp| imported.micro_batch_on(dp)).unwrap_or(1);
     }
     if whole.is_none() && micro.is_none() {

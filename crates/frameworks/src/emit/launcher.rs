@@ -37,7 +37,7 @@ impl Nodes {
 
 /// Obstacle of several nodes of which the last would be used in part: launchers start equally many processes on each.
 pub(super) fn part_of_a_node(cluster: &Cluster) -> Option<Obstacle> {
-    let (below, above) = cluster.whole_nodes().filter(|_| cluster.gpu.vendor != "Google")?;
+    let (below, above) = cluster.whole_nodes()?;
     let node = cluster.gpus_per_node;
     let why = format!("{below} and {above} are whole nodes of {node}; of smaller nodes: --set cluster.gpus_per_node=…");
     Some(Obstacle::of_model(format!("{} GPUs", cluster.gpus), why))

@@ -191,9 +191,9 @@ pub struct Imported {
     /// Micro-batches that every replica accumulates, where the file counts them and not the sequences of a step.
     #[serde(skip)]
     pub accumulation: u32,
-    /// Micro-batches of a replica in a step, where they and the batch give the micro-batch, which the file does not state.
+    /// Whether the file leaves the micro-batch to the batch, the replicas and the accumulation.
     #[serde(skip)]
-    pub(crate) micro_batches: Option<u32>,
+    pub(crate) derives_micro_batch: bool,
     /// Shard groups, where the file counts them and not the ranks of one.
     #[serde(skip)]
     pub shard_groups: Option<u32>,
@@ -248,7 +248,7 @@ impl Imported {
             },
             adapters: None,
             accumulation: 1,
-            micro_batches: None,
+            derives_micro_batch: false,
             shard_groups: None,
             plan: Plan {
                 split: own.as_ref().map_or(LayerSplit::Even, |own| own.split.clone()),
@@ -285,8 +285,8 @@ impl Imported {
 
     /// Sequences of a micro-batch on `dp` replicas, 1 at least; none where the file states them.
     pub(crate) fn micro_batch_on(&self, dp: u32) -> Option<u32> {
-        let (micro_batches, batch) = (self.micro_batches?, self.work.global_batch?);
-        Some((batch / micro_batches.saturating_mul(dp).max(1)).max(1))
+        let batch = self.work.global_batch.filter(|_| self.derives_micro_batch)?;
+        Some((batch / self.accumulation.saturating_mul(dp).max(1)).max(1))
     }
 
     /// Micro-batches that each replica accumulates, in words.

@@ -146,7 +146,7 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
     if let Some((micro, place)) = number(&["--per_device_train_batch_size"])
         && !imported.places.contains_key("mbs")
     {
-        (imported.plan.micro_batch, imported.micro_batches) = (micro, None);
+        (imported.plan.micro_batch, imported.derives_micro_batch) = (micro, false);
         imported.places.insert("mbs".into(), place);
         let steps = number(&["--gradient_accumulation_steps"]).map(|(steps, _)| steps).or(accumulation).unwrap_or(1);
         imported.accumulation = steps;
