@@ -249,3 +249,19 @@ fn deepspeeds_fork_asks_for_one_queue_with_sequence_parallelism_alone() {
     assert_eq!(launch("--deepspeed --zero-stage 0 --sequence-parallel"), (true, ZeroStage::One));
     assert_eq!(launch(""), (true, ZeroStage::Zero));
 }
+
+/// Expert exchange beside another micro-batch is hidden as far as runs show: all of it under a graph of the whole iteration.
+#[test]
+fn expert_exchange_is_hidden_as_measured() {
+    let settings = |flags: &str| {
+        let imported = script(&format!(
+            "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py {MODEL} --num-experts 16 --moe-router-topk 2 \
+             --expert-model-parallel-size 8 --overlap-moe-expert-parallel-comm {flags}"
+        ));
+        imported.settings.items().to_vec()
+    };
+    let (launched, graphed) = (settings(""), settings("--cuda-graph-impl local --cuda-graph-scope full_iteration"));
+    assert!(launched.contains(&"stack.overlap.ep=0.3655".to_owned()), "{launched:?}");
+    assert!(graphed.contains(&"stack.overlap.ep=1".to_owned()), "{graphed:?}");
+    assert!(graphed.contains(&"stack.graphed_experts=true".to_owned()), "{graphed:?}");
+}

@@ -30,3 +30,26 @@ fn a_rank_with_all_experts_has_all_their_tokens() {
     let plan = "ep=1 dp=64 zero=3";
     assert_eq!(price(1.0, plan), price(1.6, plan));
 }
+
+/// What the overlap of expert exchange with another micro-batch saves grows with the number of micro-batches: the first forward and the
+/// last backward of a stage run alone.
+#[test]
+fn more_micro_batches_hide_more_of_the_exchange() {
+    let saved = |plan: &str, batch: u32| {
+        let time = |hidden: &str| {
+            let spec =
+                spec("qwen3-30b-a3b", "dgx-h100-64", "nemo-26", batch, 4096).set(format!("stack.overlap.ep={hidden}"));
+            let problem = spec.set("stack.cuda_graphs=true").set("stack.graphed_experts=true").problem();
+            Costs::new(&problem).evaluate_simulated(&parse_plan(plan, &problem).unwrap()).step.total().get()
+        };
+        1.0 - time("1") / time("0")
+    };
+    for (plan, replicas) in [
+        ("ep=16 dp=64 mbs=1 recompute=none dispatcher=alltoall", 64),
+        ("ep=16 pp=2 dp=32 mbs=1 recompute=none schedule=interleaved vpp=4 dispatcher=alltoall", 32),
+    ] {
+        let saved = [1, 2, 8, 64].map(|m| saved(plan, m * replicas));
+        assert!(saved[0].abs() < 0.005, "no micro-batch to run beside: {saved:?}");
+        assert!(saved.is_sorted() && saved[3] > 0.05, "{plan}: {saved:?}");
+    }
+}

@@ -80,7 +80,7 @@ pub struct Overlap {
     pub pp: bool,
     /// Share of attention that hides the ring of context parallelism (ω_cp).
     pub cp: f64,
-    /// Hidden share of expert all-to-alls (θ_ep): 1 with batch-level overlap.
+    /// Hidden share of expert all-to-alls (θ_ep) behind another micro-batch: [`Stack::share_beside_micro_batches`].
     pub ep: f64,
     /// Whether FSDP prefetches the next layer.
     #[serde(default = "yes")]
@@ -327,7 +327,18 @@ const fn two() -> f64 {
     2.0
 }
 
+/// Hidden share of the exchange of experts behind another micro-batch where the host launches each kernel: 3.96 of 10.8 s. Source:
+/// [megatron-bridge-ep-overlap].
+const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
+
 impl Stack {
+    /// Hidden share of the exchange of experts that Megatron-Core runs beside another micro-batch
+    /// (`overlap_moe_expert_parallel_comm`): all of it where CUDA graphs hold the experts. Elsewhere the launches of layers in parts
+    /// cost the host much of what the overlap gains.
+    pub const fn share_beside_micro_batches(&self) -> f64 {
+        if self.graphed_experts { 1.0 } else { EP_HIDDEN_BY_LAUNCHES }
+    }
+
     /// Name of the default byte recipe where most GEMMs are in `format`.
     pub fn usual_recipe(&self, format: Format) -> &str {
         let narrow = self.memory.narrow_recipe.as_deref().filter(|_| format.replaces_weights());

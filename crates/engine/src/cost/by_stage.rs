@@ -131,7 +131,8 @@ impl<'a> Stager<'a> {
     /// Layer of `kind` under a recomputation, with a share of its activations on the host.
     pub fn layer(&self, kind: usize, recompute: Recompute, on_host: f64) -> LayerOption {
         let choice = LayerChoice { kind, recompute, on_host };
-        let work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
+        let mut work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
+        self.costs.expose_alone(&self.plan, &mut work);
         let bytes = self.costs.layer_bytes(&self.plan, &[choice]);
         let all = self.costs.kept_activations(kind, &self.plan.recomputing(recompute));
         let time = self.time(&work);

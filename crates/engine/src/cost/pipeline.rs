@@ -211,6 +211,18 @@ impl Costs<'_> {
         work.ep_beside * (1.0 - theta) + (hidden - free).or_zero() + hidden.min(busy) * sigma
     }
 
+    /// Counts as exposed the expert traffic of passes that no other micro-batch runs beside. A rank begins with forwards and ends with
+    /// backwards: as many as there are stages, on average over the ranks of 1F1B and interleaved schedules. Without a pipeline, the
+    /// first forward and the last backward are alone.
+    ///
+    /// ```text
+    /// E_exposed = (1−s)·E_beside + s·E      s = min(1, p/m)      E_beside: [`Self::exposed_beside`]        specification §5.5
+    /// ```
+    pub(super) fn expose_alone(&self, plan: &Plan, work: &mut Work) {
+        let alone = (f64::from(plan.layout.pp) / self.micro_batches(plan)).min(1.0);
+        work.ep_exposed += (work.ep_beside - work.ep_exposed).or_zero() * alone;
+    }
+
     /// One forward and one backward that hide each other's expert traffic (`DualPipe`):
     ///
     /// ```text

@@ -99,7 +99,7 @@ impl Costs<'_> {
         if plan.zero != ZeroStage::Three {
             let of_choice = self.works(plan, shape, &counts.choices);
             works = self.works_of_ranks(counted, &of_choice, &classes);
-            self.expose_by_rank(&mut works);
+            self.expose_by_rank(plan, &mut works);
             if method == Method::Simulated {
                 chunks = self.works_of_chunks(counted, &of_choice);
             }

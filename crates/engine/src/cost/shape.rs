@@ -11,6 +11,7 @@ use super::layer::LayerCost;
 use super::memory::LayerBytes;
 use super::work::Work;
 use crate::plan::Plan;
+use crate::units::Seconds;
 
 /// Costs that plans of one shape share: tp, cp and its kind, sp, ep, etp, dispatcher, and micro-batch.
 #[derive(Clone, Debug)]
@@ -67,9 +68,18 @@ impl Costs<'_> {
     pub(super) fn works<'s>(&self, plan: &Plan, shape: &'s ShapeCost, choices: &[LayerChoice]) -> Cow<'s, [Work]> {
         let ShapeCost { layers, chosen, .. } = shape;
         if chosen.choices[..] == *choices && chosen.in_pipeline == (plan.layout.pp > 1) {
-            return Cow::Borrowed(&chosen.works);
+            return self.among_micro_batches(plan, Cow::Borrowed(&chosen.works));
         }
-        Cow::Owned(choices.iter().map(|choice| self.work_of(plan, &layers[choice.kind], choice)).collect())
+        let works = choices.iter().map(|choice| self.work_of(plan, &layers[choice.kind], choice)).collect();
+        self.among_micro_batches(plan, Cow::Owned(works))
+    }
+
+    /// Work of layers on a micro-batch of the plan's step: [`Self::expose_alone`].
+    pub(super) fn among_micro_batches<'w>(&self, plan: &Plan, mut works: Cow<'w, [Work]>) -> Cow<'w, [Work]> {
+        if self.device.stack.overlap.ep > 0.0 && works.iter().any(|work| work.ep_beside > Seconds::ZERO) {
+            works.to_mut().iter_mut().for_each(|work| self.expose_alone(plan, work));
+        }
+        works
     }
 
     /// Bytes of one layer of each choice.

@@ -84,10 +84,11 @@ impl Costs<'_> {
     }
 
     /// Where splits are not known, all of a rank's compute hides its expert traffic, whichever of its layers exchange.
-    pub(super) fn expose_by_rank(&self, works: &mut [Work]) {
+    pub(super) fn expose_by_rank(&self, plan: &Plan, works: &mut [Work]) {
         if self.splits_unknown {
             for work in works {
                 work.ep_exposed = self.exposed_beside(work);
+                self.expose_alone(plan, work);
             }
         }
     }

@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
+use crate::megatron::overlap::can_overlap_experts;
 use crate::table::framework_of;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::stack::Dispatcher;
+use meshwright_engine::stack::{Dispatcher, Family};
 use meshwright_engine::units::{Seconds, percent, significant};
 use meshwright_planner::advice::{Prudence, advise};
 use meshwright_planner::catalog::{self, Overrides};
@@ -273,14 +274,15 @@ fn sharded(plan: &Plan) -> Vec<Neighbour> {
 
 /// Switches that the file has on the slower side of the nearest stack.
 fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluation) -> Vec<Suggestion> {
+    let is_of_core = imported.family == Family::Megatron;
     let switched = |(setting, flag): &(&str, &str)| {
         let mut better = problem.stack().clone();
         match *setting {
             "overlap.dp" if !better.overlap.dp => better.overlap.dp = true,
-            "overlap.ep" if better.overlap.ep < 1.0 && plan.layout.ep > 1 && plan.recompute != Recompute::Full => {
-                better.overlap.ep = 1.0;
+            "overlap.ep" if problem.stack().overlap.ep <= 0.0 && is_of_core && can_overlap_experts(problem, plan) => {
+                better.overlap.ep = better.share_beside_micro_batches();
             }
-            "cuda_graphs" if !better.cuda_graphs => better.cuda_graphs = true,
+            "cuda_graphs" if !better.cuda_graphs && is_of_core => better.cuda_graphs = true,
             "raw_vocabulary" if better.raw_vocabulary => better.raw_vocabulary = false,
             "transformer_engine" | "attention" if !problem.cluster().gpu.runs(AttentionKernel::Fa2) => return None,
             _ => {

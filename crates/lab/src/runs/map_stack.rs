@@ -18,9 +18,6 @@ use meshwright_planner::catalog::{CachedCatalog, defaults};
 const ROWWISE_PASSES: f64 = 2.0;
 /// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; the bf16 value is the catalogue's.
 const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
-/// Hidden share of the exchange of experts behind another micro-batch where the host launches each kernel: 3.96 of 10.8 s. Source:
-/// [megatron-bridge-ep-overlap].
-const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
 /// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place, and of an element of the head's
 /// input gradient. Source: [liger-kernel].
 const CHUNK_LOGIT: f64 = 4.0;
@@ -237,7 +234,7 @@ fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut St
     }
     stack.fp8_attention = noted(&["fp8 attention"]);
     if overlap.contains("EP a2a overlap") || text(row.ep_overlap.as_ref()).starts_with("true") {
-        stack.overlap.ep = if stack.graphed_experts { 1.0 } else { EP_HIDDEN_BY_LAUNCHES };
+        stack.overlap.ep = stack.share_beside_micro_batches();
     }
     if overlap.starts_with("none") {
         stack.overlap.tp = 0.0;

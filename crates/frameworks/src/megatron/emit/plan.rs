@@ -4,6 +4,7 @@ use crate::emit::flags::FlagGroup;
 use crate::emit::request::Request;
 use crate::megatron::graphs;
 use crate::megatron::hybrid::is_hybrid;
+use crate::megatron::overlap::can_overlap_experts;
 use crate::rules::bytes_are;
 use crate::scaling;
 use meshwright_engine::cost::context_inside;
@@ -225,25 +226,10 @@ fn module_names(modules: Modules) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether micro-batches are interleaved so that expert exchange runs beside compute.
-///
-/// Source: [megatron-lm] `transformer_config.py`: it needs ep > 1, chunks where there is a pipeline, and no whole layers or
-/// mixtures recomputed.
+/// Whether the prediction hides expert exchange behind another micro-batch, and the plan can do that.
 pub(super) fn overlaps_experts(request: &Request) -> bool {
-    let (plan, problem) = (&request.evaluation.plan, request.costs.problem);
-    let chunked = plan.layout.pp == 1 || matches!(plan.schedule, Schedule::Interleaved { .. });
-    let keeps_layers = match plan.recompute {
-        Recompute::None => true,
-        Recompute::Selective(modules) => !modules.moe,
-        Recompute::PerOp | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Full => false,
-    };
-    problem.stack().overlap.ep > 0.0
-        && plan.layout.ep > 1
-        && chunked
-        && keeps_layers
-        && problem.model().mtp_depth <= 1
-        && plan.zero < ZeroStage::Two
-        && !is_hybrid(problem.model())
+    let problem = request.costs.problem;
+    problem.stack().overlap.ep > 0.0 && can_overlap_experts(problem, &request.evaluation.plan)
 }
 
 /// Kernels and overlap of the stack that was priced.

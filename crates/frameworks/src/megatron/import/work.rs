@@ -159,10 +159,6 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     }
     let p2p = interleaved && !list.has("--no-overlap-p2p-communication");
     settings.put("overlap.pp", p2p, stack.overlap.pp && interleaved);
-    let beside = list.has("--overlap-moe-expert-parallel-comm");
-    if plan.layout.ep > 1 {
-        settings.put("overlap.ep", f64::from(beside), stack.overlap.ep);
-    }
     if let Some(reduction) = amax_reduction(list) {
         settings.put("amax_reduction", reduction, stack.amax_reduction);
     }
@@ -172,6 +168,17 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
         settings.put_word("cuda_graphs", "false");
     } else {
         settings.put("cuda_graphs", graphs, stack.cuda_graphs);
+    }
+    let whole = ["--cuda-graph-impl", "--cuda-graph-scope", "--cuda-graph-modules"];
+    let whole =
+        whole.map(|flag| list.words(flag).is_some_and(|words| words.iter().any(|word| word == WHOLE_ITERATION)));
+    let whole = graphs && whole.contains(&true);
+    settings.put("graphed_experts", whole, stack.graphed_experts);
+    if plan.layout.ep > 1 {
+        let with_graphs = Stack { graphed_experts: whole, ..stack.clone() };
+        let beside = list.has("--overlap-moe-expert-parallel-comm");
+        let hidden = if beside { with_graphs.share_beside_micro_batches() } else { 0.0 };
+        settings.put("overlap.ep", hidden, stack.overlap.ep);
     }
     settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
     if plan.zero < ZeroStage::Two {
@@ -227,3 +234,5 @@ pub fn named_kernel(list: &Arguments) -> Option<NamedKernel> {
 /// Hidden share of tensor-parallel collectives with Transformer Engine's overlap, where the stack has none: that of the
 /// 2024 and 2025 stacks. Source: [calibration-1-1].
 const MEASURED_TP_OVERLAP: f64 = 0.75;
+/// Word of a CUDA graph that holds all of a step. Source: [megatron-cuda-graphs].
+const WHOLE_ITERATION: &str = "full_iteration";
