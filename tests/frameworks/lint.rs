@@ -186,23 +186,6 @@ fn what_is_advised_its_framework_can_run() {
     }
 }
 
-/// Megatron's flags are proposed for Megatron, and only where its checks let them pass.
-#[test]
-fn expert_overlap_is_advised_where_it_runs() {
-    let advises = |name: &str, more: &str| {
-        let experts = "--num-layers 32 --hidden-size 2048 --num-attention-heads 16 --num-query-groups 4 --num-experts 64 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --expert-model-parallel-size 16 \
-                       --global-batch-size 2048 --moe-token-dispatcher-type alltoall --moe-grouped-gemm";
-        let (answer, _) = json(&script(name, &format!("{experts} {more}")), &[]);
-        let changes = answer["changes"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        changes.iter().any(|change| change["change"].to_string().contains("overlap.ep"))
-    };
-    let chunks = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4";
-    assert!(advises("beside.sh", chunks));
-    assert!(!advises("flat.sh", "--pipeline-model-parallel-size 4"), "a pipeline without chunks cannot");
-    let full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
-    assert!(!advises("whole.sh", &format!("{chunks} {full}")), "whole layers that run again cannot");
-}
-
 #[test]
 fn sarif_is_what_code_review_reads() {
     let path = script("sarif.sh", "--tensor-model-parallel-size 3 --global-batch-size 512 --no-such-flag 1");

@@ -1,4 +1,4 @@
-//! `lint` of single flags: values of another type, and what is missing.
+//! `lint` of single flags: values of another type, what is missing, and what it proposes.
 #![cfg(feature = "cli")]
 
 use super::lint::{GOOD, file, findings, json, out, run, script};
@@ -43,4 +43,21 @@ fn a_mask_that_no_attention_reads_is_a_warning() {
         let (answer, _) = json(&script("masked.sh", &format!("{GOOD} {flag}")), &["--quick"]);
         assert!(findings(&answer, "attention-mask").is_empty(), "{flag}");
     }
+}
+
+/// Megatron's flags are proposed for Megatron, and only where its checks let them pass.
+#[test]
+fn expert_overlap_is_advised_where_it_runs() {
+    let advises = |name: &str, more: &str| {
+        let experts = "--num-layers 32 --hidden-size 2048 --num-attention-heads 16 --num-query-groups 4 --num-experts 64 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --expert-model-parallel-size 16 \
+                       --global-batch-size 2048 --moe-token-dispatcher-type alltoall --moe-grouped-gemm";
+        let (answer, _) = json(&script(name, &format!("{experts} {more}")), &[]);
+        let changes = answer["changes"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        changes.iter().any(|change| change["change"].to_string().contains("overlap.ep"))
+    };
+    let chunks = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4";
+    assert!(advises("beside.sh", chunks));
+    assert!(!advises("flat.sh", "--pipeline-model-parallel-size 4"), "a pipeline without chunks cannot");
+    let full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
+    assert!(!advises("whole.sh", &format!("{chunks} {full}")), "whole layers that run again cannot");
 }

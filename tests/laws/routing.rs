@@ -31,8 +31,8 @@ fn a_rank_with_all_experts_has_all_their_tokens() {
     assert_eq!(price(1.0, plan), price(1.6, plan));
 }
 
-/// What the overlap of expert exchange with another micro-batch saves grows with the number of micro-batches: the first forward and the
-/// last backward of a stage run alone.
+/// The overlap of expert exchange with another micro-batch saves more with more of them: the first forwards and the last backwards of a
+/// stage run alone.
 #[test]
 fn more_micro_batches_hide_more_of_the_exchange() {
     let saved = |plan: &str, batch: u32| {

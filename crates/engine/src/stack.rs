@@ -16,6 +16,7 @@ mod core_release;
 mod gather;
 mod launches;
 mod memory;
+mod overlap;
 mod quirks;
 mod ranges;
 mod release_limit;
@@ -25,6 +26,7 @@ pub use core_release::CoreRelease;
 pub use gather::TpGather;
 pub use launches::{Launches, ModuleHooks};
 pub use memory::MemoryUse;
+pub use overlap::Overlap;
 pub use quirks::Quirks;
 pub use release_limit::ReleaseLimit;
 
@@ -60,35 +62,6 @@ impl fmt::Display for AmaxReduction {
             Self::All => "all",
         })
     }
-}
-
-/// Overlap of communication with compute (specification §5).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Overlap {
-    /// Hidden share of tensor-parallel collectives (θ_tp).
-    pub tp: f64,
-    /// Whether gradient and parameter traffic overlaps with backward and forward.
-    pub dp: bool,
-    /// Whether that holds where the optimizer is sharded (ZeRO 1 and 2) too.
-    #[serde(default = "yes")]
-    pub dp_sharded: bool,
-    /// Whether that overlap spans the interleaved chunks (§5.2, version 1.1).
-    #[serde(default)]
-    pub dp_interleaved_window: bool,
-    /// Whether stage-to-stage sends are asynchronous.
-    pub pp: bool,
-    /// Share of attention that hides the ring of context parallelism (ω_cp).
-    pub cp: f64,
-    /// Hidden share of expert all-to-alls (θ_ep) behind another micro-batch: [`Stack::share_beside_micro_batches`].
-    pub ep: f64,
-    /// Whether FSDP prefetches the next layer.
-    #[serde(default = "yes")]
-    pub fsdp_prefetch: bool,
-}
-
-const fn yes() -> bool {
-    true
 }
 
 const fn one() -> f64 {
@@ -327,18 +300,7 @@ const fn two() -> f64 {
     2.0
 }
 
-/// Hidden share of the exchange of experts behind another micro-batch where the host launches each kernel: 3.96 of 10.8 s. Source:
-/// [megatron-bridge-ep-overlap].
-const EP_HIDDEN_BY_LAUNCHES: f64 = 0.3655;
-
 impl Stack {
-    /// Hidden share of the exchange of experts that Megatron-Core runs beside another micro-batch
-    /// (`overlap_moe_expert_parallel_comm`): all of it where CUDA graphs hold the experts. Elsewhere the launches of layers in parts
-    /// cost the host much of what the overlap gains.
-    pub const fn share_beside_micro_batches(&self) -> f64 {
-        if self.graphed_experts { 1.0 } else { EP_HIDDEN_BY_LAUNCHES }
-    }
-
     /// Name of the default byte recipe where most GEMMs are in `format`.
     pub fn usual_recipe(&self, format: Format) -> &str {
         let narrow = self.memory.narrow_recipe.as_deref().filter(|_| format.replaces_weights());

@@ -13,7 +13,7 @@ use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::stack::{Dispatcher, Family};
+use meshwright_engine::stack::{Dispatcher, Family, Overlap};
 use meshwright_engine::units::{Seconds, percent, significant};
 use meshwright_planner::advice::{Prudence, advise};
 use meshwright_planner::catalog::{self, Overrides};
@@ -280,7 +280,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
         match *setting {
             "overlap.dp" if !better.overlap.dp => better.overlap.dp = true,
             "overlap.ep" if problem.stack().overlap.ep <= 0.0 && is_of_core && can_overlap_experts(problem, plan) => {
-                better.overlap.ep = better.share_beside_micro_batches();
+                better.overlap.ep = Overlap::share_beside_micro_batches(better.graphed_experts);
             }
             "cuda_graphs" if !better.cuda_graphs && is_of_core => better.cuda_graphs = true,
             "raw_vocabulary" if better.raw_vocabulary => better.raw_vocabulary = false,

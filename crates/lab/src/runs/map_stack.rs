@@ -9,7 +9,7 @@ use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, Stack, TpGather};
+use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, Overlap, Stack, TpGather};
 use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::{CachedCatalog, defaults};
@@ -234,7 +234,7 @@ fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut St
     }
     stack.fp8_attention = noted(&["fp8 attention"]);
     if overlap.contains("EP a2a overlap") || text(row.ep_overlap.as_ref()).starts_with("true") {
-        stack.overlap.ep = stack.share_beside_micro_batches();
+        stack.overlap.ep = Overlap::share_beside_micro_batches(stack.graphed_experts);
     }
     if overlap.starts_with("none") {
         stack.overlap.tp = 0.0;

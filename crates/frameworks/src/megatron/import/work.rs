@@ -7,7 +7,7 @@ use crate::import::finding::Finding;
 use crate::import::imported::{ImportedWorkload, NamedKernel, StackSettings};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AmaxReduction, Stack};
+use meshwright_engine::stack::{AmaxReduction, Overlap, Stack};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 
 /// Workload of one step.
@@ -175,9 +175,8 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     let whole = graphs && whole.contains(&true);
     settings.put("graphed_experts", whole, stack.graphed_experts);
     if plan.layout.ep > 1 {
-        let with_graphs = Stack { graphed_experts: whole, ..stack.clone() };
         let beside = list.has("--overlap-moe-expert-parallel-comm");
-        let hidden = if beside { with_graphs.share_beside_micro_batches() } else { 0.0 };
+        let hidden = if beside { Overlap::share_beside_micro_batches(whole) } else { 0.0 };
         settings.put("overlap.ep", hidden, stack.overlap.ep);
     }
     settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
