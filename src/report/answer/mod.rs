@@ -1,8 +1,8 @@
 //! Answer of `plan` at a glance: the problem, the plan to launch, one line for each rival, and a few sentences.
 
 mod columns;
-mod graphs;
 mod sentences;
+mod switches;
 
 use super::Sheet;
 use super::plans::largest_terms;

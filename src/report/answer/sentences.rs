@@ -1,6 +1,6 @@
 //! Sentences below the answer: reasons against the model's first choice, and the certainty of the order.
 
-use super::{columns, graphs};
+use super::{columns, switches};
 use crate::report::basis;
 use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
@@ -27,7 +27,8 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         advice.fastest.as_ref().map(|declined| faster(problem, declined, plan)),
         advice.published.as_ref().and_then(|published| compared(problem, advice, plan, published, risk)),
         held_twice(problem, plan),
-        graphs::sentence(problem, plan),
+        switches::graphs(problem, plan),
+        switches::expert_overlap(problem, plan),
         order(advice, plan),
         Some(intervals(problem, plan, &sure)),
     ];

@@ -7,7 +7,7 @@ pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;
 mod offload;
-pub(crate) mod overlap;
+pub mod overlap;
 pub(crate) mod release;
 mod sparse;
 

@@ -9,7 +9,7 @@ use meshwright_engine::schedule::Schedule;
 ///
 /// Source: [megatron-lm] `transformer_config.py`: it needs ep > 1, chunks where there is a pipeline, and no whole layers or
 /// mixtures recomputed.
-pub(crate) fn can_overlap_experts(problem: &Problem, plan: &Plan) -> bool {
+pub fn can_overlap_experts(problem: &Problem, plan: &Plan) -> bool {
     let chunked = plan.layout.pp == 1 || matches!(plan.schedule, Schedule::Interleaved { .. });
     let keeps_layers = match plan.recompute {
         Recompute::None => true,

@@ -1,0 +1,94 @@
+//! Sentences on settings of Megatron that a plan could have: CUDA graphs and the overlap of expert exchange.
+
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::{Family, Overlap, Stack};
+use meshwright_engine::units::{Seconds, whole_percent};
+use meshwright_frameworks as frameworks;
+use meshwright_frameworks::megatron::overlap::can_overlap_experts;
+use meshwright_planner::space::check;
+
+/// Share of the step that a setting would shorten, and gain of throughput, from which on a sentence is worth it.
+const WORTH_SAYING: f64 = 0.03;
+
+/// Sentence on what CUDA graphs would give, where a plan of Megatron waits for the host, may have them, fits with their
+/// pools, and gains.
+pub(super) fn graphs(problem: &Problem, plan: &Evaluation) -> Option<String> {
+    let waits = plan.step.host / plan.step.total();
+    if waits < WORTH_SAYING || problem.stack().cuda_graphs {
+        return None;
+    }
+    let step = faster_with(problem, plan, |stack| stack.cuda_graphs = true)?;
+    Some(format!(
+        "{} of the step waits for the host: with CUDA graphs (--set stack.cuda_graphs=true) this plan takes {step}.",
+        whole_percent(waits)
+    ))
+}
+
+/// Sentence on what running expert exchange beside another micro-batch would give, where a plan of Megatron waits for the
+/// exchange, can do that, and gains.
+pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation) -> Option<String> {
+    let waits = plan.step.ep_comm / plan.step.total();
+    let stack = problem.stack();
+    if waits < WORTH_SAYING || stack.overlap.ep > 0.0 || !can_overlap_experts(problem, &plan.plan) {
+        return None;
+    }
+    let hidden = Overlap::share_beside_micro_batches(stack.graphed_experts);
+    let step = faster_with(problem, plan, |stack| stack.overlap.ep = hidden)?;
+    Some(format!(
+        "{} of the step waits for expert exchange: beside other micro-batches (--set stack.overlap.ep={hidden}, as far as runs hide \
+         it) this plan takes {step}.",
+        whole_percent(waits)
+    ))
+}
+
+/// Step time of a plan of Megatron with another setting, where its framework runs it, it fits, and it gains enough.
+fn faster_with(problem: &Problem, plan: &Evaluation, set: impl FnOnce(&mut Stack)) -> Option<Seconds> {
+    if problem.stack().family != Family::Megatron {
+        return None;
+    }
+    let changed = problem.changed(|_, _, stack| set(stack)).ok()?;
+    let refuses = frameworks::of_stack(&changed).and_then(|known| known.limits.plan_obstacle(&changed, &plan.plan));
+    let costs = Costs::new(&changed);
+    let step = costs.evaluate_simulated(&plan.plan).step.total();
+    let gains = plan.step.total() / step - 1.0 > WORTH_SAYING && check(&costs, &plan.plan).is_empty();
+    (gains && refuses.is_none()).then_some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+    use meshwright_planner::space::parse_plan;
+
+    type Sentence = fn(&Problem, &Evaluation) -> Option<String>;
+
+    fn on_64(sentence: Sentence, model: &str, plan: &str) -> Option<String> {
+        let problem = example::problem(model, 64, 1024);
+        let plan = parse_plan(plan, &problem).unwrap();
+        sentence(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
+    }
+
+    #[test]
+    fn graphs_are_named_where_steps_wait_for_the_host() {
+        let found = on_64(graphs, "qwen3-30b-a3b", "tp=8 ep=8 zero=1 mbs=1").expect("1,024 tokens a rank");
+        assert!(found.contains("waits for the host") && found.contains("--set stack.cuda_graphs=true"), "{found}");
+        assert_eq!(on_64(graphs, "llama3-8b", "tp=2 zero=1 mbs=1"), None);
+    }
+
+    #[test]
+    fn graphs_are_not_named_beside_what_excludes_them() {
+        assert_eq!(on_64(graphs, "qwen3-30b-a3b", "tp=8 ep=8 zero=1 mbs=1 recompute=first-2"), None);
+        assert_eq!(on_64(graphs, "qwen3-30b-a3b", "tp=8 ep=8 zero=3 mbs=1"), None);
+    }
+
+    #[test]
+    fn the_overlap_of_experts_is_named_where_the_exchange_shows() {
+        let found =
+            on_64(expert_overlap, "qwen3-30b-a3b", "ep=32 zero=1 mbs=1 dispatcher=alltoall recompute=layernorm+act");
+        let found = found.expect("seconds of exchange");
+        assert!(found.contains("--set stack.overlap.ep=0.3655"), "{found}");
+        let again = "ep=32 zero=1 mbs=1 dispatcher=alltoall recompute=full";
+        assert_eq!(on_64(expert_overlap, "qwen3-30b-a3b", again), None, "whole layers that run again cannot");
+    }
+}
