@@ -71,9 +71,7 @@ fn completed(costs: &Costs, text: &str, effort: &EffortLimits) -> Option<Evaluat
 
 /// The remark on a legal plan that the stack's release or its framework cannot run.
 fn refused(costs: &Costs, plan: &Plan) -> Remark {
-    let problem = costs.problem;
-    let of_files = || frameworks::files_refusal(frameworks::of_stack(problem)?.limits, problem, plan);
-    frameworks::release_refusal(problem, plan).or_else(of_files).map_or(Remark::None, Remark::Refused)
+    frameworks::refusal(costs.problem, plan).map_or(Remark::None, Remark::Refused)
 }
 
 /// Settings of a plan that a text leaves open.

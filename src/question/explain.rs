@@ -84,7 +84,8 @@ impl<'p> Explanation<'p> {
     pub fn document(&self, question: &ExplainQuestion) -> serde_json::Result<String> {
         let Self { costs, rejections, evaluation, footprints, .. } = self;
         let document = json::explanation(costs, evaluation.as_ref(), footprints, rejections)?
-            .with_arguments(&question.problem.resolved(costs.problem, None))?;
+            .with_arguments(&question.problem.resolved(costs.problem, None))?
+            .with("refused", &frameworks::refusal(costs.problem, &self.plan))?;
         let document = match self.evaluation.as_ref().filter(|_| question.collectives) {
             Some(evaluation) => document.with("transfers", &transfers::documents(costs, &evaluation.plan))?,
             None => document,

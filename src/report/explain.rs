@@ -6,6 +6,7 @@ use super::basis::{self, TermBasis};
 use meshwright_engine::cost::{Evaluation, Figures, Footprint, Tenant, Term};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, percent, significant, thousands, whole_percent};
+use meshwright_frameworks as frameworks;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::Rejection;
 
@@ -109,6 +110,9 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     ];
     for (name, value) in rows {
         sheet.push([name.to_owned(), value]);
+    }
+    if let Some(why) = frameworks::refusal(problem, &evaluation.plan) {
+        sheet.push(["launch".to_owned(), why]);
     }
     sheet
 }

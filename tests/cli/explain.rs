@@ -304,3 +304,27 @@ fn the_nearest_plan_keeps_what_can_stay() {
     assert!(nearest("tp=8 cp=16").starts_with("tp=8 cp="), "the degree of context parallelism alone is too large");
     assert!(nearest("tp=3 cp=2").contains(" cp=2 "), "the degree of tensor parallelism alone divides nothing");
 }
+
+/// A plan that is legal but that the stack's framework cannot express is priced, and says so.
+#[test]
+fn a_plan_that_its_framework_cannot_launch_says_so() {
+    let question = |schedule: &str, more: &[&str]| {
+        let plan = format!("tp=2 pp=4 zero=1 mbs=1 {schedule}");
+        out(&run(&[&["explain", "llama3-8b", "dgx-h100-64", "--plan", &plan], more].concat()))
+    };
+    let refused = question("schedule=zb-h1", &[]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(refused.contains("launch Megatron-LM cannot run schedule=zb-h1"), "{refused}");
+    let document = json(&question("schedule=zb-h1", &["--format", "json"]));
+    assert!(document["refused"].as_str().is_some_and(|why| why.contains("zb-h1")), "{document}");
+    assert!(!question("schedule=1f1b", &[]).contains("\nlaunch "));
+    assert!(json(&question("schedule=1f1b", &["--format", "json"]))["refused"].is_null());
+}
+
+/// Only what is at fault is changed in the nearest feasible plan.
+#[test]
+fn the_nearest_plan_of_a_wrong_expert_group_keeps_the_rest() {
+    let plan = "ep=12 dp=64 zero=1 mbs=1 dispatcher=deepep recompute=none";
+    let talk = String::from_utf8(run(&["explain", "qwen3-30b-a3b", "dgx-h100-64", "--plan", plan]).stderr).unwrap();
+    let near = talk.lines().find(|line| line.contains("nearest feasible plan: ")).unwrap_or_else(|| panic!("{talk}"));
+    assert!(near.contains("dp=64 ep=") && near.contains("dispatcher=deepep zero=1 mbs=1 recompute=none"), "{near}");
+}

@@ -93,6 +93,13 @@ pub fn files_refusal(limits: &Limits, problem: &Problem, plan: &Plan) -> Option<
     Some(format!("{limits} cannot run {}", limits.plan_obstacle(problem, plan)?))
 }
 
+/// Why the release of a problem's stack does not run a plan, or why the files of its framework cannot express it, as a clause with its
+/// subject; none where both do.
+pub fn refusal(problem: &Problem, plan: &Plan) -> Option<String> {
+    let of_files = || files_refusal(of_stack(problem)?.limits, problem, plan);
+    release_refusal(problem, plan).or_else(of_files)
+}
+
 /// Restrictions to plans that the files of a problem's stack can launch.
 pub fn launchable(problem: &Problem) -> Restrictions {
     let mut restrictions = Restrictions::default();

@@ -67,8 +67,9 @@ const CONTEXT: [&str; 2] = ["cp", "cp-kind"];
 const EXPERTS: [&str; 2] = ["ep", "etp"];
 
 /// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
-/// recomputation; then ZeRO stage, shard group and resharding; then offload and rank order; then micro-batch, schedule, chunks and split;
-/// then pp, dp, sequence parallelism and dispatcher; with those context parallelism, or the expert grid, or tensor parallelism; last everything.
+/// recomputation; then ZeRO stage, shard group and resharding; then offload and rank order; then the expert grid alone; then
+/// micro-batch, schedule, chunks and split in its place; then pp, dp, sequence parallelism and dispatcher; with those context
+/// parallelism, or the expert grid, or tensor parallelism; last everything.
 /// `restrict` adds restrictions that hold whatever is free.
 pub fn nearest_feasible(
     costs: &Costs,
@@ -76,10 +77,11 @@ pub fn nearest_feasible(
     restrict: &dyn Fn(&mut Restrictions),
     control: &Control,
 ) -> Option<Evaluation> {
-    let steps: [&[&[&str]]; 9] = [
+    let steps: [&[&[&str]]; 10] = [
         &[&MEMORY[..1]],
         &[&MEMORY[..4]],
         &[&MEMORY],
+        &[&EXPERTS],
         &[&MEMORY, &PIPELINE],
         &[&MEMORY, &PIPELINE, &LAYOUT],
         &[&MEMORY, &PIPELINE, &LAYOUT, &CONTEXT],
