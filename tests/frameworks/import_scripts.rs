@@ -265,3 +265,16 @@ fn expert_exchange_is_hidden_as_measured() {
     assert!(graphed.contains(&"stack.overlap.ep=1".to_owned()), "{graphed:?}");
     assert!(graphed.contains(&"stack.graphed_experts=true".to_owned()), "{graphed:?}");
 }
+
+/// Megatron-FSDP's own format of main gradients needs no precision-aware optimizer; that of the optimizer does.
+#[test]
+fn gradients_of_megatron_fsdp_have_a_format_of_their_own() {
+    let rejected = |flags: &str| {
+        let fsdp =
+            "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --use-distributed-optimizer";
+        let imported = script(&format!("torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} {fsdp} {flags}"));
+        !found(&imported, "contradiction").is_empty()
+    };
+    assert!(!rejected("--megatron-fsdp-main-grads-dtype bf16"));
+    assert!(rejected("--main-grads-dtype bf16"));
+}

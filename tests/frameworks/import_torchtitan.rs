@@ -6,6 +6,7 @@ use meshwright::import::{self, Context, FileKind, Severity};
 use meshwright::model::Model;
 use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
+use meshwright::stack::Dispatcher;
 use meshwright::workload::Recipe;
 
 pub const TITAN: &str = r#"
@@ -193,4 +194,25 @@ fn torchtitan_registries_are_followed() {
     let plain = launch("llama3_8b");
     assert_eq!(plain.plan.to_string(), "tp=1 cp=1 pp=1 dp=16 zero=3 mbs=2 recompute=per-op");
     assert_eq!(plain.stack, "torchtitan-eager");
+}
+
+/// The exchange of experts is torchtitan's own all-to-all unless another is named in the call of the chosen function.
+#[test]
+fn torchtitan_exchanges_as_its_registry_is_called() {
+    let text = |chosen: &str| {
+        let function = |name: &str, call: &str| {
+            format!(
+                "def {name}() -> Trainer.Config:\n    return Trainer.Config(\n        model_spec=model_registry({call}),\n        \
+                 training=TrainingConfig(local_batch_size=4, seq_len=4096),\n        \
+                 parallelism=ParallelismConfig(expert_parallel_degree=8),\n    )\n\n"
+            )
+        };
+        let all = function("plain", "\"16B\"") + &function("fused", "\"16B\", moe_comm_backend=\"hybridep\"");
+        let beside =
+            move |name: &str| (name == "torchtitan/models/deepseek_v3/config_registry.py").then(|| all.clone());
+        let context = Context { files: &beside, ..Context::alone("run.sh") };
+        let launch = "torchrun --nproc_per_node 64 -m torchtitan.train --module deepseek_v3 --config";
+        import::read(&format!("{launch} {chosen}"), FileKind::Script, &context).unwrap().plan.dispatcher
+    };
+    assert_eq!([text("plain"), text("fused")], [Dispatcher::AllToAll, Dispatcher::DeepEp]);
 }

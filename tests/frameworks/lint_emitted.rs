@@ -130,6 +130,7 @@ fn the_workload_of_a_plan_comes_back() {
         ("accelerate", asked("llama3-8b", &["--lora"])),
         ("axolotl", asked("llama3-8b", &["--lora"])),
         ("llama-factory", asked("llama3-8b", &["--lora"])),
+        ("ms-swift", asked("llama3-8b", &["--lora", "--stack", "deepspeed-2024"])),
         ("megatron", asked("llama3-8b", &["--precision", "fp8"])),
         ("torchtitan", asked("llama3-8b", &["--global-batch", "256", "--seq-len", "16384"])),
         ("megatron", asked("qwen3-30b-a3b", &["--imbalance", "1.5"])),

@@ -25,6 +25,7 @@ mod import_scripts;
 mod import_splits;
 mod import_swift;
 mod import_torchtitan;
+mod import_trainers;
 mod lint;
 mod lint_devices;
 mod lint_emitted;

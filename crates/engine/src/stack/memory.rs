@@ -133,3 +133,14 @@ impl Default for MemoryUse {
         }
     }
 }
+
+/// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place. Source: [liger-kernel].
+const CHUNK_LOGIT: f64 = 4.0;
+
+impl MemoryUse {
+    /// Bytes of a micro-batch's logits, by their number, where head and loss take as many chunks of tokens as the vocabulary is wider
+    /// than the hidden size (`logit_bytes`). Source: [liger-kernel].
+    pub fn chunked_logit_bytes(hidden: f64, vocab: f64) -> f64 {
+        CHUNK_LOGIT * hidden / vocab
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Source: [accelerate] `commands/config/config_args.py`, `parallelism_config.py`, `utils/launch.py`, release 1.15.
 
+use crate::deepspeed::import::NO_BATCH;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown, divides, replicas};
@@ -31,11 +32,15 @@ pub(crate) const KIND: &str = "accelerate";
 /// # Errors
 /// A file that does not parse.
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    Ok(imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
+    Ok(imported_from(&document::parse(text, Form::Yaml, context)?, &Launched::default(), context.files))
 }
 
-/// Plan, workload and settings of a configuration.
-pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Imported {
+/// Plan, workload and settings of a configuration; `files` gives the text of DeepSpeed's JSON that it names.
+pub(crate) fn imported_from(
+    document: &Document,
+    launched: &Launched,
+    files: &dyn Fn(&str) -> Option<String>,
+) -> Imported {
     let kind = document.word("distributed_type").unwrap_or_else(|| "NO".into()).to_ascii_uppercase();
     let mut imported = Imported::new(KIND, Family::Fsdp, "fsdp-eager-2023");
     let processes = document.size("num_processes");
@@ -45,31 +50,16 @@ pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Importe
     degrees(document, &mut imported);
     match kind.as_str() {
         "FSDP" => fsdp(document, &mut imported),
-        "DEEPSPEED" => deepspeed(document, &mut imported),
+        "DEEPSPEED" => deepspeed(document, &mut imported, files),
         "MEGATRON_LM" => megatron(document, &mut imported),
         "MULTI_GPU" | "NO" | "MULTI_CPU" | "MULTI_XPU" => imported.plan.zero = ZeroStage::Zero,
         other => {
             document.wrong("distributed_type", other, "FSDP, DEEPSPEED, MEGATRON_LM, MULTI_GPU or NO");
         }
     }
-    let precision = document.word("mixed_precision").unwrap_or_else(|| "no".into());
-    imported.work.format = match precision.as_str() {
-        "fp8" => Format::Fp8,
-        "bf16" | "fp16" => Format::Bf16,
-        _ => {
-            let place = document.place("mixed_precision");
-            document.note(
-                Finding::warning(
-                    "not-modelled",
-                    "no mixed precision: trained as the model was loaded, GEMMs priced as bf16",
-                )
-                .at_maybe(place.as_ref()),
-            );
-            Format::Bf16
-        }
-    };
-    imported.work.half = if precision == "fp16" { Half::Fp16 } else { Half::Bf16 };
-    imported.work.recipe = Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 };
+    if kind != "DEEPSPEED" {
+        precision(document, &mut imported);
+    }
     document.note(
         Finding::note("needs-code", "the model, its batch and its sequences are set by the training program")
             .expected("give --model, --global-batch and --seq-len"),
@@ -106,8 +96,30 @@ pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Importe
         imported.places.extend(place.map(|place| (key.to_owned(), place)));
     }
     imported.places.extend(document.place("fsdp_config").map(|place| ("zero".to_owned(), place)));
-    imported.findings = document.findings.take();
+    imported.findings.extend(document.findings.take());
     imported
+}
+
+/// Format of the GEMMs, and bytes of the parameters.
+fn precision(document: &Document, imported: &mut Imported) {
+    let precision = document.word("mixed_precision").unwrap_or_else(|| "no".into());
+    imported.work.format = match precision.as_str() {
+        "fp8" => Format::Fp8,
+        "bf16" | "fp16" => Format::Bf16,
+        _ => {
+            let place = document.place("mixed_precision");
+            document.note(
+                Finding::warning(
+                    "not-modelled",
+                    "no mixed precision: trained as the model was loaded, GEMMs priced as bf16",
+                )
+                .at_maybe(place.as_ref()),
+            );
+            Format::Bf16
+        }
+    };
+    imported.work.half = if precision == "fp16" { Half::Fp16 } else { Half::Bf16 };
+    imported.work.recipe = Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 };
 }
 
 fn degrees(document: &Document, imported: &mut Imported) {
@@ -195,24 +207,65 @@ fn fsdp(document: &Document, imported: &mut Imported) {
     }
 }
 
-fn deepspeed(document: &Document, imported: &mut Imported) {
-    imported.family = Family::Deepspeed;
-    imported.stack = crate::deepspeed::STACK;
-    let steps = document.size("deepspeed_config.gradient_accumulation_steps");
-    imported.accumulation = steps.unwrap_or(imported.accumulation);
-    if let Some(file) = document.word("deepspeed_config.deepspeed_config_file") {
+/// DeepSpeed by the JSON that a configuration names, or by its own keys, which Accelerate writes into one.
+fn deepspeed(document: &Document, imported: &mut Imported, files: &dyn Fn(&str) -> Option<String>) {
+    let named = document.word("deepspeed_config.deepspeed_config_file");
+    let json = named.as_ref().map_or_else(|| Ok(of_keys(document)), |name| json_of(name, document, files));
+    let mut json = match json {
+        Ok(json) => json,
+        Err(finding) => {
+            document.note(finding);
+            of_keys(document)
+        }
+    };
+    let precision = document.word("mixed_precision");
+    for half in ["bf16", "fp16"] {
+        let path = format!("{half}.enabled");
+        if json.peek(&path).is_none_or(|value| value == "auto") {
+            json.put(&path, if precision.as_deref() == Some(half) { "true" } else { "false" }, 1);
+        }
+    }
+    let launched = Launched { world: imported.world, gpus_per_node: imported.gpus_per_node, ..Launched::default() };
+    *imported = Imported { kind: KIND, ..crate::deepspeed::import::imported_from(&json, &launched) };
+    if named.is_none() {
+        imported.findings.retain(|finding| finding.message != NO_BATCH);
+        imported.places.extend(document.place("deepspeed_config.zero_stage").map(|place| ("zero".to_owned(), place)));
+    }
+}
+
+/// DeepSpeed's JSON that a configuration names, which says all that DeepSpeed does: stage, offload and batch.
+fn json_of(name: &str, document: &Document, files: &dyn Fn(&str) -> Option<String>) -> Result<Document, Finding> {
+    let unread = |why: String| {
         let place = document.place("deepspeed_config.deepspeed_config_file");
-        let finding = Finding::note("unread-file", format!("`{file}` holds the rest"));
-        document.note(finding.at_maybe(place.as_ref()).expected("import or lint that file too"));
-    }
+        Finding::error("unread-file", format!("`{name}`, DeepSpeed's JSON with the stage and the offload, {why}"))
+            .at_maybe(place.as_ref())
+            .expected("the file beside this one")
+    };
+    let text = files(name).ok_or_else(|| unread("was not found".into()))?;
+    document::parse(&text, Form::Json, &Context { files, ..Context::alone(name) }).map_err(|error| unread(error.why))
+}
+
+/// DeepSpeed's JSON of a configuration's own keys.
+fn of_keys(document: &Document) -> Document {
+    let place = document.place("deepspeed_config");
+    let (file, line) = place.map_or_else(|| (String::new(), 1), |place| (place.file, place.line));
+    let mut json = Document::new(document::Node { value: document::NodeValue::Map(Vec::new()), line }, &file);
     let stage = document.number("deepspeed_config.zero_stage").unwrap_or(2);
-    match u8::try_from(stage).ok().and_then(|stage| ZeroStage::try_from(stage).ok()) {
-        Some(stage) => imported.plan.zero = stage,
-        None => document.wrong("deepspeed_config.zero_stage", &stage.to_string(), "0, 1, 2 or 3"),
+    if (0..=3).contains(&stage) {
+        json.put("zero_optimization.stage", &stage.to_string(), line);
+    } else {
+        document.wrong("deepspeed_config.zero_stage", &stage.to_string(), "0, 1, 2 or 3");
     }
-    if document.word("deepspeed_config.offload_optimizer_device").is_some_and(|device| device != "none") {
-        imported.plan.offload.optimizer = 1.0;
+    for part in ["optimizer", "param"] {
+        let device = document.word(&format!("deepspeed_config.offload_{part}_device"));
+        if let Some(device) = device.filter(|device| device != "none") {
+            json.put(&format!("zero_optimization.offload_{part}.device"), &device, line);
+        }
     }
+    if let Some(steps) = document.size("deepspeed_config.gradient_accumulation_steps") {
+        json.put("gradient_accumulation_steps", &steps.to_string(), line);
+    }
+    json
 }
 
 fn megatron(document: &Document, imported: &mut Imported) {

@@ -67,6 +67,7 @@ pub(crate) fn imported_from(
     }
     hugging_face::optimizer(document, "optimizer", &mut imported);
     hugging_face::model(document, "base_model", &mut imported);
+    loss(document, &mut imported);
     for key in ["flash_attention", "attn_implementation"] {
         hugging_face::attention(document, key, &mut imported);
     }
@@ -241,6 +242,23 @@ fn fsdp(document: &Document, words: &[String], imported: &mut Imported) {
     }
     if is_on(document, &path("offload_params")) || words.iter().any(|word| word == "offload") {
         imported.plan.offload.optimizer = 1.0;
+    }
+}
+
+/// Head and loss by chunks: of Liger where its switch is on, of Cut Cross Entropy where its plugin is there and not switched off.
+///
+/// Source: [axolotl] `integrations/liger/args.py`, `integrations/cut_cross_entropy/args.py`.
+fn loss(document: &Document, imported: &mut Imported) {
+    let has_plugin = document.words("plugins").iter().any(|plugin| plugin.ends_with("CutCrossEntropyPlugin"));
+    let liger = is_on(document, "liger_fused_linear_cross_entropy");
+    let cuts = is_on(document, "cut_cross_entropy") || has_plugin && !document.has("cut_cross_entropy");
+    if liger || cuts {
+        let setting = if liger { "liger_fused_linear_cross_entropy" } else { "plugins" };
+        hugging_face::chunked_loss(document, setting, imported);
+    }
+    if is_on(document, "tiled_mlp") {
+        let message = "`tiled_mlp`: the MLP's activations are priced whole, and are those of a tile";
+        document.note(Finding::warning("not-modelled", message).at_maybe(document.place("tiled_mlp").as_ref()));
     }
 }
 

@@ -99,11 +99,17 @@ pub(crate) fn imported_from(document: &Document, launched: &Launched) -> Importe
         ("cp", "sequence_parallel_size"),
         ("pp", "pipeline.stages"),
     ] {
-        imported.places.extend(document.place(path).map(|place| (key.to_owned(), place)));
+        let place = document.place(path).filter(|_| document.peek(path) != Some(AUTO));
+        imported.places.extend(place.map(|place| (key.to_owned(), place)));
     }
     imported.findings = document.findings.take();
     imported
 }
+
+/// Value that the Trainer fills.
+const AUTO: &str = "auto";
+/// Finding on a JSON without a batch.
+pub(crate) const NO_BATCH: &str = "neither `train_batch_size` nor `train_micro_batch_size_per_gpu` has a number";
 
 fn zero(document: &Document, imported: &mut Imported) {
     let stage = document.number("zero_optimization.stage").unwrap_or(0);
@@ -249,10 +255,7 @@ fn batch(document: &Document, imported: &mut Imported) {
     }
     if whole.is_none() && micro.is_none() {
         let place = document.place("train_batch_size").or_else(|| document.place("train_micro_batch_size_per_gpu"));
-        let finding = Finding::warning(
-            "unresolved-value",
-            "neither `train_batch_size` nor `train_micro_batch_size_per_gpu` has a number",
-        );
+        let finding = Finding::warning("unresolved-value", NO_BATCH);
         document.note(finding.at_maybe(place.as_ref()).expected("give --global-batch"));
     }
 }

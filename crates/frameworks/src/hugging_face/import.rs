@@ -13,6 +13,7 @@ use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::names as unresolved;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::plan::{Plan, ZeroStage};
+use meshwright_engine::stack::MemoryUse;
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 
 /// Records a kernel of `FlashAttention` that a key names.
@@ -174,9 +175,24 @@ pub(crate) fn model(document: &Document, key: &str, imported: &mut Imported) {
     imported.model = Some(model);
 }
 
-/// Rank of adapters; none where the file leaves it out, or to be set.
+/// Head and loss by chunks of tokens, as a setting asks for: Liger's and Apple's kernels never hold all logits.
+///
+/// Source: [liger-kernel]; Apple's keeps less than a chunk.
+pub(crate) fn chunked_loss(document: &Document, setting: &str, imported: &mut Imported) {
+    if let Some(model) = &imported.model {
+        let bytes = MemoryUse::chunked_logit_bytes(f64::from(model.hidden), f64::from(model.vocab));
+        imported.settings.put_word("fused_cross_entropy", "true");
+        imported.settings.put_word("memory.keeps_outputs", "false");
+        imported.settings.put_word("logit_bytes", &bytes.to_string());
+    } else {
+        let message = format!("`{setting}`: the loss of an unknown model is priced with all its logits");
+        document.note(Finding::warning("not-modelled", message).at_maybe(document.place(setting).as_ref()));
+    }
+}
+
+/// Rank of adapters; none where the file leaves it out, or to be set, as by a variable.
 pub(crate) fn rank(document: &Document, key: &str) -> Option<u32> {
-    let is_left = document.word(key).is_some_and(|word| word == UNSET);
+    let is_left = document.word(key).is_some_and(|word| word == UNSET || !unresolved(&word).is_empty());
     if is_left { None } else { document.size(key) }
 }
 

@@ -3,6 +3,7 @@
 //! Nothing is guessed in silence: a setting that a file leaves open is a [`Finding`], a flag that no release knows is
 //! [`Unknown`], one without effect on time or memory here is named in [`Imported::without_effect`].
 
+mod accelerated;
 pub(crate) mod adapters;
 pub(crate) mod context;
 pub(crate) mod decisive;

@@ -8,8 +8,7 @@ use super::kind::FileKind;
 use super::launch::{Launch, LaunchedGpus, Launcher, launches};
 use super::masked::masked;
 use super::named::{configuration, is_yaml, own_settings, own_yaml};
-use super::{known, titan, trainer};
-use crate::accelerate::import as accelerate;
+use super::{accelerated, known, titan, trainer};
 use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
 use crate::framework::Framework;
@@ -173,8 +172,7 @@ fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
         return llm_foundry::imported_from(document?, launched);
     }
     if let Some(document) = llama_factory_of(launch, ran, context) {
-        let named = launch.options.iter().any(|(name, _)| name == "__config_file" || name == "__use_fsdp");
-        let engine = named.then(|| of_accelerate(launch, launched, ran, context)).transpose()?;
+        let engine = accelerated::engine(launch, launched, ran, context)?;
         return llama_factory::imported_from(&document?, launched, engine, context);
     }
     if let Some(imported) = of_program(launch, launched, context) {
@@ -194,7 +192,7 @@ fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
         return Ok(imported);
     }
     if launch.launcher == Launcher::Accelerate {
-        let mut imported = of_accelerate(launch, launched, ran, context)?;
+        let mut imported = accelerated::of_launch(launch, launched, ran, context)?;
         let steps = ran.variables.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
         let steps = steps.and_then(|text| text.plain().parse().ok());
         trainer::fill(&mut imported, launch, steps, context.file);
@@ -284,7 +282,8 @@ fn of_swift(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) 
     if is_megatrons {
         return Ok(ms_swift::of_words(&launch.arguments, launch.line, launched, context.file));
     }
-    ms_swift::imported_from(&own_settings(launch, context), false, launched, context)
+    let engine = accelerated::engine(launch, launched, ran, context)?;
+    ms_swift::imported_over(engine, &own_settings(launch, context), launched, context)
 }
 
 /// The settings of a launch of LLaMA-Factory: its command, its module, or its `train.py` with a file of its format.
@@ -330,47 +329,6 @@ fn of_program(launch: &Launch, launched: &Launched, context: &Context) -> Option
     let words = launch.arguments.iter().filter(|word| word.missing().is_empty());
     let words: Vec<(String, u32)> = words.map(|word| (word.plain(), word.line().unwrap_or(launch.line))).collect();
     Some(olmo_core::of_launch(&text, &inner, &olmo_core::Arguments::of(&words), launched))
-}
-
-fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
-    let option = |name: &str| {
-        launch.options.iter().rfind(|(known, _)| known.trim_start_matches('_') == name).map(|(_, value)| value.clone())
-    };
-    let mut document = match option("config_file") {
-        Some(file) => configuration(&file, Form::Yaml, ran, context)?,
-        None => Document::new(
-            document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line },
-            context.file,
-        ),
-    };
-    for (name, value) in &launch.options {
-        let name = name.trim_start_matches('_');
-        let path = if name.starts_with("fsdp_") {
-            format!("fsdp_config.{name}")
-        } else if name.starts_with("parallelism_config_") {
-            format!("parallelism_config.{name}")
-        } else if name.starts_with("megatron_lm_") {
-            format!("megatron_lm_config.{name}")
-        } else if ["zero_stage", "offload_optimizer_device", "deepspeed_config_file"].contains(&name) {
-            format!("deepspeed_config.{name}")
-        } else if ["num_processes", "num_machines", "mixed_precision"].contains(&name) {
-            name.to_owned()
-        } else {
-            let kind = match name {
-                "use_fsdp" => "FSDP",
-                "use_deepspeed" => "DEEPSPEED",
-                "use_megatron_lm" => "MEGATRON_LM",
-                "multi_gpu" => "MULTI_GPU",
-                _ => continue,
-            };
-            document.put("distributed_type", kind, launch.line);
-            continue;
-        };
-        if value.missing().is_empty() {
-            document.put(&path, &value.plain(), value.line().unwrap_or(launch.line));
-        }
-    }
-    Ok(accelerate::imported_from(&document, launched))
 }
 
 /// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.

@@ -12,6 +12,7 @@ use super::known;
 use super::launch::{Launch, Launcher};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
+use crate::hugging_face::import as hugging_face;
 use crate::readers::document::{Document, Node, NodeValue};
 use meshwright_engine::plan::Recompute;
 
@@ -77,13 +78,16 @@ pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) ->
         {
             document.put("fsdp_config.fsdp_sharding_strategy", &strategy.to_uppercase(), line);
         }
+        if sharding.split([' ', ',']).any(|word| word == "offload") {
+            document.put("fsdp_config.fsdp_offload_params", "true", line);
+        }
         let off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "false" | "0" | "no");
         let half = ["bf16", "fp16"].into_iter().find(|half| {
             let name = format!("--{half}");
             switch(&name) && !given(&[name.as_str()]).is_some_and(|value| off(&value.plain()))
         });
         document.put("mixed_precision", half.unwrap_or("no"), line);
-        accelerate::imported_from(&document, launched)
+        accelerate::imported_from(&document, launched, &|_| None)
     };
     fill(&mut imported, launch, None, file);
     adapters(&mut imported, launch, file);
@@ -134,6 +138,26 @@ fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     AdapterTraining { setting, place: place(at), adapters }.apply(imported);
 }
 
+/// States of the optimizer that `--optim` names. DeepSpeed updates with its own.
+fn optimizer(imported: &mut Imported, launch: &Launch, file: &str) {
+    let Some(name) = launch.argument(&["--optim"]).filter(|name| name.missing().is_empty()) else { return };
+    let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line: launch.line }, file);
+    document.put("optim", &name.plain(), name.line().unwrap_or(launch.line));
+    hugging_face::optimizer(&document, "optim", imported);
+    imported.findings.extend(document.findings.take());
+}
+
+/// Head and loss by chunks, where Liger's kernels are on.
+fn chunked_loss(imported: &mut Imported, launch: &Launch, file: &str) {
+    let names = ["--use_liger_kernel", "--use_liger", "--use-liger-kernel"];
+    let is_off = launch.argument(&names).is_some_and(|value| value.plain().eq_ignore_ascii_case("false"));
+    if !is_off && launch.arguments.iter().any(|word| names.contains(&word.plain().as_str())) {
+        let document = Document::new(Node { value: NodeValue::Map(Vec::new()), line: launch.line }, file);
+        hugging_face::chunked_loss(&document, names[0].trim_start_matches('-'), imported);
+        imported.findings.extend(document.findings.take());
+    }
+}
+
 /// Adds settings of the program's arguments that its configuration lacks; `accumulation` is that of the environment.
 pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Option<u32>, file: &str) {
     let number = |names: &[&str]| {
@@ -148,6 +172,7 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
     {
         (imported.plan.micro_batch, imported.derives_micro_batch) = (micro, false);
         imported.places.insert("mbs".into(), place);
+        imported.findings.retain(|finding| finding.message != deepspeed::NO_BATCH);
         let steps = number(&["--gradient_accumulation_steps"]).map(|(steps, _)| steps).or(accumulation).unwrap_or(1);
         imported.accumulation = steps;
         if imported.work.global_batch.is_none() && imported.world.is_some() {
@@ -161,6 +186,7 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
         imported.work.seq_len = Some(tokens);
         imported.places.insert("seq".into(), place);
     }
+    optimizer(imported, launch, file);
     let checkpointing = launch.argument(&["--gradient_checkpointing", "--gradient-checkpointing"]);
     let named = |word: &str| launch.arguments.iter().any(|argument| argument.plain() == word);
     let given = checkpointing.is_some() || named("--gradient_checkpointing") || named("--gradient-checkpointing");
@@ -169,16 +195,21 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
     if given && !off && imported.plan.recompute == Recompute::None {
         imported.plan.recompute = Recompute::Full;
     }
-    if imported.model.is_none()
-        && let Some(name) = launch.argument(MODEL).filter(|name| name.missing().is_empty())
-    {
-        let Some(model) = known::of_hub(&name.plain()) else {
-            imported.names_other_model = true;
-            return;
-        };
-        let place = Place { file: file.to_owned(), line: name.line().unwrap_or(launch.line) };
-        let message = format!("`{}` is read as {}", name.plain(), model.name);
-        imported.findings.push(Finding::note("assumed", message).at(&place).expected("another: --model"));
-        imported.model = Some(model);
+    if imported.model.is_none() {
+        named_model(imported, launch, file);
     }
+    chunked_loss(imported, launch, file);
+}
+
+/// The model of a name of the hub.
+fn named_model(imported: &mut Imported, launch: &Launch, file: &str) {
+    let Some(name) = launch.argument(MODEL).filter(|name| name.missing().is_empty()) else { return };
+    let Some(model) = known::of_hub(&name.plain()) else {
+        imported.names_other_model = true;
+        return;
+    };
+    let place = Place { file: file.to_owned(), line: name.line().unwrap_or(launch.line) };
+    let message = format!("`{}` is read as {}", name.plain(), model.name);
+    imported.findings.push(Finding::note("assumed", message).at(&place).expected("another: --model"));
+    imported.model = Some(model);
 }

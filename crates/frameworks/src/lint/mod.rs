@@ -131,11 +131,13 @@ fn unknown(unknown: &Unknown) -> Finding {
     finding.at(&unknown.place).expected(near)
 }
 
-/// Findings after which the plan is not wholly the file's: what was not read counts as one, or as not set.
-const GUESSED: [&str; 12] = [
+/// Findings after which the plan is not wholly the file's: what was not read counts as one or as not set, and what is not modelled may
+/// take less memory.
+const GUESSED: [&str; 13] = [
     "adapters",
     "assumed-vocabulary",
     "missing-value",
+    "not-modelled",
     "not-read",
     "not-training",
     "other-module",
@@ -172,7 +174,7 @@ fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding
     let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
     let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);
     if guessed && rejection.is_of_memory() {
-        let expected = "what was not read counts as 1 or as not set: see the other findings first";
+        let expected = "what was not read counts as 1 or as not set, and what is not modelled may take less: see the other findings first";
         return Finding::warning(rejection.rule(), rejection.to_string()).expected(expected);
     }
     if source.is_empty() || rejection.is_of_memory() {

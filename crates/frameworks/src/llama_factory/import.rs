@@ -76,6 +76,9 @@ pub(crate) fn imported_from(
     hugging_face::optimizer(document, "optim", &mut imported);
     hugging_face::model(document, "model_name_or_path", &mut imported);
     hugging_face::attention(document, "flash_attn", &mut imported);
+    if is_on(document, "enable_liger_kernel") {
+        hugging_face::chunked_loss(document, "enable_liger_kernel", &mut imported);
+    }
     let _ = document.word("gradient_checkpointing"); // the model's own is set by the key below
     if !is_on(document, "disable_gradient_checkpointing") {
         imported.plan.recompute = Recompute::Full;

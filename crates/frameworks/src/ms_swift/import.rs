@@ -19,7 +19,7 @@ use crate::readers::shell::Ran;
 use crate::readers::shell::text::{Text, names as unresolved, readable};
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::Half;
+use meshwright_engine::workload::{Half, Recipe};
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "ms-swift";
@@ -92,17 +92,12 @@ pub(crate) fn imported_from(
     launched: &Launched,
     context: &Context,
 ) -> Result<Imported, ImportError> {
-    if let Some(kind) = document.word("rlhf_type") {
-        let place = document.place("rlhf_type").unwrap_or(Place { file: context.file.to_owned(), line: 1 });
-        let why = format!("`rlhf_type: {kind}` trains by preferences or rewards, which is not priced");
-        let expected = "the degrees of its trainer: `meshwright explain --plan`".into();
-        return Err(ImportError { file: place.file, line: place.line, why, expected });
-    }
+    refuse_rewards(document, context)?;
     let mut launched = launched.clone();
     let LaunchedGpus { all: world, per_node: each } = counted(|name| document.word(&format!("ENV.{name}")));
     (launched.world, launched.gpus_per_node) = (launched.world.or(world), launched.gpus_per_node.or(each));
     if !is_megatrons {
-        return of_trainer(document, &launched, context);
+        return of_trainer(None, document, &launched, context);
     }
     let keys = document.keys("");
     let first = keys.first().and_then(|key| document.place(key));
@@ -114,6 +109,28 @@ pub(crate) fn imported_from(
         words.extend(document.leaves(key).iter().map(|word| Text::on(word, line)));
     }
     Ok(of_words(&words, 1, &launched, &file))
+}
+
+/// Plan, workload and settings of `swift sft` over the engine that `accelerate launch` sets up, if any: FSDP or DeepSpeed of its file.
+///
+/// # Errors
+/// Those of [`read`].
+pub(crate) fn imported_over(
+    engine: Option<Imported>,
+    document: &Document,
+    launched: &Launched,
+    context: &Context,
+) -> Result<Imported, ImportError> {
+    refuse_rewards(document, context)?;
+    of_trainer(engine, document, launched, context)
+}
+
+fn refuse_rewards(document: &Document, context: &Context) -> Result<(), ImportError> {
+    let Some(kind) = document.word("rlhf_type") else { return Ok(()) };
+    let place = document.place("rlhf_type").unwrap_or(Place { file: context.file.to_owned(), line: 1 });
+    let why = format!("`rlhf_type: {kind}` trains by preferences or rewards, which is not priced");
+    let expected = "the degrees of its trainer: `meshwright explain --plan`".into();
+    Err(ImportError { file: place.file, line: place.line, why, expected })
 }
 
 /// Settles the arguments of `megatron sft`, launched on a line of a file.
@@ -227,11 +244,17 @@ fn model(name: &str, place: &Place, list: &mut Arguments) -> Option<meshwright_e
 /// Fewest sequences of a step where the file sets no accumulation.
 const LEAST_BATCH: u32 = 16;
 
-/// Trainer and settings of `swift sft`.
-fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Result<Imported, ImportError> {
+/// Trainer and settings of `swift sft`; `engine` is what its launcher sets up.
+fn of_trainer(
+    engine: Option<Imported>,
+    document: &Document,
+    launched: &Launched,
+    context: &Context,
+) -> Result<Imported, ImportError> {
     let micro_batch = document.size("per_device_train_batch_size").unwrap_or(1);
     let accumulation = document.size("gradient_accumulation_steps");
-    let usual = launched.world.map(|world| LEAST_BATCH.div_ceil(micro_batch.saturating_mul(world).max(1)));
+    let world = engine.as_ref().map_or(launched.world, |engine| engine.world);
+    let usual = world.map(|world| LEAST_BATCH.div_ceil(micro_batch.saturating_mul(world).max(1)));
     let types = ["torch_dtype", "dtype"].map(|key| document.word(key));
     let is_fp16 =
         is_on(document, "fp16") || types.iter().flatten().any(|word| matches!(word.as_str(), "float16" | "fp16"));
@@ -255,8 +278,12 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
         }
         trainer.over_deepspeed(&mut json, launched)
     } else {
-        let mut imported = of_fsdp(document, launched, context)?;
+        let mut imported = engine.map_or_else(|| of_fsdp(document, launched, context), Ok)?;
         trainer.fill(&mut imported, document);
+        if imported.family == Family::Fsdp && imported.plan.zero == ZeroStage::Zero {
+            // Without an engine the Trainer updates the weights as they were loaded, in 16 bits.
+            imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        }
         imported
     };
     imported.kind = KIND;
@@ -269,6 +296,9 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
     hugging_face::attention(document, "attn_impl", &mut imported);
     for key in ["model", "model_id_or_path"] {
         hugging_face::model(document, key, &mut imported);
+    }
+    if is_on(document, "use_liger_kernel") {
+        hugging_face::chunked_loss(document, "use_liger_kernel", &mut imported);
     }
     if document.word("gradient_checkpointing").is_none() || is_on(document, "gradient_checkpointing") {
         imported.plan.recompute = Recompute::Full;
@@ -337,7 +367,7 @@ fn of_fsdp(document: &Document, launched: &Launched, context: &Context) -> Resul
 /// Adapters, which it trains by default, and findings on settings that are not priced.
 fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
     let kinds = ["tuner_type", "train_type", "sft_type"].map(|key| document.word(key).map(|kind| (key, kind)));
-    let rank = document.size("lora_rank");
+    let rank = hugging_face::rank(document, "lora_rank");
     let targets = document.leaves("target_modules");
     let adapters = Adapters { rank, targets };
     let place = |key: &str| document.place(key).unwrap_or(Place { file: context.file.to_owned(), line: 1 });

@@ -220,8 +220,9 @@ fn layout(document: &Document, imported: &mut Imported) {
     };
     let backend = document.word("model_spec.moe_comm_backend");
     let backend = backend.or_else(|| document.word("parallelism.expert_parallel_comm_backend"));
+    let is_standard = backend.as_ref().is_none_or(|backend| backend == "standard"); // its default
+    plan.dispatcher = if is_standard { Dispatcher::AllToAll } else { Dispatcher::DeepEp };
     if let Some(backend) = backend {
-        plan.dispatcher = if backend == "standard" { Dispatcher::AllToAll } else { Dispatcher::DeepEp };
         imported.exchange = FusedExchange::named(&backend);
     }
     plan.cp_kind = match document.word("parallelism.context_parallel_rotate_method").as_deref() {

@@ -9,7 +9,7 @@ use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, Overlap, Stack, TpGather};
+use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, MemoryUse, Overlap, Stack, TpGather};
 use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::{CachedCatalog, defaults};
@@ -18,9 +18,6 @@ use meshwright_planner::catalog::{CachedCatalog, defaults};
 const ROWWISE_PASSES: f64 = 2.0;
 /// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; the bf16 value is the catalogue's.
 const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
-/// Bytes of a logit in one chunk of Liger's linear cross-entropy, whose gradient takes its place, and of an element of the head's
-/// input gradient. Source: [liger-kernel].
-const CHUNK_LOGIT: f64 = 4.0;
 /// Words of `optimizer_states` for torch's Adam on a 16-bit model.
 const IN_HALF: &str = "in parameter dtype (bf16)";
 /// Operators of PEFT's adapters on a 16-bit model without autocast, as specification §2.11 counts them: the input is
@@ -302,7 +299,7 @@ fn apply_fused_kernels(row: &Row, stack: &mut Stack) {
     let by_chunk = fuses(row, &["ce_liger"]);
     stack.fused_cross_entropy |= by_chunk || fuses(row, &["ce_triton"]);
     if let (true, Some(hidden), Some(vocab)) = (by_chunk, row.hidden, row.vocab) {
-        stack.logit_bytes = Some(CHUNK_LOGIT * hidden / vocab); // as many chunks of tokens as vocab/hidden
+        stack.logit_bytes = Some(MemoryUse::chunked_logit_bytes(hidden, vocab));
     }
 }
 

@@ -111,7 +111,7 @@ fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
     let master = element_bytes(list, "--main-params-dtype", 4.0);
     let (first, second) = (element_bytes(list, "--exp-avg-dtype", 4.0), element_bytes(list, "--exp-avg-sq-dtype", 4.0));
     let one_moment = optimizer.contains("muon") || optimizer == "sgd";
-    let changed = gradient < reduced || master < 4.0 || first < 4.0 || second < 4.0;
+    let changed = element_bytes(list, "--main-grads-dtype", 4.0) < 4.0 || master < 4.0 || first < 4.0 || second < 4.0;
     if changed && !precise {
         let flags = ["--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"];
         let place = flags.iter().find_map(|flag| list.place(flag));

@@ -181,9 +181,11 @@ pub(super) fn converters(document: &Document) -> Vec<(String, String)> {
     listed.chain(around).collect()
 }
 
-/// Token dispatcher of a model that the file spells out: `comm_backend="deepep"`.
+/// Token dispatcher of a model that the file spells out: `comm_backend="deepep"`. That of a call of the registry, `moe_comm_backend`, is
+/// in the document.
 fn backend(text: &str) -> Option<(&str, u32)> {
-    let lines = text.lines().zip(1_u32..).filter(|(line, _)| !line.trim_start().starts_with('#'));
+    let lines = text.lines().zip(1_u32..);
+    let lines = lines.filter(|(line, _)| !line.trim_start().starts_with('#') && !line.contains("moe_comm_backend"));
     let found = lines.filter_map(|(line, at)| Some((line.split_once("comm_backend=\"")?.1.split('"').next()?, at)));
     found.last()
 }
