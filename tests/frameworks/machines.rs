@@ -1,6 +1,6 @@
 //! Files on the machine that their plan is priced on: whole nodes, expert groups, racks.
 
-use super::emit::{err, folder, run};
+use super::emit::{err, folder, out, run};
 
 /// Launchers start equally many processes on each node, and a plan is priced on the nodes of its cluster.
 #[test]
@@ -11,6 +11,7 @@ fn parts_of_nodes_are_refused_and_smaller_nodes_are_priced() {
         "{}",
         err(&sixty)
     );
+    assert!(!err(&sixty).contains("nearest plan"), "no plan makes nodes whole: {}", err(&sixty));
     let folder = folder("small-nodes");
     let path = folder.to_str().unwrap();
     let small = ["--set", "cluster.gpus_per_node=4", "--gpus", "60", "--plan", "tp=4", "--out", path];
@@ -33,15 +34,60 @@ fn groups_that_do_not_divide_a_rack_are_counted() {
         let output = run(&["plan", "deepseek-v3", "gb300-nvl72-1152", "--precision", "mxfp8", "--gpus", gpus]);
         String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let asks = "it needs 18 such domains, where 1,152 GPUs fill 16: on 16, ask for `--gpus 1024`.";
+    let asks = "it needs 18 such domains, and the cluster has 16: no files are written for it; ask for `--gpus 1024`.";
     assert!(words("1152").contains(asks), "{}", words("1152"));
     assert!(!words("1024").contains("such domains"));
+    let asks = "it needs 9 such domains, where 576 GPUs fill 8: on 8, ask for `--gpus 512`.";
+    assert!(words("576").contains(asks), "{}", words("576"));
     let folder = folder("segment");
     let plan = ["--gpus", "1024", "--plan", "ep=64 zero=1 recompute=full", "--out", folder.to_str().unwrap()];
     let made = run(&[&["emit", "megatron", "deepseek-v3", "gb300-nvl72-1152"][..], &plan].concat());
     assert!(made.status.success(), "{}", err(&made));
     let job = std::fs::read_to_string(folder.join("launch.sbatch")).unwrap();
     assert!(job.contains("#SBATCH --nodes=256\n") && job.contains("#SBATCH --segment=16\n"), "{job}");
+}
+
+/// A job that needs more racks than its cluster has is refused with the GPUs that fill them. It is written where there are racks to
+/// spare, and where nobody says how many there are: for a number of GPUs, or for more than the file has.
+#[test]
+fn jobs_for_more_racks_than_there_are_are_refused() {
+    const PLAN: &str = "ep=64 zero=1 recompute=full";
+    let emitted = |cluster: &str, more: &[&str]| {
+        run(&[&["emit", "megatron", "qwen3-235b-a22b", cluster, "--plan", PLAN][..], more].concat())
+    };
+    for (more, needed) in [(&[][..], 18), (&["--gpus", "1088"], 17), (&["--set", "cluster.gpus=1152"], 18)] {
+        let refused = emitted("gb200-nvl72-1152", more);
+        let why = format!(
+            "{needed} NVLink domains: the plan's groups fill 64 of the 72 GPUs of each, and the cluster has 16"
+        );
+        let message = err(&refused);
+        assert!(!refused.status.success() && message.contains(&why), "{more:?}: {message}");
+        assert!(
+            message.contains("--gpus 1024 fills those") && !message.contains("nearest plan"),
+            "{more:?}: {message}"
+        );
+    }
+    for (cluster, more, needed) in [
+        ("gb200-nvl72-1152", &["--gpus", "1024"][..], 16),
+        ("gb200-nvl72-1152", &["--gpus", "576"], 9),
+        ("gb200-nvl72-1152", &["--gpus", "2304"], 36),
+        ("gb200-nvl72-1152", &["--set", "cluster.gpus=1296", "--gpus", "1152"], 18),
+        ("gb200-nvl72-1152", &["--set", "cluster.gpus=1024"], 16),
+        ("1152xgb200", &[], 18),
+        ("1152xgb200", &["--set", "cluster.gpus=576"], 9),
+    ] {
+        let made = emitted(cluster, more);
+        assert!(made.status.success(), "{cluster} {more:?}: {}", err(&made));
+        let note = format!("the job needs {needed} domains.\n#SBATCH --segment=16\n");
+        assert!(out(&made).contains(&note), "{cluster} {more:?}: {}", out(&made));
+    }
+    let asked = ["explain", "qwen3-235b-a22b", "gb200-nvl72-1152", "--format", "json", "--plan"];
+    let refused = |plan: &str| {
+        let answer: serde_json::Value = serde_json::from_str(&out(&run(&[&asked[..], &[plan]].concat()))).unwrap();
+        answer["refused"].as_str().map(str::to_owned)
+    };
+    assert!(refused(PLAN).is_some_and(|why| why.starts_with("the plan needs 18 NVLink domains")));
+    assert_eq!(refused("ep=8 zero=1 recompute=full"), None, "groups of eight fill a rack");
 }
 
 /// DeepEP's kernels are compiled for some numbers of ranks and nodes.

@@ -4,7 +4,7 @@ pub mod pools;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::{Gpu, ScaleUp};
+use crate::gpu::{Gpu, ScaleUp, Topology};
 use crate::range::{self, OutOfRange};
 use crate::sources::{Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -120,6 +120,10 @@ pub struct Cluster {
     pub levels: Vec<Level>,
     /// Key of its source, or the path of the file it was read from.
     pub source: String,
+    /// GPUs that its file counts, of which a run may use a part; none where a run or a name has a number of GPUs and nothing is known
+    /// of the machine that they are part of.
+    #[serde(skip)]
+    pub whole: Option<u32>,
 }
 
 /// Host memory in a file: with its own source, or with the file's.
@@ -194,6 +198,7 @@ impl ClusterFile {
             scale_up,
             levels: self.level,
             source: self.source,
+            whole: Some(self.gpus),
         };
         cluster.check()?;
         Ok(cluster)
@@ -237,6 +242,15 @@ impl Cluster {
             .then(|| (gpus / node * node, gpus.div_ceil(node) * node))
     }
 
+    /// Scale-up domains of several nodes that the machine has; none where they are not known: its file counts no whole domains, or fewer
+    /// GPUs than are asked for.
+    pub fn domains(&self) -> Option<u32> {
+        let (domain, node) = (self.scale_up.gpus, self.gpus_per_node);
+        let spans_nodes = domain > node && self.scale_up.topology == Topology::Switch;
+        let whole = self.whole.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
+        spans_nodes.then(|| whole / domain)
+    }
+
     /// Checks the numbers of GPUs and the memory of a host.
     fn check_ranges(&self) -> Result<(), OutOfRange> {
         range::check([
@@ -258,6 +272,7 @@ impl Cluster {
             scale_up: gpu.scale_up.clone(),
             levels: Vec::new(),
             source: gpu.collectives_source.clone(),
+            whole: None,
             gpu,
         }
     }

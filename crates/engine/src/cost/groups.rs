@@ -1,5 +1,6 @@
 //! Process groups of a plan, in Megatron's rank order.
 
+use crate::cluster::Cluster;
 use crate::collective::Group;
 use crate::plan::{Layout, Plan, RankOrder};
 
@@ -47,6 +48,32 @@ pub fn filled(plan: &Plan, domain: u32) -> u32 {
     let Layout { tp, cp, ep, etp, .. } = plan.layout;
     let largest = [1, tp, tp * cp, etp * ep].into_iter().filter(|ranks| *ranks <= domain).max().unwrap_or(1);
     domain / largest * largest
+}
+
+/// Scale-up domains that a plan needs, where its cluster is known to have fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFewDomains {
+    /// GPUs that the plan fills of each.
+    pub filled: u32,
+    /// Domains that it needs.
+    pub needed: u32,
+    /// Domains that the cluster has.
+    pub had: u32,
+}
+
+impl TooFewDomains {
+    /// The domains of a plan whose groups do not divide a domain; none where the cluster has enough, or where it is not known how many
+    /// it has.
+    pub fn of(plan: &Plan, cluster: &Cluster) -> Option<Self> {
+        let (filled, had) = (filled(plan, cluster.scale_up.gpus), cluster.domains()?);
+        let needed = cluster.gpus.div_ceil(filled);
+        (needed > had).then_some(Self { filled, needed, had })
+    }
+
+    /// GPUs of which such groups fill all domains.
+    pub const fn gpus(self) -> u32 {
+        self.had * self.filled
+    }
 }
 
 /// Distance in ranks between neighbouring stages.

@@ -12,7 +12,7 @@ pub(crate) mod text;
 use std::fmt;
 
 use crate::framework::Framework;
-use launcher::{Nodes, part_of_a_node};
+use launcher::{Nodes, part_of_a_node, too_few_domains};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::groups;
 use meshwright_engine::plan::Plan;
@@ -58,8 +58,9 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let limits = framework.limits;
     let of_problem = limits.problem_obstacles(problem);
-    let possible = of_problem.is_empty();
-    let of_nodes = part_of_a_node(problem.cluster()).filter(|_| request.pools.is_none());
+    let on_one = request.pools.is_none().then(|| problem.cluster());
+    let of_nodes = on_one.and_then(part_of_a_node).or_else(|| too_few_domains(on_one?, plan));
+    let possible = of_problem.is_empty() && of_nodes.is_none();
     let of_recipe = (framework.recipe_obstacle)(request);
     let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead.clone()).unwrap_or_else(|| plan.clone());
     let of_stages = request.staged.and_then(|staged| limits.stages_obstacle(problem, staged));

@@ -69,7 +69,10 @@ impl SlurmJob<'_> {
         text.fixed("#SBATCH --ntasks-per-node=1");
         text.line(snippet!("#SBATCH --gpus-per-node={}", self.gpus_per_node));
         if let Some(segment) = self.segment {
-            text.comments(["Nodes that lie in one NVLink domain, where Slurm knows its blocks."]);
+            text.comments([format!(
+                "Nodes that lie in one NVLink domain, where Slurm knows its blocks: the job needs {} domains.",
+                self.nodes / segment.max(1)
+            )]);
             text.line(snippet!("#SBATCH --segment={}", segment));
         }
         text.fixed("#SBATCH --exclusive\n#SBATCH --time=01:00:00");

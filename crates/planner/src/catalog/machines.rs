@@ -35,11 +35,11 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 ///
 /// As for [`cluster`], or the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
-    let text = match fat_tree::counted(name) {
-        Some((gpus, gpu)) if sets.text(name).is_none() => fat_tree::entry(gpus, gpu, sets)?,
-        _ => read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name))
-            .map_err(|e| suggest(e, name))?,
-    };
+    if let Some((gpus, gpu)) = fat_tree::counted(name).filter(|_| sets.text(name).is_none()) {
+        return fat_tree_of(gpus, gpu, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)));
+    }
+    let text =
+        read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name)).map_err(|e| suggest(e, name))?;
     if pools::has_pools(&text) {
         return pools::read(&text, sets, &|name| cluster(name, sets));
     }
@@ -66,7 +66,7 @@ pub fn on_boards_of_four(name: &str) -> Option<String> {
 ///
 /// As for [`cluster`].
 pub fn fat_tree_of(gpus: u32, gpu: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
-    of_text(&fat_tree::entry(gpus, gpu, sets)?, sets)
+    Ok(Cluster { whole: None, ..of_text(&fat_tree::entry(gpus, gpu, sets)?, sets)? })
 }
 
 /// Cluster of a file's text.
