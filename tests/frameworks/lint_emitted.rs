@@ -98,6 +98,21 @@ fn every_format_comes_back_dense_and_with_experts() {
     }
 }
 
+/// HybridEP in racks, with the environment that says so.
+#[test]
+fn a_plan_in_racks_comes_back() {
+    for framework in ["megatron", "megatron-bridge"] {
+        let more = &["--precision", "mxfp8", "--fix", "ep=32", "--fix", "dispatcher=hybridep"];
+        let question = Asked { model: "qwen3-30b-a3b", cluster: "gb200-nvl72-1152", gpus: "64", more };
+        comes_back("racks", framework, &question);
+        let (_, folder) = emitted("racks", framework, &question);
+        let scripts =
+            std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let set = "export NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=\"${NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN:-32}\"";
+        assert!(scripts.into_iter().any(|text| text.contains(set)), "{framework}");
+    }
+}
+
 /// Other stacks than a framework's own, which a file names in its header alone.
 #[test]
 fn the_stack_of_a_plan_comes_back() {

@@ -90,6 +90,32 @@ fn jobs_for_more_racks_than_there_are_are_refused() {
     assert_eq!(refused("ep=8 zero=1 recompute=full"), None, "groups of eight fill a rack");
 }
 
+/// HybridEP's variables are those of NVIDIA's recipes in racks, whose domains join several nodes, and are kept where they are set.
+#[test]
+fn hybrid_ep_is_told_the_domains_of_a_rack() {
+    const NAMES: [&str; 3] = ["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN", "NVLINK_DOMAIN_SIZE", "USE_MNNVL"];
+    let exports = |framework: &str, cluster: &str, gpus: &str, plan: &str| {
+        let asked = ["emit", framework, "qwen3-30b-a3b", cluster, "--gpus", gpus, "--plan", plan];
+        let made = run(&asked);
+        assert!(made.status.success(), "{framework} {plan}: {}", err(&made));
+        let lines = out(&made);
+        let value = |name: &str| {
+            let line = lines.lines().find(|line| line.contains(name))?;
+            line.strip_prefix(&format!("export {name}=\"${{{name}:-"))?.strip_suffix("}\"").map(str::to_owned)
+        };
+        NAMES.map(|name| value(name).unwrap_or_else(|| if lines.contains(name) { "misspelt" } else { "" }.to_owned()))
+    };
+    for framework in ["megatron", "megatron-bridge"] {
+        let of = |gpus: &str, plan: &str| exports(framework, "gb200-nvl72-1152", gpus, plan);
+        assert_eq!(of("512", "ep=64 dispatcher=hybridep zero=1"), ["64", "72", "1"], "{framework}");
+        assert_eq!(of("16", "ep=8 dispatcher=hybridep zero=1"), ["8", "72", "1"], "{framework}");
+        assert_eq!(of("64", "ep=16 etp=2 tp=2 dispatcher=hybridep zero=1"), ["32", "72", "1"], "{framework}");
+        assert_eq!(of("512", "ep=128 dispatcher=hybridep zero=1"), ["8", "72", "1"], "{framework}: blocks of a rack");
+        assert_eq!(of("16", "ep=8 dispatcher=alltoall zero=1"), [""; 3], "{framework}");
+        assert_eq!(exports(framework, "dgx-h100-64", "16", "ep=8 dispatcher=deepep zero=1"), [""; 3], "{framework}");
+    }
+}
+
 /// DeepEP's kernels are compiled for some numbers of ranks and nodes.
 #[test]
 fn expert_groups_that_deepep_lacks_are_refused() {

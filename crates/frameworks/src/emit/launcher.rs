@@ -5,12 +5,14 @@ use super::language::Shell;
 use super::request::{EmittedFile, Request};
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
+use crate::rules::FusedExchange;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::groups::TooFewDomains;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Dispatcher;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Nodes of a run, which all use equally many of their GPUs.
@@ -203,6 +205,13 @@ pub(crate) fn no_marks(text: &mut Lines<Shell>, marked: MarkedFile) {
 /// Source: [megatron-bridge] `src/megatron/bridge/recipes/utils/environment_utils.py`; [torchtitan] `run_train.sh`.
 pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {
     let problem = request.costs.problem;
+    if let Some(topology) = hybrid_ep_topology(problem, &request.evaluation.plan) {
+        text.comments(["HybridEP: ranks of an expert group in one NVLink domain, GPUs that it joins, and that they lie in several nodes."]);
+        for (name, value) in topology {
+            let name = Snippet::fixed(name);
+            text.line(snippet!("export {}=\"${{}:-{}}\"", name.clone(), name, value));
+        }
+    }
     text.comments(["Segments of memory grow in place, so that less is lost to fragments."]);
     text.fixed("export PYTORCH_CUDA_ALLOC_CONF=\"${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}\"");
     if problem.cluster().gpu.vendor == "NVIDIA" {
@@ -219,4 +228,21 @@ pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {
         text.fixed("export NVTE_ROCM_ENABLE_MXFP8=\"${NVTE_ROCM_ENABLE_MXFP8:-1}\"");
     }
     text.fixed("");
+}
+
+/// Variables by which HybridEP knows the scale-up domains, where a domain joins several nodes; none for other exchanges. The ranks in
+/// one domain divide the group: of a group larger than a domain, those of the largest blocks that lie in no two domains.
+///
+/// Source: [megatron-bridge] `scripts/performance/utils/utils.py`, `apply_target_topology_environment`; [megatron-lm]
+/// `tests/functional_tests/test_cases/nemotron/nemotron3_super_release_gb200`.
+fn hybrid_ep_topology(problem: &Problem, plan: &Plan) -> Option<[(&'static str, u32); 3]> {
+    let (cluster, ranks) = (problem.cluster(), plan.layout.ep.saturating_mul(plan.layout.etp));
+    let (domain, node) = (cluster.scale_up.gpus, cluster.gpus_per_node);
+    let exchanges = problem.model().is_moe() && ranks > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    if !exchanges || domain <= node || FusedExchange::of(problem) != Some(FusedExchange::HybridEp) {
+        return None;
+    }
+    let divides = |block: &u32| ranks.is_multiple_of(*block) && domain.is_multiple_of(*block);
+    let in_domain = if ranks <= domain { ranks } else { (1..=domain).rev().find(divides)? };
+    Some([("NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN", in_domain), ("NVLINK_DOMAIN_SIZE", domain), ("USE_MNNVL", 1)])
 }
