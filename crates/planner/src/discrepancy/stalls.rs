@@ -110,7 +110,17 @@ impl StallsOfPlan {
 /// cluster has been measured.
 const RATE_SPREAD: f64 = std::f64::consts::LN_2;
 
-/// Probability of each plan that it stalls, over relative rates.
+/// Weights that add up to 1, as those of a quadrature do to within its error.
+fn normalize(rates: &mut [QuadratureNode]) {
+    let all: f64 = rates.iter().map(|rate| rate.weight).sum();
+    if all > 0.0 {
+        for rate in rates {
+            rate.weight /= all;
+        }
+    }
+}
+
+/// Probability that each plan stalls, averaged over relative rates.
 fn chances(rates: &[QuadratureNode], points: &[StallsOfPlan]) -> Vec<f64> {
     let chance = |of: &StallsOfPlan| -> f64 {
         rates.iter().map(|rate| -rate.weight * libm::expm1(-rate.value * of.expected)).sum()
@@ -135,8 +145,9 @@ impl StallBelief {
     /// Belief before any trial.
     pub fn prior<'a>(law: &Stalls, points: impl Iterator<Item = &'a Traits>) -> Self {
         let points: Vec<StallsOfPlan> = points.map(|of| law.of_plan(of)).collect();
-        let rates: Vec<QuadratureNode> =
+        let mut rates: Vec<QuadratureNode> =
             nodes(0.0, RATE_SPREAD).map(|node| QuadratureNode { value: libm::exp(node.value), ..node }).collect();
+        normalize(&mut rates);
         Self { chances: chances(&rates, &points), measured: vec![None; points.len()], rates, points }
     }
 
@@ -157,7 +168,10 @@ impl StallBelief {
         self.measured[point] = Some(time);
         let spread = libm::hypot(deviation, noise);
         let chance = self.chances[point];
-        let without = (1.0 - chance) * normal_density(time, mean, spread);
+        // Where nearly all runs stall, 1 − chance would be rounding.
+        let quiet_of = |rate: &QuadratureNode| libm::exp(-rate.value * of.expected);
+        let quiet_chance: f64 = self.rates.iter().map(|rate| rate.weight * quiet_of(rate)).sum();
+        let without = quiet_chance * normal_density(time, mean, spread);
         let stalled = of.stalled(time, mean, deviation);
         let with = stalled.map_or(0.0, |run| chance * run.density);
         let kept = (noise / spread).powi(2);
@@ -167,10 +181,12 @@ impl StallBelief {
         }
         let share = with / (without + with);
         for rate in &mut self.rates {
-            let quiet = libm::exp(-rate.value * of.expected);
+            let quiet = quiet_of(rate);
             let stalls = if chance > 0.0 { share * (1.0 - quiet) / chance } else { 0.0 };
-            rate.weight *= stalls + (1.0 - share) * quiet / (1.0 - chance);
+            let runs = if quiet_chance > 0.0 { (1.0 - share) * quiet / quiet_chance } else { 0.0 };
+            rate.weight *= stalls + runs;
         }
+        normalize(&mut self.rates);
         self.chances = chances(&self.rates, &self.points);
         let hidden = stalled.map_or(direct, |run| run.without);
         let mean = share * hidden.mean + (1.0 - share) * direct.mean;
@@ -190,8 +206,7 @@ impl StallBelief {
         }
     }
 
-    /// Logarithmic time below which a run is as probably as a standard normal number is below `z`, that without stalls
-    /// being normal.
+    /// Quantile of a run's logarithmic time at standard normal score `z`, where the time without stalls is normal.
     pub fn quantile(&self, point: usize, z: f64, mean: f64, deviation: f64) -> f64 {
         if let Some(time) = self.measured[point] {
             return time;
@@ -250,6 +265,19 @@ mod tests {
         assert!(hidden.variance.sqrt() > 0.08, "{hidden:?}");
         assert!(stalled.chances[1] > prior.chances[1] + 0.02);
         assert!((stalled.drawn(0, mean, 0.0, 0.0) - libm::log(12.0)).abs() < 1e-12, "what was measured is known");
+    }
+
+    /// One quiet run of many GPUs lowers the rate, and does not end all stalls.
+    #[test]
+    fn a_quiet_run_on_many_gpus_leaves_stalls_probable() {
+        for gpus in [14.0, 16.0] {
+            let (points, mean) = ([traits(4, gpus), traits(4, gpus)], libm::log(4.0));
+            let mut belief = StallBelief::prior(&law(), points.iter());
+            let before = belief.chances[1];
+            belief.observe(0, mean, mean, 0.1, 0.0);
+            assert!(belief.chances[1] <= before && belief.chances[1] > 0.5, "{before} {}", belief.chances[1]);
+            assert!((belief.rates.iter().map(|rate| rate.weight).sum::<f64>() - 1.0).abs() < 1e-12);
+        }
     }
 
     #[test]
