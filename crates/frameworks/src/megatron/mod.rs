@@ -1,4 +1,4 @@
-//! Megatron-LM: one shell script with every argument of `pretrain_gpt.py`.
+//! Megatron-LM: one shell script that starts `pretrain_gpt.py`, or the program for hybrid models, with all its arguments.
 
 pub(crate) mod emit;
 pub mod flags;

@@ -19,7 +19,7 @@ pub enum ClusterOrPools {
     Pools(PooledCluster),
 }
 
-/// Whether a setting changes more than one value of a cluster.
+/// Whether a setting is one of [`WHOLE`].
 pub(super) fn is_whole(setting: &Setting) -> bool {
     WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1
 }
@@ -43,7 +43,7 @@ pub(super) fn of_file(
     Ok(cluster)
 }
 
-/// Keys of `cluster` that change more than one value, in the order in which they are applied.
+/// Keys of `cluster` that are applied to the cluster once it is read, in this order.
 const WHOLE: [&str; 3] = ["gpus", "nic", "oversubscription"];
 
 /// Cluster with a setting of [`WHOLE`] applied.

@@ -85,26 +85,26 @@ pub(super) const PYTHON: &[Format] = &[
 const PROGRAMS: &[(&str, &str)] = &[
     ("verl.", "verl's trainer"),
     ("verl/", "verl's trainer"),
-    ("nemo_rl", "NeMo-RL"),
-    ("run_grpo", "NeMo-RL"),
-    ("run_sft.py", "NeMo-RL"),
-    ("run_dpo", "NeMo-RL"),
-    ("openrlhf", "OpenRLHF"),
+    ("nemo_rl", "part of NeMo-RL"),
+    ("run_grpo", "a program for training by rewards, such as NeMo-RL's"),
+    ("run_sft.py", "a program of recipes for fine-tuning, such as NeMo-RL's"),
+    ("run_dpo", "a program for training by preferences, such as NeMo-RL's"),
+    ("openrlhf", "part of OpenRLHF"),
     ("swift rlhf", "ms-swift's training by preferences or rewards"),
     ("megatron rlhf", "ms-swift's training by preferences or rewards"),
     ("cli/rlhf", "ms-swift's training by preferences or rewards"),
-    ("nemo_automodel", "NeMo Automodel"),
-    ("automodel", "NeMo Automodel"),
-    ("maxtext", "MaxText"),
-    ("olmo_core", "OLMo-core"),
-    ("llamafactory", "LLaMA-Factory, another program of it than the training"),
-    ("axolotl", "axolotl without a YAML that configures a training, or another program of it"),
-    ("llmfoundry", "llm-foundry, another program of it than the training"),
-    ("litgpt", "LitGPT"),
-    ("levanter", "Levanter"),
-    ("torchtune", "torchtune"),
-    ("pytest", "tests"),
-    ("unittest", "tests"),
+    ("nemo_automodel", "part of NeMo Automodel"),
+    ("automodel", "part of NeMo Automodel"),
+    ("maxtext", "part of MaxText"),
+    ("olmo_core", "part of OLMo-core"),
+    ("llamafactory", "another program of LLaMA-Factory than its training"),
+    ("axolotl", "axolotl without a YAML that configures a training, or another of its programs"),
+    ("llmfoundry", "another program of llm-foundry than its training"),
+    ("litgpt", "part of LitGPT"),
+    ("levanter", "part of Levanter"),
+    ("torchtune", "part of torchtune"),
+    ("pytest", "a test runner"),
+    ("unittest", "a test runner"),
 ];
 
 /// Refuses a program that is known and not read.
@@ -114,6 +114,6 @@ const PROGRAMS: &[(&str, &str)] = &[
 pub(crate) fn refuse_program(program: &str, file: &str, line: u32) -> Result<(), ImportError> {
     let name = program.to_lowercase();
     let Some((_, what)) = PROGRAMS.iter().find(|(part, _)| name.contains(part)) else { return Ok(()) };
-    let why = format!("`{program}` is of {what}, which is not read");
+    let why = format!("`{program}` is not read: it is {what}");
     Err(ImportError { file: file.into(), line, why, expected: OF_CODE.into() })
 }

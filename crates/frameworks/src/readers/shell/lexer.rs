@@ -180,7 +180,7 @@ impl Parser<'_> {
     }
 }
 
-/// `name=`, `name+=` or `name[...]=` so far: a bracket that follows is an array.
+/// Whether a word so far is `name=` or `name+=`: a bracket that follows opens an array.
 fn is_assignment(word: &[Glyph]) -> bool {
     let text: String = word.iter().map(|glyph| glyph.char).collect();
     let Some(name) = text.strip_suffix('=') else { return false };

@@ -38,7 +38,8 @@ pub fn nemotron_nas(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, layers))
 }
 
-/// Whether a part of a block does something: its class can replace it by one linear map, which no published model does.
+/// Whether a part of a block does something. A part that is replaced by one linear map, as attention in some layers of
+/// Llama-3.1-Nemotron-51B, is refused.
 fn acts(part: &Fields) -> Result<bool, HfError> {
     if part.flag("replace_with_linear")?.unwrap_or(false) {
         return Err(part.unsupported("replace_with_linear", "a linear map in place of a part is not modelled"));
