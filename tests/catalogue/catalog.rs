@@ -42,7 +42,11 @@ fn a_number_of_gpus_is_a_cluster() {
     assert_eq!(counted.name, "1024 x H200 SXM 141GB");
     named.levels[1].gpus = counted.levels[1].gpus;
     named.levels.iter_mut().for_each(|level| level.assumed = true);
-    assert_eq!((named.whole.take(), counted.whole), (Some(1024), None), "of what it is a part is not known");
+    assert_eq!(
+        (named.machine_gpus.take(), counted.machine_gpus),
+        (Some(1024), None),
+        "of what it is a part is not known"
+    );
     assert_eq!(Cluster { name: counted.name.clone(), source: counted.source.clone(), ..named }, counted);
     let set = |item: &str| catalog::cluster("512xmi325x", &Overrides::parse([item]).unwrap());
     assert!((set("cluster.level.0.efficiency=0.7").unwrap().levels[0].efficiency - 0.7).abs() < 1e-12);

@@ -123,7 +123,7 @@ pub struct Cluster {
     /// GPUs that its file counts, of which a run may use a part; none where a run or a name has a number of GPUs and nothing is known
     /// of the machine that they are part of.
     #[serde(skip)]
-    pub whole: Option<u32>,
+    pub machine_gpus: Option<u32>,
 }
 
 /// Host memory in a file: with its own source, or with the file's.
@@ -198,7 +198,7 @@ impl ClusterFile {
             scale_up,
             levels: self.level,
             source: self.source,
-            whole: Some(self.gpus),
+            machine_gpus: Some(self.gpus),
         };
         cluster.check()?;
         Ok(cluster)
@@ -247,7 +247,7 @@ impl Cluster {
     pub fn domains(&self) -> Option<u32> {
         let (domain, node) = (self.scale_up.gpus, self.gpus_per_node);
         let spans_nodes = domain > node && self.scale_up.topology == Topology::Switch;
-        let whole = self.whole.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
+        let whole = self.machine_gpus.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
         spans_nodes.then(|| whole / domain)
     }
 
@@ -272,7 +272,7 @@ impl Cluster {
             scale_up: gpu.scale_up.clone(),
             levels: Vec::new(),
             source: gpu.collectives_source.clone(),
-            whole: None,
+            machine_gpus: None,
             gpu,
         }
     }

@@ -20,6 +20,9 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// Weights, gradients and both moments of Adam in 16 bits, without master weights: a 16-bit model under `torch.optim`.
+    pub const HALF: Self = Self { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+
     /// Total bytes per parameter.
     pub const fn total(&self) -> f64 {
         let Self { weight, gradient, master, state } = *self;

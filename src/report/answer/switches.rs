@@ -36,8 +36,8 @@ pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation) -> Option<Str
     let hidden = Overlap::share_beside_micro_batches(stack.graphed_experts);
     let step = faster_with(problem, plan, |stack| stack.overlap.ep = hidden)?;
     Some(format!(
-        "{} of the step waits for expert exchange: beside other micro-batches (--set stack.overlap.ep={hidden}, as far as runs hide \
-         it) this plan takes {step}.",
+        "{} of the step is exposed expert exchange: run beside other micro-batches (--set stack.overlap.ep={hidden}, the share that \
+         runs hide), this plan takes {step}.",
         whole_percent(waits)
     ))
 }

@@ -211,13 +211,15 @@ impl Costs<'_> {
         work.ep_beside * (1.0 - theta) + (hidden - free).or_zero() + hidden.min(busy) * sigma
     }
 
-    /// Counts as exposed the expert traffic of passes that no other micro-batch runs beside. A rank begins with forwards and ends with
-    /// backwards: as many as there are stages, on average over the ranks of 1F1B and interleaved schedules. Without a pipeline, the
-    /// first forward and the last backward are alone.
+    /// Counts as exposed the expert traffic of passes that run alone, beside no other micro-batch. The ranks of interleaved 1F1B begin with
+    /// forwards and end with backwards, p micro-batches of each on average; without a pipeline, p = 1. Plain 1F1B, under which
+    /// Megatron-Core does not overlap experts, is charged the same.
     ///
     /// ```text
-    /// E_exposed = (1−s)·E_beside + s·E      s = min(1, p/m)      E_beside: [`Self::exposed_beside`]        specification §5.5
+    /// E_exposed = (1−s)·X + s·E      s = min(1, p/m)        specification §5.5
     /// ```
+    ///
+    /// X: [`Self::exposed_beside`]. E: the traffic of both passes.
     pub(super) fn expose_alone(&self, plan: &Plan, work: &mut Work) {
         let alone = (f64::from(plan.layout.pp) / self.micro_batches(plan)).min(1.0);
         work.ep_exposed += (work.ep_beside - work.ep_exposed).or_zero() * alone;

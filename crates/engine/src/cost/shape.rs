@@ -68,14 +68,14 @@ impl Costs<'_> {
     pub(super) fn works<'s>(&self, plan: &Plan, shape: &'s ShapeCost, choices: &[LayerChoice]) -> Cow<'s, [Work]> {
         let ShapeCost { layers, chosen, .. } = shape;
         if chosen.choices[..] == *choices && chosen.in_pipeline == (plan.layout.pp > 1) {
-            return self.among_micro_batches(plan, Cow::Borrowed(&chosen.works));
+            return self.with_lone_passes(plan, Cow::Borrowed(&chosen.works));
         }
         let works = choices.iter().map(|choice| self.work_of(plan, &layers[choice.kind], choice)).collect();
-        self.among_micro_batches(plan, Cow::Owned(works))
+        self.with_lone_passes(plan, Cow::Owned(works))
     }
 
-    /// Work of layers on a micro-batch of the plan's step: [`Self::expose_alone`].
-    pub(super) fn among_micro_batches<'w>(&self, plan: &Plan, mut works: Cow<'w, [Work]>) -> Cow<'w, [Work]> {
+    /// Work of layers with the expert traffic of passes that run alone counted as exposed: [`Self::expose_alone`].
+    pub(super) fn with_lone_passes<'w>(&self, plan: &Plan, mut works: Cow<'w, [Work]>) -> Cow<'w, [Work]> {
         if self.device.stack.overlap.ep > 0.0 && works.iter().any(|work| work.ep_beside > Seconds::ZERO) {
             works.to_mut().iter_mut().for_each(|work| self.expose_alone(plan, work));
         }

@@ -32,9 +32,9 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// Hidden share of the exchange of experts that Megatron-Core runs beside another micro-batch
-    /// (`overlap_moe_expert_parallel_comm`): all of it where CUDA graphs hold the experts (`graphed_experts`). Elsewhere the launches of layers in parts
-    /// cost the host much of what the overlap gains.
+    /// Hidden share of the exchange of experts that Megatron-Core runs beside another micro-batch (`overlap_moe_expert_parallel_comm`): all
+    /// of it where CUDA graphs hold the experts (`graphed_experts`). Elsewhere layers are launched in parts, which costs the host much of
+    /// what the overlap gains.
     pub const fn share_beside_micro_batches(graphed_experts: bool) -> f64 {
         if graphed_experts { 1.0 } else { EP_HIDDEN_BY_LAUNCHES }
     }

@@ -249,7 +249,7 @@ fn json_of(name: &str, document: &Document, files: &dyn Fn(&str) -> Option<Strin
 fn of_keys(document: &Document) -> Document {
     let place = document.place("deepspeed_config");
     let (file, line) = place.map_or_else(|| (String::new(), 1), |place| (place.file, place.line));
-    let mut json = Document::new(document::Node { value: document::NodeValue::Map(Vec::new()), line }, &file);
+    let mut json = Document::empty(line, &file);
     let stage = document.number("deepspeed_config.zero_stage").unwrap_or(2);
     if (0..=3).contains(&stage) {
         json.put("zero_optimization.stage", &stage.to_string(), line);

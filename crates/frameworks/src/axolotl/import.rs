@@ -149,7 +149,7 @@ fn over_fsdp(document: &Document, trainer: Trainer, launched: &Launched) -> Impo
     trainer.fill(&mut imported, document);
     if imported.plan.zero == ZeroStage::Zero && trainer.half.is_some() && document.word("adapter").is_none() {
         // Weights are loaded in 16 bits, and nothing keeps wider ones.
-        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        imported.work.recipe = Recipe::HALF;
     }
     imported
 }

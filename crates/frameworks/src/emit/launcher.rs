@@ -206,7 +206,9 @@ pub(crate) fn no_marks(text: &mut Lines<Shell>, marked: MarkedFile) {
 pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {
     let problem = request.costs.problem;
     if let Some(topology) = hybrid_ep_topology(problem, &request.evaluation.plan) {
-        text.comments(["HybridEP: ranks of an expert group in one NVLink domain, GPUs that it joins, and that they lie in several nodes."]);
+        text.comments([
+            "HybridEP: ranks of an expert group in one NVLink domain, GPUs of a domain, and that a domain spans nodes.",
+        ]);
         for (name, value) in topology {
             let name = Snippet::fixed(name);
             text.line(snippet!("export {}=\"${{}:-{}}\"", name.clone(), name, value));

@@ -144,8 +144,7 @@ pub(crate) fn json_of(
             expected: "the file beside this one".into(),
         });
     };
-    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: 1 };
-    let mut json = Document::new(empty, name);
+    let mut json = Document::empty(1, name);
     json.put("zero_optimization.stage", &known.stage.to_string(), 1);
     json.put("zero_optimization.overlap_comm", if known.overlaps { "true" } else { "false" }, 1);
     let parts: &[&str] = match known.on_host {

@@ -5,7 +5,7 @@ use super::imported::Imported;
 use super::launch::Launch;
 use super::named::configuration;
 use crate::accelerate::import as accelerate;
-use crate::readers::document::{self, Document, Form};
+use crate::readers::document::{Document, Form};
 use crate::readers::shell::Ran;
 use crate::readers::shell::text::Text;
 
@@ -38,10 +38,7 @@ pub(super) fn of_launch(
     };
     let mut document = match option("config_file") {
         Some(file) => configuration(&file, Form::Yaml, ran, context)?,
-        None => Document::new(
-            document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line },
-            context.file,
-        ),
+        None => Document::empty(launch.line, context.file),
     };
     for (name, value) in &launch.options {
         let name = name.trim_start_matches('_');

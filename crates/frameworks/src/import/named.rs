@@ -24,8 +24,7 @@ pub(super) fn own_yaml(launch: &Launch, ran: &Ran, context: &Context) -> Option<
 
 /// The settings among a program's arguments, without a file.
 pub(super) fn own_settings(launch: &Launch, context: &Context) -> Document {
-    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
-    let mut document = Document::new(empty, context.file);
+    let mut document = Document::empty(launch.line, context.file);
     overridden(&mut document, launch, 0);
     document
 }

@@ -24,7 +24,7 @@ use crate::ms_swift::import as ms_swift;
 use crate::nanotron::import as nanotron;
 use crate::olmo_core::OLMO_CORE;
 use crate::olmo_core::import as olmo_core;
-use crate::readers::document::{self, Document, Form};
+use crate::readers::document::{Document, Form};
 use crate::readers::shell::text::Text;
 use crate::readers::shell::{self, Ran};
 use meshwright_engine::plan::ZeroStage;
@@ -212,8 +212,7 @@ fn imported_from(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
     }
     if launch.arguments.iter().any(|word| override_of(&word.plain()).is_some_and(|(path, _)| bridge::is_setting(path)))
     {
-        let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
-        return Ok(of_bridge(Document::new(empty, context.file), launch, launched));
+        return Ok(of_bridge(Document::empty(launch.line, context.file), launch, launched));
     }
     let list = megatron::Arguments::read(&launch.arguments, context.file);
     let own = list.is_megatrons();
@@ -277,13 +276,13 @@ fn of_swift(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) 
     refuse_program(&launch.program, context.file, launch.line)?;
     let is_megatrons = launch.program.contains("megatron");
     if let Some(document) = own_yaml(launch, ran, context) {
-        return ms_swift::imported_from(&document?, is_megatrons, launched, context);
+        return ms_swift::imported_from(None, &document?, is_megatrons, launched, context);
     }
     if is_megatrons {
         return Ok(ms_swift::of_words(&launch.arguments, launch.line, launched, context.file));
     }
     let engine = accelerated::engine(launch, launched, ran, context)?;
-    ms_swift::imported_over(engine, &own_settings(launch, context), launched, context)
+    ms_swift::imported_from(engine, &own_settings(launch, context), false, launched, context)
 }
 
 /// The settings of a launch of LLaMA-Factory: its command, its module, or its `train.py` with a file of its format.

@@ -5,7 +5,7 @@ use super::finding::{Finding, Place};
 use super::imported::Imported;
 use super::launch::Launch;
 use super::named::configuration;
-use crate::readers::document::{self, Document, Form};
+use crate::readers::document::{Document, Form};
 use crate::readers::shell::Ran;
 use crate::readers::shell::text::Text;
 use crate::torchtitan::import::{self as torchtitan, Written};
@@ -22,9 +22,7 @@ pub(super) fn of_launch(
     context: &Context,
 ) -> Result<Imported, ImportError> {
     let file = launch.argument(&["--job.config_file", "--job.config-file"]);
-    let empty = || {
-        Document::new(document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line }, context.file)
-    };
+    let empty = || Document::empty(launch.line, context.file);
     let (module, config) = (launch.argument(&["--module"]), launch.argument(&["--config"]));
     let mut document = match (&file, &module, &config) {
         (Some(file), ..) => configuration(file, Form::Toml, ran, context)?,
@@ -67,8 +65,7 @@ fn registered(module: &str, config: &str, launch: &Launch, context: &Context) ->
         let inner = Context { files: context.files, ..Context::alone(&name) };
         return torchtitan::of_python(&text, Some(config), &inner);
     }
-    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
-    let mut document = Document::new(empty, context.file);
+    let mut document = Document::empty(launch.line, context.file);
     let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(config).replace('_', "-");
     document.put("model.name", module, launch.line);
     document.put("model.flavor", &flavor, launch.line);

@@ -13,7 +13,7 @@ use super::launch::{Launch, Launcher};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
 use crate::hugging_face::import as hugging_face;
-use crate::readers::document::{Document, Node, NodeValue};
+use crate::readers::document::Document;
 use meshwright_engine::plan::Recompute;
 
 const SEQUENCE: &[&str] = &[
@@ -45,7 +45,7 @@ pub(crate) fn is_trainer(launch: &Launch) -> bool {
 /// Plan, workload and settings of a launch without a configuration file: DeepSpeed's stage and offloading, FSDP, or replicas alone.
 pub(crate) fn imported_from(launch: &Launch, launched: &Launched, file: &str) -> Imported {
     let line = launch.line;
-    let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line }, file);
+    let mut document = Document::empty(line, file);
     let given = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
     let switch = |name: &str| launch.arguments.iter().any(|word| word.plain() == name);
     let stage = given(&["--zero_stage", "--zero-stage", "--deepspeed_stage"])
@@ -138,10 +138,10 @@ fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     AdapterTraining { setting, place: place(at), adapters }.apply(imported);
 }
 
-/// States of the optimizer that `--optim` names. DeepSpeed updates with its own.
+/// States of the optimizer that `--optim` names.
 fn optimizer(imported: &mut Imported, launch: &Launch, file: &str) {
     let Some(name) = launch.argument(&["--optim"]).filter(|name| name.missing().is_empty()) else { return };
-    let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line: launch.line }, file);
+    let mut document = Document::empty(launch.line, file);
     document.put("optim", &name.plain(), name.line().unwrap_or(launch.line));
     hugging_face::optimizer(&document, "optim", imported);
     imported.findings.extend(document.findings.take());
@@ -152,7 +152,7 @@ fn chunked_loss(imported: &mut Imported, launch: &Launch, file: &str) {
     let names = ["--use_liger_kernel", "--use_liger", "--use-liger-kernel"];
     let is_off = launch.argument(&names).is_some_and(|value| value.plain().eq_ignore_ascii_case("false"));
     if !is_off && launch.arguments.iter().any(|word| names.contains(&word.plain().as_str())) {
-        let document = Document::new(Node { value: NodeValue::Map(Vec::new()), line: launch.line }, file);
+        let document = Document::empty(launch.line, file);
         hugging_face::chunked_loss(&document, names[0].trim_start_matches('-'), imported);
         imported.findings.extend(document.findings.take());
     }

@@ -70,7 +70,7 @@ pub(crate) fn imported_from(
     };
     imported.kind = KIND;
     if is_on(document, "pure_bf16") {
-        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        imported.work.recipe = Recipe::HALF;
     }
     imported.work.seq_len = Some(document.size("cutoff_len").unwrap_or(LENGTH));
     hugging_face::optimizer(document, "optim", &mut imported);

@@ -212,7 +212,7 @@ fn precision(document: &Document, wraps: bool, imported: &mut Imported) {
     let half = ["bf16", "fp16", "float16", "bfloat16", "amp_fp16", "amp_bf16"];
     let narrow_weights = document.word("model.master_weights_dtype").is_some_and(|word| half.contains(&word.as_str()));
     if narrow_weights {
-        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        imported.work.recipe = Recipe::HALF;
     }
     if !wraps {
         return;

@@ -79,25 +79,32 @@ pub(crate) fn gpus(launch: &Launch, ran: &Ran) -> LaunchedGpus {
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     let document = document::parse(text, Form::Yaml, context)?;
     let is_megatrons = MEGATRONS.split_whitespace().any(|key| document.has(key));
-    imported_from(&document, is_megatrons, &Launched::default(), context)
+    imported_from(None, &document, is_megatrons, &Launched::default(), context)
 }
 
-/// Plan, workload and settings of a configuration, or of a command line, for `megatron sft` or for `swift sft`.
+/// Plan, workload and settings of a configuration, or of a command line, for `megatron sft` or for `swift sft`; `engine` is the FSDP or
+/// DeepSpeed that `accelerate launch` sets up for the latter.
 ///
 /// # Errors
 /// Those of [`read`].
 pub(crate) fn imported_from(
+    engine: Option<Imported>,
     document: &Document,
     is_megatrons: bool,
     launched: &Launched,
     context: &Context,
 ) -> Result<Imported, ImportError> {
-    refuse_rewards(document, context)?;
+    if let Some(kind) = document.word("rlhf_type") {
+        let place = document.place("rlhf_type").unwrap_or(Place { file: context.file.to_owned(), line: 1 });
+        let why = format!("`rlhf_type: {kind}` trains by preferences or rewards, which is not priced");
+        let expected = "the degrees of its trainer: `meshwright explain --plan`".into();
+        return Err(ImportError { file: place.file, line: place.line, why, expected });
+    }
     let mut launched = launched.clone();
     let LaunchedGpus { all: world, per_node: each } = counted(|name| document.word(&format!("ENV.{name}")));
     (launched.world, launched.gpus_per_node) = (launched.world.or(world), launched.gpus_per_node.or(each));
     if !is_megatrons {
-        return of_trainer(None, document, &launched, context);
+        return of_trainer(engine, document, &launched, context);
     }
     let keys = document.keys("");
     let first = keys.first().and_then(|key| document.place(key));
@@ -109,28 +116,6 @@ pub(crate) fn imported_from(
         words.extend(document.leaves(key).iter().map(|word| Text::on(word, line)));
     }
     Ok(of_words(&words, 1, &launched, &file))
-}
-
-/// Plan, workload and settings of `swift sft` over the engine that `accelerate launch` sets up, if any: FSDP or DeepSpeed of its file.
-///
-/// # Errors
-/// Those of [`read`].
-pub(crate) fn imported_over(
-    engine: Option<Imported>,
-    document: &Document,
-    launched: &Launched,
-    context: &Context,
-) -> Result<Imported, ImportError> {
-    refuse_rewards(document, context)?;
-    of_trainer(engine, document, launched, context)
-}
-
-fn refuse_rewards(document: &Document, context: &Context) -> Result<(), ImportError> {
-    let Some(kind) = document.word("rlhf_type") else { return Ok(()) };
-    let place = document.place("rlhf_type").unwrap_or(Place { file: context.file.to_owned(), line: 1 });
-    let why = format!("`rlhf_type: {kind}` trains by preferences or rewards, which is not priced");
-    let expected = "the degrees of its trainer: `meshwright explain --plan`".into();
-    Err(ImportError { file: place.file, line: place.line, why, expected })
 }
 
 /// Settles the arguments of `megatron sft`, launched on a line of a file.
@@ -282,7 +267,7 @@ fn of_trainer(
         trainer.fill(&mut imported, document);
         if imported.family == Family::Fsdp && imported.plan.zero == ZeroStage::Zero {
             // Without an engine the Trainer updates the weights as they were loaded, in 16 bits.
-            imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+            imported.work.recipe = Recipe::HALF;
         }
         imported
     };

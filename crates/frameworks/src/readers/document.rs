@@ -84,6 +84,11 @@ impl Document {
         Self { root, file: file.to_owned(), used: RefCell::default(), findings: RefCell::default() }
     }
 
+    /// No settings yet, of a file; `line` is where what sets them stands.
+    pub fn empty(line: u32, file: &str) -> Self {
+        Self::new(Node { value: NodeValue::Map(Vec::new()), line }, file)
+    }
+
     /// Sets a value, as an override of the command line does.
     pub fn put(&mut self, path: &str, value: &str, line: u32) {
         let mut node = &mut self.root;

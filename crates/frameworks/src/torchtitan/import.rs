@@ -371,7 +371,7 @@ fn software(document: &Document, imported: &mut Imported) {
     let has_dtype = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
     if has_dtype("training.dtype", "bfloat16") {
         // Weights, gradients and moments; nothing is kept in fp32.
-        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        imported.work.recipe = Recipe::HALF;
     }
     if has_dtype("training.mixed_precision_param", "float32") {
         let place = document.place("training.mixed_precision_param");

@@ -67,7 +67,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
         }],
         gpu,
         source: "published-runs".into(),
-        whole: None,
+        machine_gpus: None,
     };
     cluster.check().map_err(Refusal::Invalid)?;
     Ok(cluster)

@@ -57,7 +57,7 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
                 .map_err(|_| setting.error(format!("`{text}` is not a number of GPUs"), None))?;
             range::GPUS.check("gpus", f64::from(gpus)).map_err(|why| setting.error(why.to_string(), None))?;
             // As if its file had that number; of a name it is still not known what it is part of.
-            return Ok(Cluster { whole: cluster.whole.map(|_| gpus), ..cluster.resized(gpus) });
+            return Ok(Cluster { machine_gpus: cluster.machine_gpus.map(|_| gpus), ..cluster.resized(gpus) });
         }
         "nic" => {
             let value: BytesPerSec = text.parse().map_err(|error: meshwright_engine::units::ParseQuantityError| {

@@ -66,7 +66,7 @@ pub fn on_boards_of_four(name: &str) -> Option<String> {
 ///
 /// As for [`cluster`].
 pub fn fat_tree_of(gpus: u32, gpu: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
-    Ok(Cluster { whole: None, ..of_text(&fat_tree::entry(gpus, gpu, sets)?, sets)? })
+    Ok(Cluster { machine_gpus: None, ..of_text(&fat_tree::entry(gpus, gpu, sets)?, sets)? })
 }
 
 /// Cluster of a file's text.

@@ -110,7 +110,7 @@ impl StallsOfPlan {
 /// cluster has been measured.
 const RATE_SPREAD: f64 = std::f64::consts::LN_2;
 
-/// Weights that add up to 1, as those of a quadrature do to within its error.
+/// Scales weights so that they add up to 1, which those of a quadrature do to within its error.
 fn normalize(rates: &mut [QuadratureNode]) {
     let all: f64 = rates.iter().map(|rate| rate.weight).sum();
     if all > 0.0 {
@@ -183,8 +183,8 @@ impl StallBelief {
         for rate in &mut self.rates {
             let quiet = quiet_of(rate);
             let stalls = if chance > 0.0 { share * (1.0 - quiet) / chance } else { 0.0 };
-            let runs = if quiet_chance > 0.0 { (1.0 - share) * quiet / quiet_chance } else { 0.0 };
-            rate.weight *= stalls + runs;
+            let runs_on = if quiet_chance > 0.0 { (1.0 - share) * quiet / quiet_chance } else { 0.0 };
+            rate.weight *= stalls + runs_on;
         }
         normalize(&mut self.rates);
         self.chances = chances(&self.rates, &self.points);

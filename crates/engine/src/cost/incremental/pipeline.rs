@@ -262,10 +262,11 @@ fn work_of(costs: &Costs, plan: &Plan, class: &WorkClass, works: &[Work], shape:
     work
 }
 
-/// Work of one layer of each choice on a micro-batch of the plan's step, with a share of its activations on the host.
+/// Work of one layer of each choice with a share of its activations on the host and its lone passes exposed, as
+/// [`Costs::works`] has it.
 fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [Work], on_host: f64) -> Cow<'w, [Work]> {
     if on_host <= 0.0 {
-        return costs.among_micro_batches(plan, Cow::Borrowed(works));
+        return costs.with_lone_passes(plan, Cow::Borrowed(works));
     }
     let with_transfer = |(work, choice): (&Work, &LayerChoice)| {
         let (choice, mut work) = (LayerChoice { on_host, ..*choice }, *work);
@@ -273,5 +274,5 @@ fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [W
         costs.add_transfer(&mut work, &layers.shape.layers[choice.kind], &plan, &choice);
         work
     };
-    costs.among_micro_batches(plan, Cow::Owned(works.iter().zip(&layers.choices).map(with_transfer).collect()))
+    costs.with_lone_passes(plan, Cow::Owned(works.iter().zip(&layers.choices).map(with_transfer).collect()))
 }

@@ -169,14 +169,11 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     } else {
         settings.put("cuda_graphs", graphs, stack.cuda_graphs);
     }
-    let whole = ["--cuda-graph-impl", "--cuda-graph-scope", "--cuda-graph-modules"];
-    let whole =
-        whole.map(|flag| list.words(flag).is_some_and(|words| words.iter().any(|word| word == WHOLE_ITERATION)));
-    let whole = graphs && whole.contains(&true);
-    settings.put("graphed_experts", whole, stack.graphed_experts);
+    let whole_step = graphs && graphs_whole_step(list);
+    settings.put("graphed_experts", whole_step, stack.graphed_experts);
     if plan.layout.ep > 1 {
         let beside = list.has("--overlap-moe-expert-parallel-comm");
-        let hidden = if beside { Overlap::share_beside_micro_batches(whole) } else { 0.0 };
+        let hidden = if beside { Overlap::share_beside_micro_batches(whole_step) } else { 0.0 };
         settings.put("overlap.ep", hidden, stack.overlap.ep);
     }
     settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
@@ -191,6 +188,14 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     }
     settings.put("reduce_bytes", if reduces_in_half(list) { 2.0 } else { 4.0 }, stack.reduce_bytes);
     settings
+}
+
+/// Whether one CUDA graph holds all of a step. All three flags are read.
+fn graphs_whole_step(list: &mut Arguments) -> bool {
+    let flags = ["--cuda-graph-impl", "--cuda-graph-scope", "--cuda-graph-modules"];
+    let names =
+        |words: Option<Vec<String>>| words.is_some_and(|words| words.iter().any(|word| word == WHOLE_ITERATION));
+    flags.map(|flag| names(list.words(flag))).contains(&true)
 }
 
 /// Attention kernel that the arguments name; none where Transformer Engine chooses. `local`: Megatron's own layers, without it.

@@ -75,7 +75,7 @@ pub(super) fn formats(document: &Document, imported: &mut Imported) {
         copied && document.word(&placed(document, "dp_config", "name")).is_some_and(|name| member(&name) == "ddp");
     if own || (ddp && gathered == Some(true)) {
         // Weights, gradients and moments; nothing is kept in fp32.
-        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+        imported.work.recipe = Recipe::HALF;
     } else if gathered != Some(true) && !cast {
         let message = "GEMMs in fp32 are priced as bf16";
         document.note(Finding::warning("not-modelled", message).at_maybe(document.place(&at("dp_config")).as_ref()));
