@@ -210,14 +210,12 @@ fn fsdp(document: &Document, imported: &mut Imported) {
 /// DeepSpeed by the JSON that a configuration names, or by its own keys, which Accelerate writes into one.
 fn deepspeed(document: &Document, imported: &mut Imported, files: &dyn Fn(&str) -> Option<String>) {
     let named = document.word("deepspeed_config.deepspeed_config_file");
-    let json = named.as_ref().map_or_else(|| Ok(of_keys(document)), |name| json_of(name, document, files));
-    let mut json = match json {
-        Ok(json) => json,
-        Err(finding) => {
-            document.note(finding);
-            of_keys(document)
-        }
-    };
+    let named = named.map(|name| json_of(&name, document, files)).transpose().unwrap_or_else(|unread| {
+        document.note(unread);
+        None
+    });
+    let is_own = named.is_none();
+    let mut json = named.unwrap_or_else(|| of_keys(document));
     let precision = document.word("mixed_precision");
     for half in ["bf16", "fp16"] {
         let path = format!("{half}.enabled");
@@ -227,7 +225,7 @@ fn deepspeed(document: &Document, imported: &mut Imported, files: &dyn Fn(&str) 
     }
     let launched = Launched { world: imported.world, gpus_per_node: imported.gpus_per_node, ..Launched::default() };
     *imported = Imported { kind: KIND, ..crate::deepspeed::import::imported_from(&json, &launched) };
-    if named.is_none() {
+    if is_own {
         imported.findings.retain(|finding| finding.message != NO_BATCH);
         imported.places.extend(document.place("deepspeed_config.zero_stage").map(|place| ("zero".to_owned(), place)));
     }
@@ -242,7 +240,8 @@ fn json_of(name: &str, document: &Document, files: &dyn Fn(&str) -> Option<Strin
             .expected("the file beside this one")
     };
     let text = files(name).ok_or_else(|| unread("was not found".into()))?;
-    document::parse(&text, Form::Json, &Context { files, ..Context::alone(name) }).map_err(|error| unread(error.why))
+    document::parse(&text, Form::Json, &Context { files, ..Context::alone(name) })
+        .map_err(|error| unread(format!("cannot be read: {}", error.why)))
 }
 
 /// DeepSpeed's JSON of a configuration's own keys.
