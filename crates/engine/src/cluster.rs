@@ -19,6 +19,16 @@ pub enum Host {
     Grace,
 }
 
+impl Host {
+    /// Name as files write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86",
+            Self::Grace => "grace",
+        }
+    }
+}
+
 /// Network level above the scale-up domain.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -158,9 +168,9 @@ pub struct ClusterFile {
     pub gpus: u32,
     /// GPUs per node.
     pub gpus_per_node: u32,
-    /// Processor of the hosts.
-    pub host: Host,
-    /// Memory of one host.
+    /// Processor of the hosts, if it differs from x86 or the device's own board.
+    pub host: Option<Host>,
+    /// Memory of one host, if it differs from that of the device's own boards.
     pub host_memory: Option<HostMemory>,
     /// GPUs in a scale-up domain, if it differs from the device's own.
     pub scale_up_gpus: Option<u32>,
@@ -181,6 +191,7 @@ impl ClusterFile {
     ///
     /// Names the fields that contradict each other.
     pub fn into_cluster(self, gpu: Gpu) -> Result<Cluster, String> {
+        let (host, of_boards) = self.host_of(&gpu)?;
         let mut scale_up = gpu.scale_up.clone();
         scale_up.gpus = self.scale_up_gpus.unwrap_or_else(|| scale_up.within_node(self.gpus_per_node));
         if let Some(axes) = self.scale_up_axes {
@@ -193,8 +204,8 @@ impl ClusterFile {
             gpu,
             gpus: self.gpus,
             gpus_per_node: self.gpus_per_node,
-            host: self.host,
-            host_memory: self.host_memory.map(HostMemory::bytes),
+            host,
+            host_memory: self.host_memory.map(HostMemory::bytes).or(of_boards),
             scale_up,
             levels: self.level,
             source: self.source,
@@ -202,6 +213,25 @@ impl ClusterFile {
         };
         cluster.check()?;
         Ok(cluster)
+    }
+
+    /// Processor of the hosts, and the memory of one where the device's own boards have it.
+    ///
+    /// # Errors
+    ///
+    /// The file states another processor than that of the device's own boards.
+    fn host_of(&self, gpu: &Gpu) -> Result<(Host, Option<Bytes>), String> {
+        match (&gpu.superchip, self.host) {
+            (None, host) => Ok((host.unwrap_or(Host::X86), None)),
+            (Some(board), Some(other)) if other != board.host => {
+                let (has, told) = (board.host.name(), other.name());
+                Err(format!(
+                    "`host = \"{told}\"`, but a {} shares its board with a {has} host\n\nhint: leave `host` out, or name another GPU",
+                    gpu.name
+                ))
+            }
+            (Some(board), _) => Ok((board.host, Some(board.memory * f64::from(self.gpus_per_node)))),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Host;
 use crate::sources::{Basis, OWN_SOURCE, SET_SOURCE, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
@@ -83,6 +84,9 @@ pub struct Gpu {
     /// Measured bandwidth of copies, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<HostCopies>,
+    /// Host on the device's own board, if it is sold with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superchip: Option<Superchip>,
     /// Bandwidth of the network interface, one direction, as usually built.
     pub nic: Sourced<BytesPerSec>,
     /// Board power limit (TDP).
@@ -120,6 +124,19 @@ pub struct Gpu {
     /// GEMMs that a calibration timed.
     #[serde(skip)]
     pub timed_gemms: TimedGemms,
+}
+
+/// Host that shares a board with its devices, so that every cluster of them has it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Superchip {
+    /// Processor of the host.
+    pub host: Host,
+    /// Host memory for each device of the board.
+    pub memory: Bytes,
+    /// Key of the source.
+    #[serde(default = "own_source")]
+    pub source: String,
 }
 
 /// Bandwidth of copies between one GPU and pinned host memory by copy engines.

@@ -268,7 +268,7 @@ impl PoolFile {
             gpu: gpu.ok_or_else(|| missing("gpu"))?,
             gpus: gpus.ok_or_else(|| missing("gpus"))?,
             gpus_per_node: gpus_per_node.ok_or_else(|| missing("gpus_per_node"))?,
-            host: host.ok_or_else(|| missing("host"))?,
+            host,
             host_memory,
             scale_up_gpus,
             scale_up_axes,

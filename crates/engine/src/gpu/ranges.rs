@@ -20,6 +20,7 @@ impl Gpu {
             hbm_efficiency,
             host_link,
             copies,
+            superchip,
             nic,
             tdp,
             kernel_gap,
@@ -53,6 +54,9 @@ impl Gpu {
         }
         if let Some(memory) = runtime_memory {
             range::OPTIONAL_MEMORY.check("runtime_memory", memory.value.get())?;
+        }
+        if let Some(superchip) = superchip {
+            range::MEMORY.check("superchip.memory", superchip.memory.get())?;
         }
         if let Some(copies) = copies {
             copies.check_ranges().map_err(|why| why.below("copies"))?;

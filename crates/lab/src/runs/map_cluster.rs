@@ -51,7 +51,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
         name: format!("{} × {}", cells.gpus, gpu.name),
         gpus: cells.gpus,
         gpus_per_node: cells.gpus_per_node,
-        host: if matches!(text(row.gpu.as_ref()), "GB200" | "GB300" | "GH200") { Host::Grace } else { Host::X86 },
+        host: gpu.superchip.as_ref().map_or(Host::X86, |board| board.host),
         host_memory: None,
         scale_up: ScaleUp { gpus: domain, ..gpu.scale_up.clone() },
         levels: vec![Level {

@@ -12,7 +12,7 @@ use super::parts::head;
 use super::read::EntryText;
 use super::typed::parse_toml;
 use super::{files, gpu_names};
-use meshwright_engine::cluster::{ClusterFile, Host};
+use meshwright_engine::cluster::ClusterFile;
 use meshwright_engine::suggest::nearest;
 
 /// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
@@ -81,19 +81,13 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
         }
         None => (LEAF.max(domain), String::new()),
     };
-    let (gpus_per_node, host) = match &known {
-        Some(file) => (file.gpus_per_node, file.host),
-        None => (SERVER.min(domain), Host::X86),
-    };
+    // Memory of the hosts without a catalogue cluster: that of the device's own boards.
+    let gpus_per_node = known.as_ref().map_or(SERVER.min(domain), |file| file.gpus_per_node);
     let text = |value: &str| Value::from(value).to_string();
     let mut content = format!(
-        "name = {}\ngpu = {}\ngpus = {gpus}\ngpus_per_node = {gpus_per_node}\nhost = \"{}\"\nsource = \"{SOURCE}\"\n",
+        "name = {}\ngpu = {}\ngpus = {gpus}\ngpus_per_node = {gpus_per_node}\nsource = \"{SOURCE}\"\n",
         text(&format!("{gpus} x {}", device.name)),
         text(gpu),
-        match host {
-            Host::X86 => "x86",
-            Host::Grace => "grace",
-        },
     );
     if let Some(memory) = known.and_then(|file| file.host_memory) {
         writeln!(content, "host_memory = \"{} B\"", memory.bytes().get()).expect("a text takes any line");
