@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::TEXT_PART;
 use super::error::QuestionError;
 use super::launch::LaunchFile;
 use super::measured::points;
@@ -221,6 +222,9 @@ fn problem(
     let name = question.stack.as_deref().unwrap_or(usual);
     let items = imported.settings.items().iter().filter(|_| question.stack.is_none()).chain(&question.set);
     let stack = catalog::stack(name, &Overrides::parse(items)?.with_texts(question.texts.clone()))?;
+    if model.details.is_text_part {
+        imported.findings.push(Finding::note("assumed", TEXT_PART));
+    }
     let seq_len = question.seq_len.or(imported.work.seq_len).unwrap_or_else(|| {
         imported.findings.push(
             Finding::note("assumed", format!("sequences of {} tokens, the model's default", model.seq_len))

@@ -1,5 +1,6 @@
 //! Subject of a question: a validated problem from names and numbers.
 
+use super::TEXT_PART;
 use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
@@ -207,6 +208,9 @@ impl QuestionOptions {
         }
         if self.precision.is_none() && precision != Precision::Bf16 {
             assumed.push("--precision fp16 (the tensor cores multiply no bf16)".into());
+        }
+        if model.details.is_text_part {
+            assumed.push(TEXT_PART.into());
         }
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's default)", model.seq_len));

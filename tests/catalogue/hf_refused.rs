@@ -99,6 +99,30 @@ fn what_would_change_the_architecture_is_refused() {
     assert!(matches!(llama_with("num_key_value_heads", &json!(5)), Err(HfError::Impossible { .. })));
 }
 
+/// A switch that says what a class always does is no refusal, and heads of other kinds are one.
+#[test]
+fn switches_and_heads_are_those_of_the_class() {
+    let mut coder: Value = serde_json::from_str(&text("qwen3-30b-a3b")).unwrap();
+    let parameters = read(&coder).unwrap().parameters().total;
+    coder["use_qk_norm"] = json!(true);
+    assert_eq!(read(&coder).unwrap().parameters().total, parameters);
+    for class in ["LlamaForSequenceClassification", "LlamaBidirectionalModel", "Qwen2ForRewardModel"] {
+        let error = llama_with("architectures", &json!([class])).unwrap_err();
+        assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "architectures"), "{error}");
+    }
+    for (key, value) in [("draft_vocab_size", json!(32_000)), ("use_bidirectional_attention", json!(true))] {
+        let error = llama_with(key, &value).unwrap_err();
+        assert!(matches!(&error, HfError::Unsupported { field, .. } if field == key), "{error}");
+    }
+    for (config, expected) in [
+        (json!({"peft_type": "LORA", "base_model_name_or_path": "x"}), "with --lora"),
+        (json!({"_class_name": "FluxTransformer2DModel"}), "a diffusion model"),
+    ] {
+        let error = read(&config).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn sizes_that_a_class_would_fill_in_are_refused() {
     for name in ["glm-4.5", "exaone-moe-class", "dots-llm1", "deepseek-v3"] {

@@ -87,6 +87,7 @@ pub(crate) fn inexpressible(model: &Model, sizes: &Sizes, can: &Expressible) -> 
         norms_after,
         index_interleaved: _,
         router,
+        is_text_part: _,
         others,
     } = &model.details;
     let mut found = Vec::new();

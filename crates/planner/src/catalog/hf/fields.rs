@@ -14,8 +14,8 @@ const MOST_SIZE: u32 = range::WIDTH.most() as u32;
 /// Most layers a model may have.
 pub const MOST_LAYERS: u32 = range::LAYERS.most() as u32;
 
-/// Fields that change the parameters of a model: where the reader of a family did not ask for one of
-/// them and it is set, the family does not have it, and the model is refused.
+/// Fields that change the parameters or the time of a model: where the reader of a family did not ask for one of
+/// them and it is set, the model is refused.
 const ARCHITECTURAL: &[&str] = &[
     "add_cross_attention",
     "add_bias_linear",
@@ -28,6 +28,7 @@ const ARCHITECTURAL: &[&str] = &[
     "bias",
     "conv_L_cache",
     "cross_attention_layers",
+    "draft_vocab_size",
     "enable_moe_block",
     "full_attn_idxs",
     "hidden_size_per_layer_input",
@@ -108,6 +109,11 @@ impl<'a> Fields<'a> {
     /// Whether a field is there, and not null.
     pub fn has(&self, name: &'static str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a field is there and true.
+    pub fn truth(&self, name: &'static str) -> bool {
+        self.map.get(name) == Some(&Value::Bool(true))
     }
 
     /// Whether a field is there and a text.
@@ -352,6 +358,12 @@ impl<'a> Fields<'a> {
         Err(self.unsupported(name, format!("{} entries for {layers} layers", items.len())))
     }
 
+    /// Counts switches as read that say what the class always does.
+    pub fn agree(&self, names: &[&'static str]) {
+        let agreed = names.iter().filter(|name| self.truth(name));
+        self.read.borrow_mut().extend(agreed);
+    }
+
     /// Refuses fields of the file that no reader has read.
     pub fn nothing_left(&self) -> Result<(), HfError> {
         let read = self.read.borrow();
@@ -360,7 +372,7 @@ impl<'a> Fields<'a> {
             .find(|&&name| !read.contains(name) && self.map.get(name).is_some_and(|value| !is_neutral(value)));
         match left {
             None => Ok(()),
-            Some(name) => Err(self.unsupported(name, "the family does not have it")),
+            Some(name) => Err(self.unsupported(name, "it changes the model, and is not modelled for this family")),
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Usual {
     pub vocab: Option<u32>,
     /// Number of layers, if the file lists them individually.
     pub layers: Option<u32>,
+    /// Default number of positions.
+    pub positions: Option<u32>,
 }
 
 /// Sizes that all layers of a model share.
@@ -80,7 +82,7 @@ const DROPOUT: &[&str] = &[
 impl Frame {
     /// Reads the sizes of a configuration; `ties` is the family's default for tied embeddings.
     pub fn read(fields: &Fields, ties: EmbeddingTies) -> Result<Self, HfError> {
-        Self::read_with(fields, ties, Usual { vocab: None, layers: None })
+        Self::read_with(fields, ties, Usual { vocab: None, layers: None, positions: None })
     }
 
     /// Reads the sizes with the class's defaults for sizes that the file may leave out.
@@ -93,7 +95,10 @@ impl Frame {
             hidden: fields.size(HIDDEN)?,
             vocab: fields.given_size(VOCAB)?.or(usual.vocab).ok_or_else(|| fields.missing(VOCAB))?,
             layers: fields.given_layers(LAYERS)?.or(usual.layers).ok_or_else(|| fields.missing(LAYERS))?,
-            seq_len: fields.given_size(POSITIONS)?.map_or(USUAL_SEQUENCE, |n| n.min(LONGEST_SEQUENCE)),
+            seq_len: fields
+                .given_size(POSITIONS)?
+                .or(usual.positions)
+                .map_or(USUAL_SEQUENCE, |n| n.min(LONGEST_SEQUENCE)),
             tied: fields.flag("tie_word_embeddings")?.unwrap_or(matches!(ties, EmbeddingTies::Tied)),
             dropout,
         })

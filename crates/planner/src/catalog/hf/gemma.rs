@@ -31,9 +31,13 @@ pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
     sandwiched(&frame, fields, &attention, spans)
 }
 
-/// Gemma 3: five of six layers slide; published files leave heads and vocabulary to the class.
+/// Gemma 3: five of six layers slide; published files leave heads, vocabulary and positions to the class.
 pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read_with(fields, EmbeddingTies::Tied, Usual { vocab: Some(262_208), layers: None })?;
+    let frame = Frame::read_with(
+        fields,
+        EmbeddingTies::Tied,
+        Usual { vocab: Some(262_208), layers: None, positions: Some(131_072) },
+    )?;
     let heads = fields.given_size(HEADS)?.unwrap_or(8);
     let kv_heads = fields.given_size(&["num_key_value_heads"])?.unwrap_or(4);
     let bias = fields.flag("attention_bias")?.unwrap_or(false);

@@ -105,7 +105,8 @@ fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, H
 pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
     let letters = pattern(fields)?;
     let spelled = u32::try_from(letters.len()).ok().filter(|&n| n <= MOST_LAYERS);
-    let frame = Frame::read_with(fields, EmbeddingTies::Untied, Usual { vocab: None, layers: spelled })?;
+    let frame =
+        Frame::read_with(fields, EmbeddingTies::Untied, Usual { vocab: None, layers: spelled, positions: None })?;
     if frame.tied {
         return Err(fields.unsupported("tie_word_embeddings", "the class has a head of its own"));
     }

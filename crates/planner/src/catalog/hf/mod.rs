@@ -36,7 +36,7 @@ use super::one_line::is_one_line;
 
 pub use error::HfError;
 use fields::Fields;
-use meshwright_engine::model::Model;
+use meshwright_engine::model::{Layer, Mixer, Model, QkNorm};
 
 /// Reads the fields of one family.
 type Reader = fn(&Fields) -> Result<Model, HfError>;
@@ -233,6 +233,9 @@ const UNPRICED: &[(&str, &str)] = &[
 const TEXT_PARTS: &[(&str, &str)] =
     &[("text_config", "text_config."), ("llm_config", "llm_config."), ("language_config", "language_config.")];
 
+/// Fields of a multimodal configuration that hold the encoders.
+const ENCODERS: [&str; 4] = ["vision_config", "vit_config", "audio_config", "vision_tower_config"];
+
 /// Known values of `model_type`, sorted.
 pub fn model_types() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
@@ -258,12 +261,22 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     if let Some(Value::Object(thinker)) = whole.remove("thinker_config") {
         whole = thinker; // Qwen's Omni models: the part that reads and writes text
     }
+    let is_text_part = ENCODERS.iter().any(|encoder| whole.contains_key(*encoder));
+    let mut model = from_object(whole, origin)?;
+    model.details.is_text_part = is_text_part;
+    Ok(model)
+}
+
+/// Reads the object of a configuration, or the part for text of a multimodal one.
+fn from_object(whole: Map<String, Value>, origin: &str) -> Result<Model, HfError> {
     if let Some((name, path)) = TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null()))
     {
         return from_text_part(whole, name, path, origin);
     }
     let fields = Fields::new(&whole, origin, "");
-    let model_type = model_type(&fields)?.ok_or_else(|| fields.missing(&["model_type"]))?.to_owned();
+    let Some(model_type) = model_type(&fields)?.map(str::to_owned) else {
+        return Err(not_a_language_model(&fields));
+    };
     read(whole, &model_type, origin, "")
 }
 
@@ -296,6 +309,18 @@ fn model_type<'a>(fields: &'a Fields) -> Result<Option<&'a str>, HfError> {
     fields.text("model_type")
 }
 
+/// The error of a file without a model type: an adapter or a part of an image model where its fields say so.
+fn not_a_language_model(fields: &Fields) -> HfError {
+    if fields.has("peft_type") {
+        let why = "an adapter\n\nhint: plan the model that `base_model_name_or_path` names, with --lora";
+        return fields.unsupported("peft_type", why);
+    }
+    if fields.has("_class_name") {
+        return fields.unsupported("_class_name", "a part of a diffusion model, not a language model");
+    }
+    fields.missing(&["model_type"])
+}
+
 fn not_an_object(origin: &str, what: &'static str, found: &Value) -> HfError {
     HfError::NotAnObject { origin: origin.into(), what, found: fields::brief(found) }
 }
@@ -311,13 +336,42 @@ fn read(mut map: Map<String, Value>, model_type: &str, origin: &str, path: &'sta
     };
     defaults::add_parts(&mut map, model_type);
     let fields = Fields::new(&map, origin, path);
+    check_classes(&fields)?;
     let mut model = reader(&fields)?;
+    if model.kinds.iter().all(norms_queries) {
+        fields.agree(&["use_qk_norm", "qk_norm", "qk_layernorm"]);
+    }
     model.name = name(origin, model_type)?;
     model.details = details::details(&fields, model_type, &model)?;
     details::add_router_score(&fields, model_type, &mut model)?;
     fields.nothing_left()?;
     model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)
+}
+
+/// Refuses classes that are no language models, and attention to tokens that follow.
+///
+/// A part of a class's name in `architectures` says what its head is.
+fn check_classes(fields: &Fields) -> Result<(), HfError> {
+    const OTHER_HEADS: [&str; 5] =
+        ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "RewardModel", "Bidirectional"];
+    let classes = fields.texts("architectures")?.unwrap_or_default();
+    if classes.iter().any(|class| OTHER_HEADS.iter().any(|head| class.contains(head))) {
+        let why =
+            "language models alone are planned, and this class has another head, or attends to tokens that follow";
+        return Err(fields.unsupported("architectures", why));
+    }
+    if fields.truth("use_bidirectional_attention") {
+        return Err(
+            fields.unsupported("use_bidirectional_attention", "attention to tokens that follow is not modelled")
+        );
+    }
+    Ok(())
+}
+
+/// Whether the layer has attention whose queries and keys are normed.
+fn norms_queries(layer: &Layer) -> bool {
+    matches!(&layer.mixer, Mixer::Attention(attention) if attention.qk_norm != QkNorm::None)
 }
 
 /// Name of the model: that of the file, or of its folder where the file is `config.json`.
