@@ -200,13 +200,9 @@ impl Costs<'_> {
         sharded: &Sharded,
         around: &Around,
     ) -> StepTime {
-        let Around { mut ends, sends, slow_down } = *around;
+        let Around { ends, sends, slow_down } = *around;
         let (m, pp, v) =
             (self.micro_batches(plan), f64::from(plan.layout.pp), f64::from(plan.schedule.virtual_stages()));
-        if self.is_lora() {
-            ends.head.backward = ends.head.backward / 2.0;
-            ends.head_comm.backward = ends.head_comm.backward / 2.0;
-        }
         let head = ends.head.sum() + ends.head_comm.sum();
         let of_layer: SmallVec<[Seconds; 4]> =
             layers.passes.iter().map(|layer| self.exposed_gathers(plan, layer, &sharded.kinds[layer.kind])).collect();

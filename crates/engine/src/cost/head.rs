@@ -33,8 +33,8 @@ impl Costs<'_> {
     /// embed   6h or 4h bytes a token forward, 6h more backward, and a reduce-scatter or all-reduce under tp
     /// ```
     ///
-    /// GEMMs of the head run in bf16. Adapters leave the head frozen: half its backward. Source: specification
-    /// §2.4, §2.6, §2.11.
+    /// GEMMs of the head run in bf16. Adapters leave both ends frozen: the head has one GEMM backward, the embedding none. Source:
+    /// specification §2.4, §2.6, §2.11.
     pub fn ends(&self, plan: &Plan) -> Ends {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
@@ -57,16 +57,17 @@ impl Costs<'_> {
         let embed = stream(tokens * hidden, embedding);
         let head_comm = collective(head_op);
         let embed_comm = collective(embed_op);
+        let trained = |time: Seconds| if self.is_lora() { Seconds::ZERO } else { time };
         Ends {
             embedding: PassTimes {
                 forward: embed,
-                backward: embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD),
+                backward: trained(embed + stream(tokens * hidden, traffic::EMBEDDING_BACKWARD)),
             },
             embedding_comm: PassTimes { forward: embed_comm, backward: Seconds::ZERO },
             head: PassTimes {
                 forward: gemm(tokens, vocab, hidden, traffic::BF16, Pass::Forward) + loss.forward,
                 backward: (gemm(tokens, hidden, vocab, traffic::BF16, Pass::Dgrad)
-                    + gemm(hidden, vocab, tokens, traffic::ACCUMULATED, Pass::Wgrad)
+                    + trained(gemm(hidden, vocab, tokens, traffic::ACCUMULATED, Pass::Wgrad))
                     + loss.backward),
             },
             head_comm: PassTimes { forward: head_comm, backward: head_comm },

@@ -61,8 +61,7 @@ impl Mixing {
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
         let layers = each_kind(costs, |kind| costs.mixing(kind, plan));
         let ends = costs.ends(plan);
-        let halved = if costs.is_lora() { 0.5 } else { 1.0 };
-        let head = ends.head.forward + ends.head_comm.forward + (ends.head.backward + ends.head_comm.backward) * halved;
+        let head = ends.head.sum() + ends.head_comm.sum();
         let busy_of_kinds = busy_of_kinds(costs, &layers);
         Self { busy: of_all_layers(costs, &busy_of_kinds), busy_of_kinds, head, layers, ends }
     }
