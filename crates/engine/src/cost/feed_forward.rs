@@ -102,7 +102,8 @@ impl Costs<'_> {
         let moved = moved * self.device.stack.permute_traffic;
         cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.forward) + router;
         cost.dgrad +=
-            self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.backward) + router * 2.0;
+            self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.backward) + router;
+        cost.wgrad += router;
         let exchanged = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         if exchanged && local > 1.0 && self.device.stack.sorts_received_tokens {
             let sorted = self.device.stream(Bytes::new(permute::SORTED * received * hidden), permute::SORTS);
