@@ -211,17 +211,18 @@ impl Costs<'_> {
         work.ep_beside * (1.0 - theta) + (hidden - free).or_zero() + hidden.min(busy) * sigma
     }
 
-    /// Counts as exposed the expert traffic of passes that run alone, beside no other micro-batch. The ranks of interleaved 1F1B begin with
-    /// forwards and end with backwards, p micro-batches of each on average; without a pipeline, p = 1. Plain 1F1B, under which
-    /// Megatron-Core does not overlap experts, is charged the same.
+    /// Counts as exposed the expert traffic of passes that run alone, beside no other micro-batch. Ranks begin with forwards and end with
+    /// backwards: rank i of 1F1B with p − i micro-batches of each, those of interleaved 1F1B with p on average.
     ///
     /// ```text
-    /// E_exposed = (1−s)·X + s·E      s = min(1, p/m)        specification §5.5
+    /// E_exposed = (1−s)·X + s·E      s = min(1, a/m)        a = (p+1)/2, interleaved p        specification §5.5
     /// ```
     ///
     /// X: [`Self::exposed_beside`]. E: the traffic of both passes.
     pub(super) fn expose_alone(&self, plan: &Plan, work: &mut Work) {
-        let alone = (f64::from(plan.layout.pp) / self.micro_batches(plan)).min(1.0);
+        let stages = f64::from(plan.layout.pp);
+        let first = if plan.schedule.virtual_stages() == 1 { stages.midpoint(1.0) } else { stages };
+        let alone = (first / self.micro_batches(plan)).min(1.0);
         work.ep_exposed += (work.ep_beside - work.ep_exposed).or_zero() * alone;
     }
 
