@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::TEXT_PART;
 use super::error::QuestionError;
 use super::launch::LaunchFile;
 use super::measured::points;
 use super::names::Profile;
+use super::noted::TEXT_PART;
 use super::recipe::recipe;
 use crate::report::{import, lint as report};
 use meshwright_engine::cluster::Cluster;

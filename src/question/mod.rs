@@ -46,9 +46,6 @@ mod subject;
 #[cfg(feature = "programs")]
 mod sweep;
 
-/// Assumption where a configuration describes more than its language model.
-const TEXT_PART: &str = "the language model alone, without the encoders of its configuration";
-
 pub use answer::{PlanAnswer, PlanQuestion};
 pub use budget::{BudgetAnswer, BudgetQuestion, RecipeBudget};
 pub use economy::{CheckpointMode, Economy, EconomyOptions, Minimised, terms};

@@ -1,11 +1,10 @@
 //! Subject of a question: a validated problem from names and numbers.
 
-use super::TEXT_PART;
 use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
 use super::names::{Precision, Targets};
-use super::noted::Noted;
+use super::noted::{Noted, TEXT_PART};
 use super::options::{Question, QuestionOptions};
 use super::recipe::recipe;
 use meshwright_engine::cluster::Cluster;

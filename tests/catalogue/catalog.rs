@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use meshwright::catalog::{self, CatalogError, Overrides};
-use meshwright::cluster::{Cluster, Host};
+use meshwright::cluster::Cluster;
 use meshwright::gpu::{Format, GpuNames, PeakKind};
 use meshwright::units::Bytes;
 
@@ -54,28 +54,6 @@ fn a_number_of_gpus_is_a_cluster() {
     assert!(set("cluster.nic=\"200 Gb/s\"").unwrap().levels.iter().all(|level| !level.assumed));
     assert!(set("gpu.nic=\"200 Gb/s\"").unwrap().levels.iter().all(|level| !level.assumed));
     assert!(set("cluster.level.7.efficiency=0.7").is_err());
-}
-
-/// A board that carries its own host gives it to every cluster of its devices, and a file that says otherwise is refused.
-#[test]
-fn a_superchip_brings_its_host() {
-    for (name, gpus_per_node, memory) in [("16xgh200", 1, 480.0), ("64xgh200-quad", 4, 480.0), ("144xgb300", 4, 960.0)]
-    {
-        let cluster = catalog::cluster(name, &none()).unwrap();
-        let host = (cluster.host, cluster.gpus_per_node, cluster.host_memory);
-        assert_eq!(host, (Host::Grace, gpus_per_node, Some(Bytes::new(memory * 1e9))), "{name}");
-    }
-    assert_eq!(catalog::cluster("16xh200-sxm", &none()).unwrap().host, Host::X86);
-
-    let read = |lines: &str| {
-        let path = scratch("boards", format!("name = \"a\"\ngpus = 4\ngpus_per_node = 4\n{lines}").as_bytes());
-        catalog::cluster(path.to_str().unwrap(), &none())
-    };
-    let refused = read("gpu = \"gb200\"\nhost = \"x86\"\n").unwrap_err().to_string();
-    assert!(refused.contains("shares its board with a grace host"), "{refused}");
-    let stated = read("gpu = \"gb200\"\nhost_memory = \"500 GB\"\n").unwrap();
-    assert_eq!(stated.host_memory, Some(Bytes::new(500e9)));
-    assert_eq!(read("gpu = \"b200-sxm\"\nhost = \"grace\"\n").unwrap().host, Host::Grace);
 }
 
 /// A number of a GPU file's GPUs is a cluster too, unless a file has the whole name.
@@ -226,7 +204,7 @@ fn gpu_error(text: &str) -> String {
 }
 
 /// A file of this test, in the build's own folder.
-fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
+pub fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -12,3 +12,4 @@ mod overrides;
 #[path = "../random/mod.rs"]
 mod random;
 mod schema;
+mod superchips;

@@ -4,9 +4,8 @@
 use serde::Deserialize;
 
 use meshwright::catalog::{self, Overrides, gpu_with};
-use meshwright::cluster::Host;
 use meshwright::fit::silicon::TimedGemm;
-use meshwright::gpu::{AttentionKernel, Format, Gpu};
+use meshwright::gpu::{AttentionKernel, Format, Gpu, Host};
 use meshwright::kernel::{AttentionShape, ContextSplit, Device, GemmShape};
 
 /// Rate of an attention kernel, in TFLOP/s of what a mask leaves.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 
-use meshwright::cluster::Host;
+use meshwright::gpu::Host;
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::runs;

@@ -4,30 +4,10 @@ pub mod pools;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::{Gpu, ScaleUp, Topology};
+use crate::gpu::{Gpu, Host, ScaleUp, Topology};
 use crate::range::{self, OutOfRange};
 use crate::sources::{Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, Seconds};
-
-/// Processor of the hosts, which decides the host time of a kernel launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Host {
-    /// Server with x86 processors.
-    X86,
-    /// Server with NVIDIA Grace processors.
-    Grace,
-}
-
-impl Host {
-    /// Name as files write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::X86 => "x86",
-            Self::Grace => "grace",
-        }
-    }
-}
 
 /// Network level above the scale-up domain.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -5,13 +5,13 @@ mod format;
 mod pass;
 mod ranges;
 mod scale_up;
+mod superchip;
 mod timed;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Host;
 use crate::sources::{Basis, OWN_SOURCE, SET_SOURCE, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
@@ -19,6 +19,7 @@ pub use curves::{AttentionCurve, AttentionKernel, AttentionOccupancy, Collective
 pub use format::{Format, PeakKind};
 pub use pass::Pass;
 pub use scale_up::{ScaleUp, Topology};
+pub use superchip::{Host, Superchip};
 pub use timed::TimedGemms;
 
 /// Year of NVIDIA's first devices of the generation Turing.
@@ -124,19 +125,6 @@ pub struct Gpu {
     /// GEMMs that a calibration timed.
     #[serde(skip)]
     pub timed_gemms: TimedGemms,
-}
-
-/// Host that shares a board with its devices, so that every cluster of them has it.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Superchip {
-    /// Processor of the host.
-    pub host: Host,
-    /// Host memory for each device of the board.
-    pub memory: Bytes,
-    /// Key of the source.
-    #[serde(default = "own_source")]
-    pub source: String,
 }
 
 /// Bandwidth of copies between one GPU and pinned host memory by copy engines.

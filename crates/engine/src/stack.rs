@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Host;
-use crate::gpu::{AttentionKernel, Format, Gpu};
+use crate::gpu::{AttentionKernel, Format, Gpu, Host};
 use crate::schedule::Schedule;
 use crate::sources::own_source;
 use crate::split::LayerSplit;

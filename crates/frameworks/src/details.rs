@@ -24,6 +24,8 @@ pub(crate) struct Expressible {
     pub raw_sigmoid: bool,
     /// Whether an auxiliary loss may balance experts.
     pub balance_loss: bool,
+    /// Whether experts can work in a latent space.
+    pub latent_experts: bool,
     /// Whether an indexer may choose the keys of each query.
     pub indexer: bool,
 }
@@ -52,6 +54,7 @@ pub(crate) const MEGATRON: Expressible = Expressible {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true,
+    latent_experts: true,
     indexer: true,
 };
 
@@ -127,6 +130,11 @@ pub(crate) fn inexpressible(model: &Model, sizes: &Sizes, can: &Expressible) -> 
         );
     }
     if let Some(moe) = &sizes.moe {
+        refuse(
+            moe.latent > 0 && !can.latent_experts,
+            format!("moe_latent_size = {}", moe.latent),
+            "its experts work at the hidden size: --for megatron or megatron-bridge",
+        );
         let soft = moe.router_score == Some(RouterScore::Softmax);
         refuse(
             soft && router.bias == Some(true) && !can.softmax_bias,

@@ -212,8 +212,8 @@ fn section_10_2_deepseek_v3_on_2048_h800_takes_18_88_s() {
     let LayerCost { forward, dgrad, wgrad, ep, recompute, .. } = priced.layer;
     Priced::layer_prints(&[
         ("f", forward, 9.58),
-        ("d", dgrad, 14.18),
-        ("w", wgrad, 5.45),
+        ("d", dgrad, 14.15),
+        ("w", wgrad, 5.48),
         ("recompute", recompute, 0.79),
         ("ep forward", ep.forward, 7.30),
         ("ep backward", ep.backward, 7.30),

@@ -13,8 +13,8 @@ mod pipeline;
 
 use crate::random::workload;
 use meshwright::catalog::{self, Overrides};
-use meshwright::cluster::{Cluster, Host};
-use meshwright::gpu::{Format, Gpu};
+use meshwright::cluster::Cluster;
+use meshwright::gpu::{Format, Gpu, Host};
 use meshwright::kernel::Device;
 use meshwright::model::Model;
 use meshwright::problem::{HbmProfile, Problem};

@@ -3,6 +3,7 @@
 use super::costs::Costs;
 use super::traffic::chunked::BlockSizes;
 use super::traffic::{SHORT_CONV_KEPT, gated_delta, kimi_delta};
+use crate::gpu::Format;
 use crate::model::{Attention, DeltaNet, Ffn, KimiDelta, Mixer, Mla, Moe, QkNorm};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
@@ -126,13 +127,13 @@ impl Costs<'_> {
         Bytes::new(self.tokens(plan) * (2.0 * f64::from(attention.v_dim()) + LOG_SUM_EXP) * heads)
     }
 
-    /// Bytes that checkpointing by operator keeps of the exchange of tokens between experts' ranks, `2h·(T + n·k)`.
+    /// Bytes that checkpointing by operator keeps of the exchange of tokens between experts' ranks, `2ℓ·(T + n·k)`.
     fn kept_exchange(&self, moe: &Moe, plan: &Plan) -> Bytes {
         if !self.device.stack.memory.keeps_exchanged_tokens || plan.layout.ep <= 1 {
             return Bytes::ZERO;
         }
         let copies = self.most_received(moe, plan) + self.owned_tokens(plan) * f64::from(moe.top_k);
-        Bytes::new(2.0 * f64::from(self.problem.model().hidden) * copies)
+        Bytes::new(2.0 * f64::from(moe.token_width(self.problem.model().hidden)) * copies)
     }
 
     /// Activations of one layer, without those of the recomputed modules.
@@ -248,19 +249,25 @@ impl Costs<'_> {
     /// ```text
     /// T·(ε·h + 2·G·f_e/t_e + ε·f_e/t_e + 2h) + n·shared MLP + 8·n·E/t          specification §6.3
     /// ```
+    ///
+    /// Experts of a latent space have ℓ in place of h, and the rank's own tokens are inputs of the projections: `ε·ℓ` each, and
+    /// another `ε·h` in formats that copy the hidden state, which the shared MLP keeps otherwise.
     fn moe_activations(&self, moe: &Moe, plan: &Plan, recomputed: Modules) -> Bytes {
-        let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
+        let (tokens, hidden) = (self.tokens(plan), self.problem.model().hidden);
+        let token = f64::from(moe.token_width(hidden));
         let received = self.most_received(moe, plan);
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
         let activated = if recomputed.act { 0.0 } else { (self.input_bytes() + self.gate_bytes(gates)) * width };
         let memory = &self.device.stack.memory;
-        let outputs = if memory.keeps_expert_outputs { 2.0 * hidden } else { 0.0 };
+        let outputs = if memory.keeps_expert_outputs { 2.0 * token } else { 0.0 };
         let inputs = memory.activation_input_bytes * gates * width;
-        let routed = received * (self.input_bytes() * hidden + inputs + activated + outputs);
+        let routed = received * (self.input_bytes() * token + inputs + activated + outputs);
         let shared = moe
             .shared()
             .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed));
         let router = ROUTED * f64::from(moe.experts) / f64::from(plan.layout.tp);
-        Bytes::new(routed + tokens * (shared + router))
+        let copied = if self.device.format == Format::Bf16 { 0.0 } else { f64::from(hidden) };
+        let projected = if moe.latent == 0 { 0.0 } else { self.input_bytes() * (token + copied) };
+        Bytes::new(routed + tokens * (shared + router) + self.owned_tokens(plan) * projected)
     }
 }

@@ -265,7 +265,7 @@ impl Costs<'_> {
         if plan.layout.ep == 1 {
             return PassTimes::default();
         }
-        let hidden = f64::from(self.problem.model().hidden);
+        let token = f64::from(moe.token_width(self.problem.model().hidden));
         let narrow = matches!(self.device.format, Format::Fp8 | Format::Fp8Block) && self.device.stack.overlap.ep > 0.0;
         let limit = if moe.group_limit > 0 && plan.dispatcher == Dispatcher::DeepEp {
             f64::from(moe.group_limit)
@@ -283,7 +283,7 @@ impl Costs<'_> {
         let one_way = |bytes: f64| {
             let dispatch = Dispatch {
                 tokens,
-                token_bytes: Bytes::new(hidden * bytes),
+                token_bytes: Bytes::new(token * bytes),
                 top_k: f64::from(moe.top_k),
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
@@ -291,7 +291,7 @@ impl Costs<'_> {
             self.fabric.dispatch(&dispatch, group)
         };
         let within = if two_hops {
-            let copies = Bytes::new(self.owned_tokens(plan) * f64::from(moe.top_k) * hidden * 2.0);
+            let copies = Bytes::new(self.owned_tokens(plan) * f64::from(moe.top_k) * token * 2.0);
             let group = Group { ranks: expert_tp, stride: 1 };
             let time = |op| self.fabric.time(op, copies, group, 1.0);
             time(Collective::AllGather) + time(Collective::ReduceScatter)
@@ -300,7 +300,7 @@ impl Costs<'_> {
         };
         let across = one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0);
         let weights = if self.device.stack.sends_token_weights && plan.dispatcher == Dispatcher::AllToAll {
-            one_way(TOKEN_WEIGHT / hidden)
+            one_way(TOKEN_WEIGHT / token)
         } else {
             Seconds::ZERO
         };

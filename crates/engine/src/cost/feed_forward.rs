@@ -69,6 +69,9 @@ impl Costs<'_> {
 
     /// Adds router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
     ///
+    /// Tokens are as wide as the experts' latent space where they have one, between a projection into it before the permutation and
+    /// one out of it after the weighted sum. Source: [latent-moe] §2, [megatron-lm] `moe/moe_layer.py`.
+    ///
     /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
     fn moe(&self, moe: &Moe, plan: &Plan, cost: &mut LayerCost) {
         let hidden = f64::from(self.problem.model().hidden);
@@ -79,9 +82,10 @@ impl Costs<'_> {
         let per_expert = self.most_received(moe, plan) / local;
         let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
         let before = cost.all();
+        let token = f64::from(moe.token_width(self.problem.model().hidden));
         let of_experts = |input, output| LinearShape { tokens: per_expert, input, output, batch: local };
-        cost.add(self.device.expert_linear(of_experts(hidden, gates * width), self.device.format));
-        cost.add(self.device.expert_linear(of_experts(width, hidden), self.device.format));
+        cost.add(self.device.expert_linear(of_experts(token, gates * width), self.device.format));
+        cost.add(self.device.expert_linear(of_experts(width, token), self.device.format));
         self.activation(received * width, gates, cost);
         if self.device.stack.launches.expert_gaps {
             let gaps = self.device.gap() * (self.gaps_per_expert() * local);
@@ -89,26 +93,29 @@ impl Costs<'_> {
             cost.dgrad += gaps * 2.0;
         }
         if moe.bias && self.device.stack.expert_bias > 0.0 {
-            self.biased(received * hidden, received * width, local, cost);
+            self.biased(received * token, received * width, local, cost);
         }
         let after = cost.all();
         cost.experts =
             PassTimes { forward: after.forward - before.forward, backward: after.backward - before.backward };
         let moved =
-            owned * hidden * permute::SCATTERED * (1.0 + f64::from(moe.top_k)) + received * hidden * permute::GATHERED;
+            owned * token * permute::SCATTERED * (1.0 + f64::from(moe.top_k)) + received * token * permute::GATHERED;
         let router =
             GemmShape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: traffic::FP32 };
         let router = self.device.gemm(&router, Format::Bf16);
         let moved = moved * self.device.stack.permute_traffic;
         cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.forward) + router;
-        cost.dgrad +=
-            self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.backward) + router;
+        cost.dgrad += self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.backward) + router;
         cost.wgrad += router;
         let exchanged = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         if exchanged && local > 1.0 && self.device.stack.sorts_received_tokens {
-            let sorted = self.device.stream(Bytes::new(permute::SORTED * received * hidden), permute::SORTS);
+            let sorted = self.device.stream(Bytes::new(permute::SORTED * received * token), permute::SORTS);
             cost.forward += sorted;
             cost.dgrad += sorted;
+        }
+        if moe.latent > 0 {
+            cost.add(self.device.linear(LinearShape::dense(owned, hidden, token), self.device.format));
+            cost.add(self.device.linear(LinearShape::dense(owned, token, hidden), self.device.format));
         }
         cost.routed = cost.forward - before.forward;
         if let Some(shared) = moe.shared() {

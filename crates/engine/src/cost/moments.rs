@@ -328,10 +328,11 @@ impl Costs<'_> {
         let layer = &self.problem.model().kinds[choice.kind];
         let all = self.all_activations(choice.kind, plan, Modules::default());
         let kept = self.kept_activations(choice.kind, &plan.recomputing(choice.recompute));
-        let (hidden, tokens) = (f64::from(self.problem.model().hidden), self.tokens(plan));
-        let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * hidden } else { 0.0 };
+        let (hidden, tokens) = (self.problem.model().hidden, self.tokens(plan));
+        let width = layer.moe().map_or(hidden, |moe| moe.token_width(hidden));
+        let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * f64::from(hidden) } else { 0.0 };
         let MlpWidths { of_tokens, of_weights } = self.mlp_widths(&layer.ffn, plan);
-        let weights = if self.is_lora() { 0.0 } else { 2.0 * hidden * of_weights };
+        let weights = if self.is_lora() { 0.0 } else { 2.0 * f64::from(width) * of_weights };
         (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
     }
 

@@ -5,8 +5,7 @@ use super::counts::LayerChoice;
 use super::data::RankParameters;
 use super::layer::LayerCost;
 use super::work::Work;
-use crate::cluster::Host;
-use crate::gpu::Copies;
+use crate::gpu::{Copies, Host};
 use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 

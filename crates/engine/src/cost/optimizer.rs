@@ -124,14 +124,14 @@ impl Costs<'_> {
     /// ```
     ///
     /// Taken as m × (parameters/m): m = h for the dense ones without the tables, which have an elementwise update, and min(h, f) for
-    /// experts of width f, which are distributed over their own replicas. Source: specification §2.7.
+    /// experts of width f (min(ℓ, f) in a latent space), which are distributed over their own replicas. Source: specification §2.7.
     pub(super) fn newton_schulz(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if self.problem.workload().optimizer != Optimizer::Muon {
             return Seconds::ZERO;
         }
         let model = self.problem.model();
         let widths = model.kinds.iter().filter_map(|layer| match &layer.ffn {
-            Ffn::Moe(moe) => Some(moe.intermediate),
+            Ffn::Moe(moe) => Some(moe.intermediate.min(moe.token_width(model.hidden))),
             Ffn::Dense(_) | Ffn::None => None,
         });
         let width = widths.max().unwrap_or(model.hidden).min(model.hidden);

@@ -1,8 +1,7 @@
 //! A device under one software stack, and its streaming kernels.
 
 use super::call::{Call, Meter};
-use crate::cluster::Host;
-use crate::gpu::{Format, Gpu};
+use crate::gpu::{Format, Gpu, Host};
 use crate::stack::Stack;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 

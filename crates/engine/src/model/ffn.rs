@@ -82,6 +82,15 @@ pub struct Moe {
     /// Intermediate size of a dense MLP in parallel with the experts (Gemma 4); 0 for none.
     #[serde(default)]
     pub dense_intermediate: u32,
+    /// Width of the latent space that tokens are projected into before their dispatch, and in which the routed experts work
+    /// (ℓ; Nemotron 3 Super); 0 where they work at the hidden size.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub latent: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+const fn is_zero(width: &u32) -> bool {
+    *width == 0
 }
 
 /// Score that a router gives to an expert.
@@ -109,6 +118,7 @@ impl Moe {
             router_score: None,
             group_limit: 0,
             dense_intermediate: 0,
+            latent: 0,
         }
     }
 
@@ -121,6 +131,21 @@ impl Moe {
     /// MLP of one routed expert.
     pub const fn expert(&self) -> Mlp {
         Mlp { intermediate: self.intermediate, gated: self.gated, bias: self.bias }
+    }
+
+    /// Width of a token that a routed expert receives and returns: ℓ, or h without a latent space.
+    pub const fn token_width(&self, hidden: u32) -> u32 {
+        if self.latent == 0 { hidden } else { self.latent }
+    }
+
+    /// Weights of the two projections into the latent space and out of it, `2·h·ℓ`.
+    pub fn latent_weights(&self, hidden: u32) -> u64 {
+        2 * u64::from(hidden) * u64::from(self.latent)
+    }
+
+    /// Parameters of one routed expert.
+    pub(crate) fn one_expert(&self, hidden: u32) -> u64 {
+        self.expert().parameters(self.token_width(hidden))
     }
 
     /// MLP that every token uses: shared experts, and a parallel dense MLP if there is one.
@@ -137,6 +162,6 @@ impl Moe {
 
     /// Parameters of all routed experts of one layer.
     pub(crate) fn expert_parameters(&self, hidden: u32) -> u64 {
-        u64::from(self.experts) * self.expert().parameters(hidden)
+        u64::from(self.experts) * self.one_expert(hidden)
     }
 }

@@ -63,7 +63,8 @@ impl Layer {
         let ffn = match &self.ffn {
             Ffn::Dense(mlp) => mlp.weights(hidden),
             Ffn::Moe(moe) => {
-                u64::from(moe.top_k) * moe.expert().weights(hidden)
+                u64::from(moe.top_k) * moe.expert().weights(moe.token_width(hidden))
+                    + moe.latent_weights(hidden)
                     + moe.shared().map_or(0, |mlp| mlp.weights(hidden))
                     + u64::from(hidden) * u64::from(moe.experts)
             }

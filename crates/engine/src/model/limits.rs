@@ -100,6 +100,7 @@ impl Moe {
             size("shared_intermediate", self.shared_intermediate, WIDTH),
             size("group_limit", self.group_limit, PARTS),
             size("dense_intermediate", self.dense_intermediate, WIDTH),
+            size("latent", self.latent, WIDTH),
         ]
     }
 }
@@ -180,7 +181,7 @@ impl Layer {
             Ffn::Dense(mlp) => 3.0 * n(mlp.intermediate),
             Ffn::Moe(moe) => {
                 let shared = n(moe.shared_intermediate) + n(moe.dense_intermediate);
-                3.0 * (n(moe.experts) * (n(moe.intermediate) + 1.0) + shared)
+                3.0 * (n(moe.experts) * (n(moe.intermediate) + 1.0) + shared + n(moe.latent))
             }
             Ffn::None => 0.0,
         };

@@ -320,6 +320,9 @@ impl Model {
             if let Some(moe) = layer.moe().filter(|moe| moe.top_k > moe.experts) {
                 return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
             }
+            if let Some(moe) = layer.moe().filter(|moe| moe.latent > self.hidden) {
+                return size(format!("latent {} is over the hidden size of {}", moe.latent, self.hidden));
+            }
         }
         if !self.order.is_empty() && self.shares_keys(0) {
             return size(

@@ -32,9 +32,9 @@ impl LayerParameters {
         mixer + mlp + shared + router + norms + other
     }
 
-    /// Parameters that every tensor-parallel rank has whole: low-rank down-projections, routers and norms.
+    /// Parameters that every tensor-parallel rank has whole: low-rank down-projections, routers, projections of latent experts and norms.
     ///
-    /// Source: [megatron-lm] `multi_latent_attention.py` (`parallel_mode = "duplicated"`), `moe/router.py`.
+    /// Source: [megatron-lm] `multi_latent_attention.py` (`parallel_mode = "duplicated"`), `moe/router.py`, `moe/moe_layer.py`.
     pub const fn whole(&self) -> u64 {
         self.mixer_whole + self.router + self.norms
     }
@@ -64,7 +64,7 @@ pub struct ModelParameters {
     pub experts: u64,
     /// Shared experts of all layers.
     pub shared_experts: u64,
-    /// Routers of all layers.
+    /// Routers of all layers, and projections into and out of the latent space of their experts.
     pub router: u64,
     /// Norms over the hidden size, including the final norm and the embedding's.
     pub norm: u64,
@@ -103,7 +103,7 @@ impl Layer {
                 0,
                 moe.expert_parameters(hidden),
                 moe.shared().map_or(0, |mlp| mlp.parameters(hidden)),
-                moe.router_parameters(hidden),
+                moe.router_parameters(hidden) + moe.latent_weights(hidden),
             ),
             Ffn::None => (0, 0, 0, 0),
         };
@@ -143,7 +143,7 @@ impl Model {
             sum.norm += count * norms;
             sum.other += count * other;
             if let Some(moe) = self.kinds[kind].moe() {
-                idle += count * u64::from(moe.experts - moe.top_k) * moe.expert().parameters(self.hidden);
+                idle += count * u64::from(moe.experts - moe.top_k) * moe.one_expert(self.hidden);
             }
         }
         sum.total = sum.embedding

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, Host};
+use crate::cluster::Cluster;
 use crate::cost::StepTime;
 use crate::goodput::Goodput;
-use crate::gpu::IDLE_POWER;
+use crate::gpu::{Host, IDLE_POWER};
 use crate::sources::Sourced;
 use crate::units::{Joules, KgPerJoule, Seconds, UsdPerJoule, Watts};
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Host;
+use crate::gpu::Host;
 use crate::units::Seconds;
 
 /// Kernel launches of one layer and micro-batch, with their host times (specification §2.9).

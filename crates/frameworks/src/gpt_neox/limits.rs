@@ -47,6 +47,7 @@ const EXPRESSIBLE: Expressible = Expressible {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: false,
+    latent_experts: false,
     indexer: false,
 };
 

@@ -46,6 +46,7 @@ const EXPRESSIBLE: Expressible = Expressible {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true, // MegaBlocks' `moe_loss_weight`
+    latent_experts: false,
     indexer: false,
 };
 

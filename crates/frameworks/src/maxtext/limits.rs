@@ -56,6 +56,7 @@ const EXPRESSIBLE: Expressible = Expressible {
     softmax_bias: false,
     raw_sigmoid: false,
     balance_loss: true,
+    latent_experts: false,
     indexer: false,
 };
 

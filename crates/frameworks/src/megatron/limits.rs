@@ -104,6 +104,11 @@ pub(crate) fn of_container(problem: &Problem, expressible: &Expressible) -> Vec<
     }
     if let Some(moe) = &sizes.moe {
         refuse(moe.dense_intermediate > 0, "a dense MLP beside the experts", "it has shared experts only");
+        refuse(
+            moe.latent > 0 && !release::has_latent_experts(problem),
+            "experts in a latent space",
+            "they came with Megatron core 0.16",
+        );
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
     found.extend(sparse::obstacles(problem, &sizes, hybrid));

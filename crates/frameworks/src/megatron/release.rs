@@ -90,6 +90,14 @@ pub(crate) fn lists_stages(problem: &Problem) -> bool {
     release_before(problem, LISTED_STAGES).is_none()
 }
 
+/// First release whose experts may work in a latent space (`moe_latent_size`), by its number. Source: [megatron-lm] core 0.15, 0.16.
+const LATENT_EXPERTS: u32 = 16;
+
+/// Whether experts of the stack's release may work in a latent space.
+pub(super) fn has_latent_experts(problem: &Problem) -> bool {
+    release_before(problem, LATENT_EXPERTS).is_none()
+}
+
 /// First obstacle by the features of [`SHAPE`].
 pub(super) fn shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     obstacle(SHAPE, problem, plan)

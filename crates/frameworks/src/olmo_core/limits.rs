@@ -77,6 +77,7 @@ const EXPRESSIBLE: Expressible = Expressible {
     softmax_bias: true,
     raw_sigmoid: true,
     balance_loss: true,
+    latent_experts: false,
     indexer: false,
 };
 

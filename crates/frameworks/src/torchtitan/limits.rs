@@ -54,6 +54,7 @@ const EXPRESSIBLE: Expressible = Expressible {
     softmax_bias: true,
     raw_sigmoid: true,
     balance_loss: false,
+    latent_experts: false,
     indexer: false,
 };
 

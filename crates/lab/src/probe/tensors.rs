@@ -4,7 +4,7 @@
 //! specification §6 and the driver's rounding, not a framework's own habits.
 
 use meshwright_engine::cost::Costs;
-use meshwright_engine::gpu::AttentionKernel;
+use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::model::{Attention, Ffn, Indexer, Layer, Mixer, Mla, Mlp, Moe, QkNorm};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
@@ -138,10 +138,12 @@ impl<'a> Rank<'a> {
         let experts = u64::from(moe.experts).div_ceil(u64::from(layout.ep));
         let width = u64::from(moe.intermediate).div_ceil(u64::from(layout.etp));
         let (gates, bias) = (moe.expert().gates(), u64::from(moe.bias));
+        let hidden = self.problem.model().hidden;
+        let token = u64::from(moe.token_width(hidden));
         let mut weights = vec![
-            Weight { elements: moe.router_parameters(self.problem.model().hidden), is_expert: false },
-            Weight { elements: experts * gates * width * (self.hidden + bias), is_expert: true },
-            Weight { elements: experts * (width + bias) * self.hidden, is_expert: true },
+            Weight { elements: moe.router_parameters(hidden) + moe.latent_weights(hidden), is_expert: false },
+            Weight { elements: experts * gates * width * (token + bias), is_expert: true },
+            Weight { elements: experts * (width + bias) * token, is_expert: true },
         ];
         if let Some(shared) = moe.shared() {
             weights.extend(self.mlp_weights(&shared));
@@ -261,10 +263,18 @@ impl<'a> Rank<'a> {
     }
 
     fn moe_activations(&self, moe: &Moe) -> Vec<(&'static str, u64)> {
-        let mut tensors = vec![("dispatched tokens", self.stored(self.received * self.hidden))];
+        let token = u64::from(moe.token_width(self.problem.model().hidden));
+        let mut tensors = vec![("dispatched tokens", self.stored(self.received * token))];
         tensors.extend(self.mlp_activations(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
         if self.problem.stack().memory.keeps_expert_outputs {
-            tensors.push(("outputs of the experts", 2 * self.received * self.hidden));
+            tensors.push(("outputs of the experts", 2 * self.received * token));
+        }
+        if moe.latent > 0 {
+            let owned = self.received.div_ceil(u64::from(moe.top_k));
+            tensors.push(("inputs of the latent projections", self.stored(owned * token)));
+            if self.problem.workload().format != Format::Bf16 {
+                tensors.push(("copied input of the latent projection", self.stored(owned * self.hidden)));
+            }
         }
         let of_experts = 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp);
         tensors.push(("router logits", of_experts));

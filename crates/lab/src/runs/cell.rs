@@ -26,6 +26,8 @@ pub(super) struct Cells {
     pub experts: u32,
     pub topk: Option<u32>,
     pub moe_ffn: Option<u32>,
+    /// Width of the latent space in which routed experts work.
+    pub moe_latent: Option<u32>,
     pub shared_experts: u32,
     pub dense_layers: u32,
     pub mtp_layers: Option<u32>,
@@ -62,6 +64,7 @@ impl Cells {
             experts: whole("experts", row.experts)?.unwrap_or(0),
             topk: whole("topk", row.topk)?,
             moe_ffn: whole("moe_ffn", row.moe_ffn)?,
+            moe_latent: whole("moe_latent", row.moe_latent)?,
             shared_experts: whole("shared_experts", row.shared_experts)?.unwrap_or(0),
             dense_layers: whole("dense_layers", row.dense_layers)?.unwrap_or(0),
             mtp_layers: whole("mtp_layers", row.mtp_layers)?,

@@ -124,9 +124,6 @@ fn layer(row: &Row, cells: &Cells, decoder: Decoder, kind: LayerKind) -> Result<
 
 /// One layer of a hybrid, which has a single part.
 fn hybrid_layer(row: &Row, cells: &Cells, decoder: Decoder, letter: char) -> Result<Layer, Refusal> {
-    if !text(row.moe_latent.as_ref()).is_empty() {
-        return Refusal::unsupported("experts in a latent space");
-    }
     let (mixer, ffn) = match letter {
         'M' => (Mixer::Mamba(mamba(text(row.mamba.as_ref()))?), Ffn::None),
         '*' => (mixer(row, cells, decoder, Span::Full)?, Ffn::None),
@@ -213,8 +210,9 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, experts: bool) -> Result<Ffn,
     let (Some(top_k), Some(intermediate)) = (cells.topk, cells.moe_ffn) else {
         return Refusal::unsupported("model shape unknown: no `topk` or `moe_ffn`");
     };
+    let latent = cells.moe_latent.unwrap_or(0);
     let shared_intermediate = cells.shared_experts.saturating_mul(intermediate);
     let bias = bias || text(row.model_name.as_ref()).contains("GPT-OSS");
     let routed = Moe::gated(cells.experts, top_k, intermediate);
-    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, router_score: router_score(row), ..routed }))
+    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, router_score: router_score(row), latent, ..routed }))
 }

@@ -163,7 +163,7 @@ pub struct Row {
     /// Sizes of Mamba layers: `heads=… head_dim=… state=… groups=…`.
     pub mamba: Option<String>,
     /// Width of the latent space in which experts work.
-    pub moe_latent: Option<String>,
+    pub moe_latent: Option<f64>,
     /// Attention kernel, such as `cudnn_sink_fp8`.
     pub attention_kernel: Option<String>,
     /// Token dispatcher: `alltoall`, `alltoall+drop`, `deepep` or `hybridep`.

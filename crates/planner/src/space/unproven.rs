@@ -5,8 +5,7 @@
 //! is named here.
 
 use crate::limits::rule::EXPERT_RANKS;
-use meshwright_engine::cluster::Host;
-use meshwright_engine::gpu::Format;
+use meshwright_engine::gpu::{Format, Host};
 use meshwright_engine::plan::{CpKind, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;

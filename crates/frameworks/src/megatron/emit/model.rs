@@ -266,6 +266,9 @@ fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut 
     group.set("num-experts", moe.experts);
     group.set("moe-router-topk", moe.top_k);
     group.set("moe-ffn-hidden-size", moe.intermediate);
+    if moe.latent > 0 {
+        group.set("moe-latent-size", moe.latent);
+    }
     if sizes.has_experts.contains(&false) {
         let frequency: Vec<u32> = sizes.has_experts.iter().map(|has| u32::from(*has)).collect();
         group.set("moe-layer-freq", folded(&frequency));

@@ -222,6 +222,7 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
         },
         group_limit: list.number("--moe-router-group-topk").unwrap_or(0),
         dense_intermediate: 0,
+        latent: list.size("--moe-latent-size").unwrap_or(0),
     })
 }
 

@@ -104,6 +104,7 @@ fn row(settings: &Settings) -> Row {
         experts,
         topk: experts.and_then(|_| settings.degree("moe_router_topk")),
         moe_ffn: experts.and(moe_ffn),
+        moe_latent: experts.and_then(|_| settings.degree("moe_latent_size")),
         shared_experts: experts.and(shared).zip(moe_ffn).map(|(shared, each)| (shared / each).round()),
         dense_layers: experts.and_then(|_| settings.text("moe_layer_freq")).and_then(leading_dense),
         mla: settings.flag("multi_latent_attention"),

@@ -42,6 +42,7 @@ pub fn of_model(model: &Model, row: Row) -> Row {
         experts: moe.and_then(|moe| count(moe.experts)),
         topk: moe.and_then(|moe| count(moe.top_k)),
         moe_ffn: moe.and_then(|moe| count(moe.intermediate)),
+        moe_latent: moe.filter(|moe| moe.latent > 0).and_then(|moe| count(moe.latent)),
         shared_experts: moe.map(|moe| (f64::from(moe.shared_intermediate) / f64::from(moe.intermediate)).round()),
         dense_layers: moe.and_then(|_| count(leading)),
         gated_mlp: gated.map(|gated| f64::from(u8::from(gated))),

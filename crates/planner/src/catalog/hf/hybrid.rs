@@ -312,5 +312,6 @@ fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
     let shared_intermediate = fields.size(&["moe_shared_expert_intermediate_size"])?;
     let (experts, top_k) = (fields.size(&["n_routed_experts"])?, fields.size(&["num_experts_per_tok"])?);
     let routed = Moe::gated(experts, top_k, fields.size(&["moe_intermediate_size"])?);
-    Ok(Moe { gated: false, shared_intermediate, ..routed })
+    let latent = fields.given_size(&["moe_latent_size"])?.unwrap_or(0);
+    Ok(Moe { gated: false, shared_intermediate, latent, ..routed })
 }

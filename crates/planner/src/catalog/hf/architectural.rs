@@ -1,0 +1,77 @@
+//! Fields that must not go unread.
+
+use serde_json::Value;
+
+/// Fields that change the parameters or the time of a model: where the reader of a family did not ask for one of
+/// them and it is set, the model is refused.
+pub const ARCHITECTURAL: &[&str] = &[
+    "add_cross_attention",
+    "add_bias_linear",
+    "add_qkv_bias",
+    "attention_bias",
+    "attention_k_eq_v",
+    "attn_layer_indices",
+    "attn_output_gate",
+    "attn_res_block_size",
+    "bias",
+    "conv_L_cache",
+    "cross_attention_layers",
+    "draft_vocab_size",
+    "enable_moe_block",
+    "full_attn_idxs",
+    "hidden_size_per_layer_input",
+    "hybrid_override_pattern",
+    "index_kpool",
+    "index_n_heads",
+    "index_topk",
+    "index_topk_pattern",
+    "indexer_types",
+    "is_encoder_decoder",
+    "kv_lora_rank",
+    "latent_moe_use_norm",
+    "layer_group_size",
+    "layer_types",
+    "layers_block_type",
+    "linear_num_key_heads",
+    "lm_head_bias",
+    "mlp_bias",
+    "moe_latent_size",
+    "mla_use_output_gate",
+    "mlp_layer_types",
+    "moe_num_experts",
+    "n_routed_experts",
+    "no_rope_layers",
+    "n_shared_experts",
+    "new_decoder_architecture",
+    "num_experts",
+    "num_shared_experts",
+    "num_kv_shared_layers",
+    "per_layer_config",
+    "parallel_attn",
+    "num_local_experts",
+    "q_lora_rank",
+    "qk_layernorm",
+    "qk_norm",
+    "qkv_bias",
+    "routed_expert_hidden_size",
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "use_bias",
+    "use_cla",
+    "use_double_wide_mlp",
+    "use_full_rank_gate",
+    "use_qk_norm",
+    "use_qkv_bias",
+];
+
+/// Whether a value says "not so": null, false, 0, nothing, or full attention in every layer.
+pub fn is_neutral(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.iter().all(|item| item.as_str() == Some("full_attention")),
+        Value::Object(map) => map.is_empty(),
+    }
+}
