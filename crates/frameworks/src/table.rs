@@ -3,7 +3,6 @@
 use crate::accelerate::ACCELERATE;
 use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
-use crate::emit::launcher::too_few_domains;
 use crate::framework::Framework;
 use crate::gpt_neox::GPT_NEOX;
 use crate::import::imported::Imported;
@@ -94,12 +93,11 @@ pub fn files_refusal(limits: &Limits, problem: &Problem, plan: &Plan) -> Option<
     Some(format!("{limits} cannot run {}", limits.plan_obstacle(problem, plan)?))
 }
 
-/// Why the release of a problem's stack does not run a plan, why the files of its framework cannot express it, or why its cluster has no
-/// room for its groups, as a clause with its subject; none where nothing speaks against it.
+/// Why the release of a problem's stack does not run a plan, or why the files of its framework cannot express it, as a clause with its
+/// subject; none where nothing speaks against it.
 pub fn refusal(problem: &Problem, plan: &Plan) -> Option<String> {
     let of_files = || files_refusal(of_stack(problem)?.limits, problem, plan);
-    let of_cluster = || Some(format!("the plan needs {}", too_few_domains(problem.cluster(), plan)?));
-    release_refusal(problem, plan).or_else(of_files).or_else(of_cluster)
+    release_refusal(problem, plan).or_else(of_files)
 }
 
 /// Restrictions to plans that the files of a problem's stack can launch.

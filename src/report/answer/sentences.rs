@@ -4,7 +4,7 @@ use super::{columns, switches};
 use crate::report::basis;
 use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
-use meshwright_engine::cost::groups::{self, TooFewDomains};
+use meshwright_engine::cost::groups;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::gpu::{Format, Topology};
 use meshwright_engine::plan::Plan;
@@ -65,15 +65,6 @@ fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) ->
 fn domains(problem: &Problem, plan: &Evaluation) -> Option<String> {
     let (cluster, domain) = (problem.cluster(), problem.cluster().scale_up.gpus);
     let filled = groups::filled(&plan.plan, domain);
-    if let Some(short) = TooFewDomains::of(&plan.plan, cluster) {
-        return Some(format!(
-            "Its groups fill {filled} of the {domain} GPUs that NVLink joins, so it needs {} such domains, and the cluster has {}: no \
-             files are written for it; ask for `--gpus {}`.",
-            short.needed,
-            short.had,
-            short.gpus()
-        ));
-    }
     let (needed, whole) = (cluster.gpus.div_ceil(filled), cluster.gpus.div_ceil(domain));
     let is_whole = cluster.gpus.is_multiple_of(domain) && cluster.scale_up.topology == Topology::Switch;
     (needed > whole && is_whole).then(|| {

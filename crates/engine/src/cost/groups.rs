@@ -66,13 +66,8 @@ impl TooFewDomains {
     /// it has.
     pub fn of(plan: &Plan, cluster: &Cluster) -> Option<Self> {
         let (filled, had) = (filled(plan, cluster.scale_up.gpus), cluster.domains()?);
-        let needed = cluster.gpus.div_ceil(filled);
+        let needed = plan.layout.world_size().div_ceil(filled);
         (needed > had).then_some(Self { filled, needed, had })
-    }
-
-    /// GPUs of which such groups fill all domains.
-    pub const fn gpus(self) -> u32 {
-        self.had * self.filled
     }
 }
 

@@ -7,7 +7,6 @@ use super::snippet::{Snippet, snippet};
 use super::text::Lines;
 use crate::rules::FusedExchange;
 use meshwright_engine::cluster::Cluster;
-use meshwright_engine::cost::groups::TooFewDomains;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::Plan;
@@ -45,19 +44,6 @@ pub(super) fn part_of_a_node(cluster: &Cluster) -> Option<Obstacle> {
     let node = cluster.gpus_per_node;
     let why = format!("{below} and {above} are whole nodes of {node}; of smaller nodes: --set cluster.gpus_per_node=…");
     Some(Obstacle::of_model(format!("{} GPUs", cluster.gpus), why))
-}
-
-/// Obstacle of a plan that needs more scale-up domains than its cluster has: Slurm finds no nodes for the segments of its job, and without
-/// them some of its groups would lie in two domains, which it is not priced for.
-pub(crate) fn too_few_domains(cluster: &Cluster, plan: &Plan) -> Option<Obstacle> {
-    let short = TooFewDomains::of(plan, cluster)?;
-    let TooFewDomains { filled, needed, had } = short;
-    let why = format!(
-        "the plan's groups fill {filled} of the {} GPUs of each, and the cluster has {had}: --gpus {} fills those",
-        cluster.scale_up.gpus,
-        short.gpus()
-    );
-    Some(Obstacle::of_model(format!("{needed} NVLink domains"), why))
 }
 
 /// Number of this node, from 0.

@@ -12,7 +12,7 @@ pub(crate) mod text;
 use std::fmt;
 
 use crate::framework::Framework;
-use launcher::{Nodes, part_of_a_node, too_few_domains};
+use launcher::{Nodes, part_of_a_node};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::groups;
 use meshwright_engine::plan::Plan;
@@ -59,7 +59,7 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     let limits = framework.limits;
     let of_problem = limits.problem_obstacles(problem);
     let on_one = request.pools.is_none().then(|| problem.cluster());
-    let of_nodes = on_one.and_then(part_of_a_node).or_else(|| too_few_domains(on_one?, plan));
+    let of_nodes = on_one.and_then(part_of_a_node);
     let possible = of_problem.is_empty() && of_nodes.is_none();
     let of_recipe = (framework.recipe_obstacle)(request);
     let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead.clone()).unwrap_or_else(|| plan.clone());

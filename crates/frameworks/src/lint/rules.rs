@@ -199,6 +199,7 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::SharedSequence { .. } => &["cp"],
         Rejection::IndexScores { .. } => &["mbs", "seq"],
         Rejection::Experts { .. } | Rejection::ExpertGrid { .. } | Rejection::Dense { .. } => &["ep", "etp"],
+        Rejection::Domains { .. } => &["ep", "tp", "cp"],
         Rejection::Combination(_) => &["sp", "zero", "recompute", "etp"],
         Rejection::Restricted(_)
         | Rejection::Inexpressible { .. }

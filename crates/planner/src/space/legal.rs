@@ -2,6 +2,7 @@
 
 use super::rejection::Rejection;
 use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::groups::TooFewDomains;
 use meshwright_engine::model::{AttentionMamba, Mixer};
 use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{IndexScores, Problem};
@@ -153,13 +154,16 @@ pub fn ffn_widths(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Checks the expert grid, which reuses the ranks of one stage.
+/// Checks the expert grid, which reuses the ranks of one stage, and that the scale-up domains have room for the groups.
 ///
 /// Source: specification §0.2; [megatron-lm]: `--expert-model-parallel-size` divides the experts, and sequence parallelism is
 /// on where experts meet tensor parallelism.
 pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let Layout { tp, cp, dp, ep, etp, .. } = plan.layout;
-    let model = problem.model();
+    let (model, cluster) = (problem.model(), problem.cluster());
+    if let Some(TooFewDomains { filled, needed, had }) = TooFewDomains::of(plan, cluster) {
+        found.push(Rejection::Domains { filled, domain: cluster.scale_up.gpus, needed, had });
+    }
     if !model.is_moe() {
         if ep > 1 {
             found.push(Rejection::Dense { what: "ep" });

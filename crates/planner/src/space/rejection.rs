@@ -172,6 +172,22 @@ pub enum Rejection {
         /// Number of ranks of a stage.
         ranks: u32,
     },
+    /// The groups do not divide a scale-up domain, and the cluster has fewer domains than the plan then needs.
+    #[error(
+        "its groups fill {filled} of the {domain} GPUs that NVLink joins, so it needs {needed} such domains, and the cluster has {had}: \
+         --gpus {} fills those",
+        filled * had
+    )]
+    Domains {
+        /// GPUs that the plan fills of each domain.
+        filled: u32,
+        /// GPUs of a domain.
+        domain: u32,
+        /// Domains that the plan needs.
+        needed: u32,
+        /// Domains that the cluster has.
+        had: u32,
+    },
     /// A dense model has an expert-parallel setting.
     #[error("{what} is for mixtures of experts, and the model is dense")]
     Dense {
@@ -258,6 +274,7 @@ impl Rejection {
             Self::IndexScores { .. } => "index-scores",
             Self::Experts { .. } => "experts",
             Self::ExpertGrid { .. } => "expert-grid",
+            Self::Domains { .. } => "domains",
             Self::Dense { .. } => "dense-model",
             Self::Combination(_) => "combination",
             Self::Restricted(_) => "restricted",
