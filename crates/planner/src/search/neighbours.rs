@@ -69,8 +69,8 @@ const EXPERTS: [&str; 2] = ["ep", "etp"];
 /// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
 /// recomputation; then ZeRO stage, shard group and resharding; then offload and rank order; then the expert grid alone; then
 /// micro-batch, schedule, chunks and split in its place; then pp, dp, sequence parallelism and dispatcher; with those context
-/// parallelism, or the expert grid, or tensor parallelism; last everything.
-/// `restrict` adds restrictions that hold whatever is free.
+/// parallelism, or the expert grid, or tensor parallelism; last everything. Degrees that a stage frees are first held between half and
+/// twice their value. `restrict` adds restrictions that hold whatever is free.
 pub fn nearest_feasible(
     costs: &Costs,
     plan: &Plan,
@@ -89,19 +89,34 @@ pub fn nearest_feasible(
         &[&MEMORY, &PIPELINE, &LAYOUT, &["tp"]],
         &[],
     ];
-    steps.into_iter().find_map(|free| {
+    let near = |free: &[&[&str]], are_held: bool| {
         let mut restrictions = Restrictions::default();
-        if !free.is_empty() {
-            for (key, value) in values(plan) {
-                let is_free = free.iter().any(|keys| keys.contains(&key));
-                if !is_free && restrictions.fix(&format!("{key}={value}")).is_err() {
-                    return None;
-                }
-            }
+        restrict(&mut restrictions); // before settings are fixed, which would count as asked for
+        for (key, value) in values(plan) {
+            let is_free = free.is_empty() || free.iter().any(|keys| keys.contains(&key));
+            let kept = match (is_free, degree(plan, key)) {
+                (false, _) => value,
+                (true, Some(degree)) if are_held => format!("{}..{}", degree.div_ceil(2), degree.saturating_mul(2)),
+                (true, _) => continue,
+            };
+            restrictions.fix(&format!("{key}={kept}")).ok()?;
         }
-        restrict(&mut restrictions);
         best(costs, restrictions, control)
+    };
+    steps.into_iter().find_map(|free| {
+        let frees_degree = DEGREES.iter().any(|key| free.iter().any(|keys| keys.contains(key)));
+        let held = if frees_degree { near(free, true) } else { None };
+        held.or_else(|| near(free, false))
     })
+}
+
+/// Degrees that a user chooses; that of data parallelism follows from them.
+const DEGREES: [&str; 5] = ["tp", "cp", "pp", "ep", "etp"];
+
+/// Value of a degree of [`DEGREES`]; none for other settings.
+fn degree(plan: &Plan, key: &str) -> Option<u32> {
+    let Layout { tp, cp, pp, ep, etp, .. } = plan.layout;
+    DEGREES.into_iter().zip([tp, cp, pp, ep, etp]).find_map(|(name, value)| (name == key).then_some(value))
 }
 
 /// Fastest plan under restrictions.
