@@ -145,6 +145,11 @@ impl EconomyOptions {
                     of tokens",
                 ));
             }
+            if self.price.is_some() {
+                return Err(QuestionError::refused(
+                    "--price needs --tokens, such as --tokens \"15 T\": a bill is of a whole run",
+                ));
+            }
             return Ok(None);
         };
         range::check([

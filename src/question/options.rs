@@ -69,7 +69,7 @@ pub struct QuestionOptions {
     pub gpus: Option<u32>,
     /// Sequences per step
     ///
-    /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among replicas;
+    /// By default about one per GPU, at least 128 and near 2048 at most, with the odd factors of the GPU count so that it divides among replicas;
     /// of sequences from 131,072 tokens on, at most 16 Mi tokens.
     #[cfg_attr(feature = "cli", arg(long, value_name = "B", value_parser = numbers::whole))]
     pub global_batch: Option<u32>,

@@ -228,6 +228,12 @@ impl QuestionOptions {
         if model.is_moe() && self.imbalance <= 1.0 {
             assumed.push("--imbalance 1 (balanced routing; real routing has taken 4 to 24 % longer)".into());
         }
+        if !model.is_moe() && self.imbalance > 1.0 {
+            assumed.push("--imbalance without effect (a dense model)".into());
+        }
+        if self.document_len.is_some_and(|tokens| tokens >= seq_len) {
+            assumed.push("--document-len without effect (documents as long as the sequence)".into());
+        }
         let workload = Workload {
             global_batch,
             seq_len,

@@ -77,6 +77,17 @@ fn loops_fed_by_a_process_are_read_past() {
     assert_eq!((imported.world, imported.model.map(|model| model.layers())), (Some(8), Some(8)));
 }
 
+/// `$'…'` is one word whose escapes are decoded; a quote among them ends nothing.
+#[test]
+fn words_with_escapes_are_decoded() {
+    let imported = script(&format!(
+        "NAME=$'it\\'s 8\\tB'\nread -r A B <<< \"x\"\nSEQ=$'2048'\n\
+         torchrun --nproc_per_node 8 train.py {MODEL} --wandb-exp-name \"$NAME\" --global-batch-size $'16' --seq-length $SEQ"
+    ));
+    assert_eq!((imported.work.global_batch, imported.work.seq_len), (Some(16), Some(2048)), "{:?}", imported.findings);
+    assert!(read("A=$'open").unwrap_err().why.contains("is not closed"));
+}
+
 #[test]
 fn other_launchers_are_known() {
     let ms = script(&format!(

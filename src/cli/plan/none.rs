@@ -10,7 +10,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks as frameworks;
 use meshwright_planner::limits::Limits;
-use meshwright_planner::search::SearchProof;
+use meshwright_planner::search::{Ranking, SearchProof};
 use meshwright_planner::space::{check, parse_plan};
 
 /// Reports the rules that reject all plans, and the nearest plan.
@@ -41,10 +41,23 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }
     refined::talk_of_misses(refined);
-    output::talk(
-        "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
-    );
+    output::talk(&hint(problem, ranking));
     Ok(Outcome::NoPlan)
+}
+
+/// Hint on what to change. Where the batch alone rejects plans, the nearest multiples of the odd factors of the GPUs, which no degree
+/// of tensor, context or pipeline parallelism is likely to take.
+fn hint(problem: &Problem, ranking: &Ranking) -> String {
+    let batch = problem.workload().global_batch;
+    let gpus = problem.cluster().gpus;
+    let odd = gpus >> gpus.trailing_zeros();
+    let is_awkward = ranking.rejections.iter().all(|rule| rule.rule == "batch") && !batch.is_multiple_of(odd);
+    if !ranking.rejections.is_empty() && is_awkward {
+        let (below, above) = (batch / odd * odd, batch.div_ceil(odd) * odd);
+        let nearest = if below == 0 { above.to_string() } else { format!("{below} or {above}") };
+        return format!("hint: --global-batch {nearest}, which divides among replicas of {gpus} GPUs");
+    }
+    "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid".to_owned()
 }
 
 /// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework or, where that

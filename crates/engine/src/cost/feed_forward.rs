@@ -70,9 +70,10 @@ impl Costs<'_> {
     /// Adds router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
     ///
     /// Tokens are as wide as the experts' latent space where they have one, between a projection into it before the permutation and
-    /// one out of it after the weighted sum. Source: [latent-moe] §2, [megatron-lm] `moe/moe_layer.py`.
+    /// one out of it after the weighted sum.
     ///
-    /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
+    /// Sources: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank); [latent-moe] §2 and
+    /// [megatron-lm] `moe/moe_layer.py` (latent space).
     fn moe(&self, moe: &Moe, plan: &Plan, cost: &mut LayerCost) {
         let hidden = f64::from(self.problem.model().hidden);
         let expert_tp = f64::from(plan.layout.etp);

@@ -32,6 +32,8 @@ pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
         number("pp", row.pp, layout.pp),
         number("vpp", row.vpp.filter(|_| layout.pp > 1), plan.schedule.virtual_stages()),
         number("ep", row.ep.filter(|_| model.is_moe()), layout.ep),
+        number("etp", row.etp.filter(|_| model.is_moe()), layout.etp),
+        number("sp", row.sp.filter(|_| layout.tp > 1), u32::from(plan.sequence_parallel)),
         number("zero", zero, u32::from(u8::from(plan.zero))),
         number("micro-batch", row.micro_batch, plan.micro_batch),
         recompute,

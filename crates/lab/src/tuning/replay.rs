@@ -227,7 +227,7 @@ mod tests {
             traits: Traits {
                 linear,
                 coordinates: [step, 0.0, 0.0, 1.0, 0.0, 0.0],
-                gpus: 6.0,
+                log2_gpus: 6.0,
                 micro_batches: 8.0,
                 stages: 1,
             },

@@ -44,7 +44,7 @@ pub fn nearest_counted(name: &str) -> Option<String> {
         return Some(format!("{count}x{gpu}"));
     }
     let (count, gpu) = name.split_once('x')?;
-    let count: u32 = count.parse().ok()?;
+    let count: u32 = count.replace('_', "").parse().ok()?;
     nearest(gpu, files::GPUS.iter().map(|(known, _)| *known)).map(|gpu| format!("{count}x{gpu}"))
 }
 

@@ -28,7 +28,7 @@ pub fn covariance(table: &DiscrepancyTable, a: (&Traits, usize), b: (&Traits, us
     let apart: f64 = a.0.coordinates.iter().zip(&b.0.coordinates).map(|(x, y)| (x - y).powi(2)).sum();
     let smooth = table.smooth.powi(2) * libm::exp(-0.5 * apart / table.length.powi(2));
     let own = if a.1 == b.1 { table.own.powi(2) } else { 0.0 };
-    libm::exp(-(a.0.gpus - b.0.gpus).abs() / table.reach) * (linear + smooth + own)
+    libm::exp(-(a.0.log2_gpus - b.0.log2_gpus).abs() / table.reach) * (linear + smooth + own)
 }
 
 /// Joint law of logarithmic step times: normal without stalls.

@@ -47,7 +47,7 @@ impl Stalls {
     pub fn of_plan(&self, traits: &Traits) -> StallsOfPlan {
         let class = Self::class(traits);
         StallsOfPlan {
-            expected: self.rate[class] * libm::exp2(traits.gpus),
+            expected: self.rate[class] * libm::exp2(traits.log2_gpus),
             lost: libm::log(self.seconds[class] * traits.micro_batches),
             spread: self.spread,
         }
@@ -234,8 +234,8 @@ mod tests {
         Stalls { rate: [0.001, 0.002, 0.004], seconds: [1.0, 0.5, 1.0], spread: 0.4 }
     }
 
-    fn traits(stages: u32, gpus: f64) -> Traits {
-        Traits { linear: [0.0; 13], coordinates: [0.0; 6], gpus, micro_batches: 8.0, stages }
+    fn traits(stages: u32, log2_gpus: f64) -> Traits {
+        Traits { linear: [0.0; 13], coordinates: [0.0; 6], log2_gpus, micro_batches: 8.0, stages }
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
     /// One quiet run of many GPUs lowers the rate, and does not end all stalls.
     #[test]
     fn a_quiet_run_on_many_gpus_leaves_stalls_probable() {
-        for gpus in [14.0, 16.0] {
-            let (points, mean) = ([traits(4, gpus), traits(4, gpus)], libm::log(4.0));
+        for log2_gpus in [14.0, 16.0] {
+            let (points, mean) = ([traits(4, log2_gpus), traits(4, log2_gpus)], libm::log(4.0));
             let mut belief = StallBelief::prior(&law(), points.iter());
             let before = belief.chances[1];
             belief.observe(0, mean, mean, 0.1, 0.0);

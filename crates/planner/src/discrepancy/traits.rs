@@ -39,7 +39,7 @@ pub struct Traits {
     /// Coordinates of the smooth deviation: log₂ of tp, pp and micro-batch, ZeRO stage, recomputation, log₂ of cp·ep.
     pub coordinates: [f64; COORDINATES],
     /// log₂ of the number of GPUs.
-    pub gpus: f64,
+    pub log2_gpus: f64,
     /// Number of micro-batches of a step.
     pub micro_batches: f64,
     /// Number of pipeline stages.
@@ -88,7 +88,7 @@ impl Traits {
                 libm::log1p(SHORT * micro_batches / total),
             ],
             coordinates: [log(layout.tp), log(layout.pp), log(plan.micro_batch), stage, recompute, others],
-            gpus: log(problem.cluster().gpus),
+            log2_gpus: log(problem.cluster().gpus),
             micro_batches,
             stages: layout.pp,
         }

@@ -101,8 +101,7 @@ impl Parser<'_> {
                 }
                 '\'' | '"' | '`' => word.extend(self.quoted(c)?.0),
                 '$' if self.text.get(self.at + 1).is_some_and(|g| g.char == '\'') => {
-                    self.at += 1;
-                    word.extend(self.quoted('\'')?.0);
+                    word.extend(self.with_escapes()?);
                 }
                 '$' if self.text.get(self.at + 1).is_some_and(|g| "({".contains(g.char)) => {
                     word.push(self.text[self.at]);
@@ -120,6 +119,37 @@ impl Parser<'_> {
             }
         }
         Ok(Text(word))
+    }
+
+    /// A part between `$'` and `'` as a quoted one, its escapes decoded: line breaks, tabs, and the character itself of others.
+    fn with_escapes(&mut self) -> Parsed<Vec<Glyph>> {
+        let (dollar, line) = (self.text[self.at], self.line());
+        let glyph = |char: char| Glyph { char, ..dollar };
+        let mut word = vec![glyph('\'')];
+        self.at += 2;
+        while let Some(c) = self.peek() {
+            self.at += 1;
+            let decoded = match (c, self.peek()) {
+                ('\'', _) => {
+                    word.push(glyph('\''));
+                    return Ok(word);
+                }
+                ('\\', Some(escaped)) => {
+                    self.at += 1;
+                    match escaped {
+                        'n' => '\n',
+                        't' => '\t',
+                        other => other,
+                    }
+                }
+                _ => c,
+            };
+            match decoded {
+                '\'' => word.extend("'\"'\"'".chars().map(glyph)),
+                plain => word.push(glyph(plain)),
+            }
+        }
+        Err(SyntaxError { line, why: "the $' that starts here is not closed".to_owned() })
     }
 
     /// A quoted part with its quotes.
