@@ -108,9 +108,10 @@ impl Costs<'_> {
         let is_same = gathered.forward.total_cmp(&gathered.backward).is_eq();
         let backward = if is_same { forward } else { pass(gathered.backward) };
         let index = self.index_exchange(layer, plan, group);
-        // Registered buffers are shared by processes of one scale-up domain only ([te-userbuffers]).
-        let within = self.fabric.inside_domain(group) == group.ranks;
-        let hidden = if within { stack.overlap.tp } else { 0.0 };
+        // GEMMs overlap all-gathers and reduce-scatters by parts of their rows, and no all-reduce; registered buffers are shared by processes
+        // of one scale-up domain only ([te-userbuffers]; [megatron-lm] `arguments.py`, which asserts sequence parallelism).
+        let overlaps = plan.sequence_parallel && self.fabric.inside_domain(group) == group.ranks;
+        let hidden = if overlaps { stack.overlap.tp } else { 0.0 };
         let contention = hidden * 0.5 * self.device.gpu.contention.value;
         cost.tp = PassTimes {
             forward: forward * (1.0 - hidden) + index.forward,
