@@ -279,6 +279,7 @@ impl Imported {
             if let Some(groups) = self.shard_groups {
                 plan.shard_group = (groups > 1 && ranks.is_multiple_of(groups)).then(|| ranks / groups);
             }
+            plan.shard_group = plan.shard_group.filter(|group| *group != ranks); // one group of all
         }
         plan
     }

@@ -24,7 +24,6 @@ pub const LIMITS: Limits = Limits {
     values: |_| {
         vec![
             "etp=1",
-            "sp=on",
             "cp-kind=p2p,a2a",
             "dispatcher=alltoall",
             "recompute=none,mlp,per-op,every-other,full",
