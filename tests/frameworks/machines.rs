@@ -59,7 +59,7 @@ fn jobs_for_more_racks_than_there_are_are_refused() {
     for (more, needed) in [(&[][..], 18), (&["--gpus", "1088"], 17), (&["--set", "cluster.gpus=1152"], 18)] {
         let refused = emitted("gb200-nvl72-1152", more);
         let why = format!(
-            "its groups fill 64 of the 72 GPUs that NVLink joins, so it needs {needed} such domains, and the cluster has 16: --gpus 1024 \
+            "its groups fill 64 of the 72 GPUs of a scale-up domain, so it needs {needed} such domains, and the cluster has 16: --gpus 1024 \
              fills those"
         );
         let message = err(&refused);

@@ -252,13 +252,19 @@ impl Cluster {
             .then(|| (gpus / node * node, gpus.div_ceil(node) * node))
     }
 
-    /// Scale-up domains of several nodes that the machine has; none where they are not known: its file counts no whole domains, or fewer
-    /// GPUs than are asked for.
+    /// Scale-up domains that the GPUs of a run may lie in: those of its own nodes, or of the whole machine where a domain joins several
+    /// nodes. None in a torus, and where the machine's are not known: its file counts no whole domains, or fewer GPUs than are asked
+    /// for.
     pub fn domains(&self) -> Option<u32> {
-        let (domain, node) = (self.scale_up.gpus, self.gpus_per_node);
-        let spans_nodes = domain > node && self.scale_up.topology == Topology::Switch;
-        let whole = self.machine_gpus.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
-        spans_nodes.then(|| whole / domain)
+        let domain = self.scale_up.gpus;
+        match self.scale_up.topology {
+            Topology::Torus => None,
+            _ if domain <= self.gpus_per_node => Some(self.gpus.div_ceil(domain)),
+            _ => {
+                let whole = self.machine_gpus.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
+                Some(whole / domain)
+            }
+        }
     }
 
     /// Checks the numbers of GPUs and the memory of a host.

@@ -174,7 +174,7 @@ pub enum Rejection {
     },
     /// The groups do not divide a scale-up domain, and the cluster has fewer domains than the plan then needs.
     #[error(
-        "its groups fill {filled} of the {domain} GPUs that NVLink joins, so it needs {needed} such domains, and the cluster has {had}: \
+        "its groups fill {filled} of the {domain} GPUs of a scale-up domain, so it needs {needed} such domains, and the cluster has {had}: \
          --gpus {} fills those",
         filled * had
     )]
