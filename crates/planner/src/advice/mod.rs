@@ -342,7 +342,7 @@ fn place(ranked: &mut Vec<Evaluation>, known: &Evaluation) {
 
 /// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then one whose
 /// tensor parallelism stays inside the scale-up domain, then the plainest, and the fastest of the equally plain; where the risk
-/// was given up, the least risky of them all.
+/// was given up, of the least risky of them all those within run-to-run noise of the fastest.
 fn choose(
     problem: &Problem,
     ranked: &[(&Evaluation, Seconds)],
@@ -357,11 +357,13 @@ fn choose(
         _ => 0,
     };
     let is_new = |plan: &Plan| published.is_none_or(|published| !published.has_degrees_of(plan));
-    let preference = |at: usize| {
-        let plan = &ranked[at].0.plan;
-        (risk(at), is_new(plan), leaves_domain(problem, plan), settings(problem, plan), at)
-    };
-    (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most).min_by_key(|&at| preference(at)).unwrap_or(0)
+    let preference = |plan: &Plan| (is_new(plan), leaves_domain(problem, plan), settings(problem, plan));
+    let near = || (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most);
+    let least = near().map(risk).min().unwrap_or(0);
+    let first = near().find(|&at| risk(at) == least).map_or(most, |at| ranked[at].1);
+    let is_near = |at: usize| given_up.is_none() || ranked[at].1 <= first * (1.0 + TIE);
+    let safest = near().filter(|&at| risk(at) == least && is_near(at));
+    safest.min_by_key(|&at| (preference(&ranked[at].0.plan), at)).unwrap_or(0)
 }
 
 /// A probability in whole percent, as answers print it.
