@@ -132,8 +132,8 @@ impl Screen<'_> {
 
     /// Sentences below the table.
     fn sentences(&self, advice: &Advice) -> String {
-        let Self { args, answer: PlanAnswer { problem, risk, refined, placed, .. } } = *self;
-        let mut all = sentences(problem, advice, *risk);
+        let Self { args, answer: PlanAnswer { problem, risk, refined, placed, options, .. } } = *self;
+        let mut all = sentences(problem, advice, options.restrictions.limits(), *risk);
         all.extend(refined::sentence(&advice.ranking, refined));
         all.extend(placed::hint(&args.plans.place, placed));
         all.truncate(MOST_SENTENCES);

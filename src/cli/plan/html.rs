@@ -13,14 +13,14 @@ use meshwright_planner::confidence::Confidence;
 
 /// Text of the report.
 pub fn text(answer: &PlanAnswer) -> String {
-    let PlanAnswer { problem, found, refined, placed, economy, changed, risk, .. } = answer;
+    let PlanAnswer { problem, found, refined, placed, economy, changed, risk, options, .. } = answer;
     let mut report = HtmlReport::new(title(problem), vec![problem.heading()]);
     if let Some(advice) = &found.advice {
         recommended(&mut report, problem, advice);
         let shared_settings = (!shared(problem, advice).is_empty())
             .then(|| paragraph(&format!("All: {}.", shared(problem, advice))).with("class", "notes"));
         report.section("Plans", [table(&rows(problem, advice, TERMS_SHOWN))].into_iter().chain(shared_settings));
-        let mut statements = sentences(problem, advice, *risk);
+        let mut statements = sentences(problem, advice, options.restrictions.limits(), *risk);
         statements.extend(refined::sentence(&advice.ranking, refined));
         let fastest = advice.fastest.iter().flat_map(|declined| {
             let line = code(&format!("--plan \"{}\"", declined.evaluation.plan));

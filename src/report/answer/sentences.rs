@@ -1,6 +1,7 @@
 //! Sentences below the answer: reasons against the model's first choice, and the certainty of the order.
 
-use super::{columns, switches};
+use super::columns;
+use super::switches::{self, Bounds};
 use crate::report::basis;
 use crate::report::ties::Ties;
 use meshwright_engine::cost::data::RankParameters;
@@ -13,11 +14,13 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
 use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
 use meshwright_planner::confidence::{Confidence, memory_errors};
+use meshwright_planner::limits::Limits;
 use meshwright_planner::search::{Ranking, SearchProof};
 use meshwright_planner::space::Unproven;
 
-/// Sentences on an answer, in order of importance; `risk` is the accepted probability of running out of memory.
-pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
+/// Sentences on an answer, in order of importance; `risk` is the accepted probability of running out of memory, `limits` those of the
+/// framework that the plans are for, if one is named.
+pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Limits>, risk: f64) -> Vec<String> {
     let Some(plan) = advice.plan() else { return Vec::new() };
     let sure = Confidence::new(problem, plan);
     let found = [
@@ -27,8 +30,8 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         advice.fastest.as_ref().map(|declined| faster(problem, declined, plan)),
         advice.published.as_ref().and_then(|published| compared(problem, advice, plan, published, risk)),
         held_twice(problem, plan),
-        switches::graphs(problem, plan),
-        switches::expert_overlap(problem, plan),
+        switches::graphs(problem, plan, Bounds { limits, risk }),
+        switches::expert_overlap(problem, plan, Bounds { limits, risk }),
         order(advice, plan),
         Some(intervals(problem, plan, &sure)),
     ];

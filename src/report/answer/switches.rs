@@ -6,19 +6,30 @@ use meshwright_engine::stack::{Family, Overlap, Stack};
 use meshwright_engine::units::{Seconds, whole_percent};
 use meshwright_frameworks as frameworks;
 use meshwright_frameworks::megatron::overlap::can_overlap_experts;
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::limits::Limits;
 use meshwright_planner::space::check;
 
 /// Share of the step that a setting would shorten, and gain of throughput, from which on a sentence is worth it.
 const WORTH_SAYING: f64 = 0.03;
 
+/// Bounds of a change that a sentence may name.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Limits of the framework that the plans are for; those of the stack's own where none is named.
+    pub limits: Option<&'static Limits>,
+    /// Largest accepted probability of running out of memory.
+    pub risk: f64,
+}
+
 /// Sentence on what CUDA graphs would give, where a plan of Megatron waits for the host, may have them, fits with their
 /// pools, and gains.
-pub(super) fn graphs(problem: &Problem, plan: &Evaluation) -> Option<String> {
+pub(super) fn graphs(problem: &Problem, plan: &Evaluation, bounds: Bounds) -> Option<String> {
     let waits = plan.step.host / plan.step.total();
     if waits < WORTH_SAYING || problem.stack().cuda_graphs {
         return None;
     }
-    let step = faster_with(problem, plan, |stack| stack.cuda_graphs = true)?;
+    let step = faster_with(problem, plan, bounds, |stack| stack.cuda_graphs = true)?;
     Some(format!(
         "{} of the step waits for the host: with CUDA graphs (--set stack.cuda_graphs=true) this plan takes {step}.",
         whole_percent(waits)
@@ -27,14 +38,14 @@ pub(super) fn graphs(problem: &Problem, plan: &Evaluation) -> Option<String> {
 
 /// Sentence on what running expert exchange beside another micro-batch would give, where a plan of Megatron waits for the
 /// exchange, can do that, and gains.
-pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation) -> Option<String> {
+pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation, bounds: Bounds) -> Option<String> {
     let waits = plan.step.ep_comm / plan.step.total();
     let stack = problem.stack();
     if waits < WORTH_SAYING || stack.overlap.ep > 0.0 || !can_overlap_experts(problem, &plan.plan) {
         return None;
     }
     let hidden = Overlap::share_beside_micro_batches(stack.graphed_experts);
-    let step = faster_with(problem, plan, |stack| stack.overlap.ep = hidden)?;
+    let step = faster_with(problem, plan, bounds, |stack| stack.overlap.ep = hidden)?;
     Some(format!(
         "{} of the step is exposed expert exchange: run beside other micro-batches (--set stack.overlap.ep={hidden}, the share that \
          runs hide), this plan takes {step}.",
@@ -42,17 +53,25 @@ pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation) -> Option<Str
     ))
 }
 
-/// Step time of a plan of Megatron with another setting, where its framework runs it, it fits, and it gains enough.
-fn faster_with(problem: &Problem, plan: &Evaluation, set: impl FnOnce(&mut Stack)) -> Option<Seconds> {
+/// Step time of a plan of Megatron with another setting, where its framework runs it, it fits within the accepted risk, and it gains
+/// enough.
+fn faster_with(problem: &Problem, plan: &Evaluation, bounds: Bounds, set: impl FnOnce(&mut Stack)) -> Option<Seconds> {
     if problem.stack().family != Family::Megatron {
         return None;
     }
     let changed = problem.changed(|_, _, stack| set(stack)).ok()?;
-    let refuses = frameworks::of_stack(&changed).and_then(|known| known.limits.plan_obstacle(&changed, &plan.plan));
+    let limits = bounds.limits.or_else(|| frameworks::of_stack(&changed).map(|known| known.limits));
+    let is_refused = limits.is_some_and(|limits| {
+        !limits.problem_obstacles(&changed).is_empty() || limits.plan_obstacle(&changed, &plan.plan).is_some()
+    });
+    if is_refused {
+        return None;
+    }
     let costs = Costs::new(&changed);
-    let step = costs.evaluate_simulated(&plan.plan).step.total();
+    let then = costs.evaluate_simulated(&plan.plan);
+    let step = then.step.total();
     let gains = plan.step.total() / step - 1.0 > WORTH_SAYING && check(&costs, &plan.plan).is_empty();
-    (gains && refuses.is_none()).then_some(step)
+    (gains && Confidence::new(&changed, &then).oom_probability <= bounds.risk).then_some(step)
 }
 
 #[cfg(test)]
@@ -61,12 +80,12 @@ mod tests {
     use crate::report::example;
     use meshwright_planner::space::parse_plan;
 
-    type Sentence = fn(&Problem, &Evaluation) -> Option<String>;
+    type Sentence = fn(&Problem, &Evaluation, Bounds) -> Option<String>;
 
     fn on_64(sentence: Sentence, model: &str, plan: &str) -> Option<String> {
         let problem = example::problem(model, 64, 1024);
         let plan = parse_plan(plan, &problem).unwrap();
-        sentence(&problem, &Costs::new(&problem).evaluate_simulated(&plan))
+        sentence(&problem, &Costs::new(&problem).evaluate_simulated(&plan), Bounds { limits: None, risk: 0.05 })
     }
 
     #[test]

@@ -52,12 +52,6 @@ fn script(request: &Request, arguments: &ArgumentGroups) -> EmittedFile {
     let problem = request.costs.problem;
     let mut notes = arguments.notes.clone();
     notes.push(format!("the model is what MODEL names; the plan is for {}", problem.model().name));
-    let stack = problem.stack();
-    if stack.cuda_graphs || stack.overlap.ep > 0.0 && request.evaluation.plan.layout.ep > 1 {
-        notes.push(
-            "ms-swift has no CUDA graphs and hides no exchange with experts, which the prediction assumed".into(),
-        );
-    }
     let mut text = launch_script(
         &LIMITS,
         request,

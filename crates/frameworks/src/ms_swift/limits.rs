@@ -82,11 +82,21 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         ));
     }
     if problem.workload().adaptation.is_lora() {
-        let obstacle = Obstacle::of_model("LoRA", "`lora_rank` and `target_modules` are of no plan");
-        if found.iter().all(|known| !known.what.contains("LoRA")) {
-            found.push(obstacle);
-        }
+        found.retain(|obstacle| obstacle.what != "LoRA"); // Megatron-LM's own script has none
+        let on_its_trainer =
+            "its files for Megatron train all weights; those of its `Trainer` do not: --stack fsdp-eager-2023";
+        found.push(Obstacle::of_model("LoRA", on_its_trainer));
     }
+    let stack = problem.stack();
+    let has_none = [
+        (stack.cuda_graphs, "CUDA graphs", "it has none: --set stack.cuda_graphs=false"),
+        (
+            stack.overlap.ep > 0.0,
+            "expert exchange beside another micro-batch",
+            "it hides none: --set stack.overlap.ep=0",
+        ),
+    ];
+    found.extend(has_none.into_iter().filter(|(asked, ..)| *asked).map(|(_, what, why)| Obstacle::of_model(what, why)));
     found
 }
 
