@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_of_a_finding_is_in_the_list() {
+    fn every_rule_is_in_the_document() {
         let names: std::collections::BTreeSet<&str> = RULES.iter().map(|rule| rule.name).collect();
         assert_eq!(names.len(), RULES.len(), "a rule stands twice");
         assert_eq!(uri_of("a b/ü.sh"), "a%20b/%C3%BC.sh");

@@ -15,8 +15,9 @@ use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::{Dispatcher, Family, Overlap};
 use meshwright_engine::units::{Seconds, percent, significant};
-use meshwright_planner::advice::{Prudence, advise};
+use meshwright_planner::advice::{Prudence, USUAL_RISK, advise};
 use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::confidence::Confidence;
 use meshwright_planner::limits::Obstacle;
 use meshwright_planner::search::SearchOptions;
 use meshwright_planner::space::{self, Restrictions, Unproven};
@@ -89,9 +90,10 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
         .filter(|other| newly_refused(problem, imported, plan, &other.plan).is_none())
         .filter(|other| is_as_proven(problem, plan, &other.plan))
         .filter(|other| space::check(&costs, &other.plan).is_empty())
-        .map(|Neighbour { key, words, plan: other }| {
+        .filter_map(|Neighbour { key, words, plan: other }| {
             let evaluation = costs.evaluate_simulated(&other);
-            suggestion(Change::Plan(other.to_string()), words, key, now, &evaluation, !fits_now)
+            let is_sure = !fits_now || is_as_sure(problem, now, problem, &evaluation);
+            is_sure.then(|| suggestion(Change::Plan(other.to_string()), words, key, now, &evaluation, !fits_now))
         })
         .collect();
     if fits_now {
@@ -116,6 +118,13 @@ fn newly_refused(problem: &Problem, imported: &Imported, plan: &Plan, other: &Pl
 fn is_as_proven(problem: &Problem, plan: &Plan, other: &Plan) -> bool {
     let own = Unproven::in_plan(problem, plan);
     Unproven::in_plan(problem, other).iter().all(|found| own.iter().any(|known| known.what == found.what))
+}
+
+/// Whether another price has an accepted probability of running out of memory, or none larger than that of the file's own.
+fn is_as_sure(problem: &Problem, now: &Evaluation, other: &Problem, then: &Evaluation) -> bool {
+    let risk = |problem, evaluation| Confidence::new(problem, evaluation).oom_probability;
+    let taken = risk(other, then);
+    taken <= USUAL_RISK || taken <= risk(problem, now)
 }
 
 fn suggestion(
@@ -297,8 +306,13 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
             }
         }
         let other = problem.changed(|_, _, stack| *stack = better).ok()?;
+        let limits = framework_of(imported).map(|framework| framework.limits);
+        let obstacles = |of: &Problem| limits.map_or(0, |limits| limits.problem_obstacles(of).len());
         let then = Costs::new(&other).evaluate_simulated(plan);
-        Some(suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false))
+        let is_possible = obstacles(&other) <= obstacles(problem) && is_as_sure(problem, now, &other, &then);
+        is_possible.then(|| {
+            suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false)
+        })
     };
     SWITCHES.iter().filter_map(switched).collect()
 }

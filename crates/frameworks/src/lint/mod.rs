@@ -26,15 +26,15 @@ pub use links::Crossing;
 pub struct LintReport {
     /// Everything found, errors first.
     pub findings: Vec<Finding>,
-    /// The price, where the plan is legal.
+    /// Predicted step time and memory; none where the plan breaks a rule other than that of memory.
     pub evaluation: Option<Evaluation>,
     /// Memory of every pipeline rank, where it can be sized.
     pub footprints: Vec<Footprint>,
     /// Groups that leave the scale-up domain.
     pub crossings: Vec<Crossing>,
-    /// Single changes that make it faster, the best first.
+    /// Single changes that make the plan faster or make it fit, the best first.
     pub changes: Vec<Suggestion>,
-    /// The fastest plan of the same framework, where it is faster.
+    /// Fastest plan of the same framework, where it is faster than the imported one.
     pub best: Option<Evaluation>,
 }
 
@@ -177,10 +177,13 @@ fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding
         let expected = "what was not read counts as 1 or as not set, and what is not modelled may take less: see the other findings first";
         return Finding::warning(rejection.rule(), rejection.to_string()).expected(expected);
     }
-    if source.is_empty() || rejection.is_of_memory() {
-        finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
-    } else {
-        finding.expected(format!("as {source} has it"))
+    match (rejection, source) {
+        (rejection, _) if rejection.is_of_memory() => {
+            finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
+        }
+        (Rejection::Domains { .. }, _) => finding.expected("groups that divide a domain, or that number of GPUs"),
+        (_, "") => finding,
+        (_, source) => finding.expected(format!("as {source} has it")),
     }
 }
 
@@ -197,8 +200,8 @@ fn predicted(problem: &Problem, evaluation: &Evaluation) -> Finding {
     Finding::note("predicted", message)
 }
 
-/// Chance of running out of memory from which a finding states it.
-const WORTH_SAYING: f64 = 0.05;
+/// Probability of running out of memory from which the finding is a warning instead of a note.
+const OOM_WARNING: f64 = 0.05;
 
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
     let fullest = &evaluation.footprint;
@@ -213,7 +216,7 @@ fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluatio
         problem.cluster().gpu.hbm.value.as_gib(),
         chance * 100.0
     );
-    findings.push(if chance < WORTH_SAYING {
+    findings.push(if chance < OOM_WARNING {
         Finding::note("fits", message)
     } else {
         let advice = "time it before the long run: the chance is that of published runs of its class";

@@ -164,6 +164,16 @@ pub const RULES: &[LintRule] = &[
         "Megatron-LM, megatron/core/transformer/moe/moe_layer.py",
     ),
     rule("expert-grid", "Experts fit the ranks of a stage.", "Megatron-LM, megatron/core/parallel_state.py"),
+    rule(
+        "domains",
+        "The scale-up domains of the cluster have room for groups that do not divide one.",
+        "Slurm, sbatch --segment; torchrun, consecutive ranks on a node",
+    ),
+    rule(
+        "mamba-groups",
+        "Tensor parallelism divides the groups of Mamba beside attention.",
+        "Megatron-LM, megatron/core/ssm/mamba_mixer.py",
+    ),
     rule("dense-model", "Expert parallelism has experts.", CONFIG),
     rule("combination", "Settings combine.", "Megatron-LM arguments.py; DeepSpeed pipe/engine.py"),
     rule("out-of-memory", "Every stage fits its device.", MODEL),
