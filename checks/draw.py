@@ -147,7 +147,7 @@ def made_up_cluster(chance):
     )
     return (
         gpus,
-        f'name = "Drawn, {gpus} GPUs"\ngpu = "{chance.choice(DEVICES)}"\ngpus = {gpus}\ngpus_per_node = {per_node}\nhost = "x86"\n'
+        f'name = "Drawn, {gpus} GPUs"\ngpu = "{chance.choice(DEVICES)}"\ngpus = {gpus}\ngpus_per_node = {per_node}\n'
         f'host_memory = "1 TB"\nsource = "drawn"\n\n{level}',
     )
 

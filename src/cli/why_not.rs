@@ -36,16 +36,10 @@ pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortL
     Ok(sheets)
 }
 
-/// Nearest feasible plan to a plan that does not run, among those that the stack's framework can launch and published runs have shown;
-/// where there is none, among all that it can launch.
+/// Nearest feasible plan to a plan that does not run, among those that the stack's framework can launch.
 pub fn nearest_launchable(costs: &Costs, plan: &Plan, effort: &EffortLimits) -> Option<Evaluation> {
     let launchable = |restrictions: &mut Restrictions| frameworks::keep_launchable(restrictions, costs.problem);
-    let proven = |restrictions: &mut Restrictions| {
-        launchable(restrictions);
-        restrictions.proven_only(costs.problem);
-    };
-    let control = |_, _| effort.control();
-    nearest_feasible(costs, plan, &proven, &control).or_else(|| nearest_feasible(costs, plan, &launchable, &control))
+    nearest_feasible(costs, plan, &launchable, &|_, _| effort.control())
 }
 
 /// Settings of a plan's text.

@@ -110,7 +110,12 @@ fn switches_and_heads_are_those_of_the_class() {
         let error = llama_with("architectures", &json!([class])).unwrap_err();
         assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "architectures"), "{error}");
     }
-    for (key, value) in [("draft_vocab_size", json!(32_000)), ("use_bidirectional_attention", json!(true))] {
+    for (key, value) in [
+        ("draft_vocab_size", json!(32_000)),
+        ("use_bidirectional_attention", json!(true)),
+        ("use_bidirectional_attention", json!("all")),
+        ("is_causal", json!(false)),
+    ] {
         let error = llama_with(key, &value).unwrap_err();
         assert!(matches!(&error, HfError::Unsupported { field, .. } if field == key), "{error}");
     }

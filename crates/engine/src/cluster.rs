@@ -206,7 +206,7 @@ impl ClusterFile {
             (Some(board), Some(other)) if other != board.host => {
                 let (has, told) = (board.host.name(), other.name());
                 Err(format!(
-                    "`host = \"{told}\"`, but a {} shares its board with a {has} host\n\nhint: leave `host` out, or name another GPU",
+                    "`host = \"{told}\"`, but a {} shares its board with a {has} host\n\nhint: leave `host` out, or write `superchip` of your own GPU file anew",
                     gpu.name
                 ))
             }

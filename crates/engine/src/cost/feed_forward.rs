@@ -117,6 +117,8 @@ impl Costs<'_> {
         if moe.latent > 0 {
             cost.add(self.device.linear(LinearShape::dense(owned, hidden, token), self.device.format));
             cost.add(self.device.linear(LinearShape::dense(owned, token, hidden), self.device.format));
+            let (down, up) = (Widths { input: hidden, output: token }, Widths { input: token, output: hidden });
+            self.adapters(Adapted::Mlp, owned, [down, up], cost);
         }
         cost.routed = cost.forward - before.forward;
         if let Some(shared) = moe.shared() {

@@ -16,10 +16,10 @@ pub(super) const FUSED_LOGIT: f64 = 6.0;
 /// Bytes per logit while the loss is computed: logits in 16 bits, in fp32, and their logarithms. Source: [memory-oracle].
 const FORWARD_LOGITS: f64 = 10.0;
 
-/// Bytes of an element of the head's weights in a loss by chunks: gathered in 16 bits, and its gradient in 16 bits and twice in
-/// fp32. Source: [torchtitan] `ChunkedLossWrapper`.
-const CHUNKED_HEAD: f64 = 12.0;
-
+/// Bytes of an element of the head's gathered weights in a loss by chunks. Source: [torchtitan] `ChunkedLossWrapper`.
+const CHUNKED_HEAD: f64 = 2.0;
+/// Bytes of an element of its gradient there, in 16 bits and twice in fp32; a frozen head has none. Source: as [`CHUNKED_HEAD`].
+const CHUNKED_HEAD_GRADIENT: f64 = 10.0;
 /// Bytes of an element of the sum of the head's input gradients over chunks. Source: [torchtitan] `ChunkedLossWrapper`.
 const CHUNKED_INPUT: f64 = 4.0;
 
@@ -298,7 +298,8 @@ impl Costs<'_> {
         let gathered = if is_single { 0.0 } else { 2.0 * hidden * vocab };
         let own = if stack.memory.loss_chunks > 1 {
             let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
-            CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden
+            let gradient = if self.is_lora() { 0.0 } else { CHUNKED_HEAD_GRADIENT };
+            (CHUNKED_HEAD + gradient) * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden
         } else {
             let usual = if stack.fused_cross_entropy { FUSED_LOGIT } else { LOGIT };
             let split = stack.memory.split_logit_bytes.filter(|_| plan.layout.tp > 1);
@@ -329,10 +330,9 @@ impl Costs<'_> {
         let all = self.all_activations(choice.kind, plan, Modules::default());
         let kept = self.kept_activations(choice.kind, &plan.recomputing(choice.recompute));
         let (hidden, tokens) = (self.problem.model().hidden, self.tokens(plan));
-        let width = layer.moe().map_or(hidden, |moe| moe.token_width(hidden));
         let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * f64::from(hidden) } else { 0.0 };
         let MlpWidths { of_tokens, of_weights } = self.mlp_widths(&layer.ffn, plan);
-        let weights = if self.is_lora() { 0.0 } else { 2.0 * f64::from(width) * of_weights };
+        let weights = if self.is_lora() { 0.0 } else { 2.0 * f64::from(layer.ffn.input(hidden)) * of_weights };
         (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
     }
 

@@ -75,13 +75,15 @@ impl Costs<'_> {
         let mlp = widths * of_tokens;
         let own_hidden = tokens * hidden / plan.sequence_shards();
         let attention = mlp + tokens * ROTATED * (queries + keys) + HIDDEN_OF_ATTENTION * own_hidden;
-        let whole = hidden * (WHOLE_OF_MLP * of_weights + WHOLE_OF_ATTENTION * queries);
+        let input = f64::from(layer.ffn.input(self.problem.model().hidden));
+        let whole = WHOLE_OF_MLP * of_weights * input + WHOLE_OF_ATTENTION * queries * hidden;
         let feed_forward = mlp + tokens * BESIDE_MLP * queries + HIDDEN_OF_MLP * own_hidden + whole;
         let gathered = if plan.sequence_shards() > 1.0 { GATHERED_SEQUENCES * tokens * hidden } else { 0.0 };
         Bytes::new(ELEMENT * (attention.max(feed_forward) + gathered)) + self.head_beside_loop(plan)
     }
 
-    /// Bytes of the head during the backward loop: the gradient of its weights or, under tensor parallelism, of the logits.
+    /// Bytes of the head during the backward loop: the gradient of its weights, unless they are frozen, or, under tensor parallelism, of
+    /// the logits.
     ///
     /// ```text
     /// 2·h·V, or 2·n·V/t + 4·n·h/ts
@@ -92,7 +94,11 @@ impl Costs<'_> {
         let model = self.problem.model();
         let (tokens, hidden) = (self.tokens(plan), f64::from(model.hidden));
         let vocab = model.padded_vocab(plan.layout.tp) / f64::from(plan.layout.tp);
-        let head = if plan.layout.tp > 1 { tokens * vocab } else { hidden * vocab };
+        let head = match plan.layout.tp {
+            1 if self.is_lora() => 0.0,
+            1 => hidden * vocab,
+            _ => tokens * vocab,
+        };
         Bytes::new(ELEMENT * (head + CARRIED * tokens * hidden / plan.sequence_shards()))
     }
 }

@@ -14,6 +14,16 @@ pub enum Ffn {
     None,
 }
 
+impl Ffn {
+    /// Width of the tokens that the MLP or the routed experts take: the hidden size, or that of the experts' latent space.
+    pub(crate) const fn input(&self, hidden: u32) -> u32 {
+        match self {
+            Self::Moe(moe) => moe.token_width(hidden),
+            Self::Dense(_) | Self::None => hidden,
+        }
+    }
+}
+
 /// A two- or three-matrix MLP.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -64,7 +64,8 @@ pub(crate) fn imported_from(mut list: Arguments, launched: &Launched) -> Importe
     let deepspeed = list.is_deepspeed();
     let usual = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
     let usual = launched.stack.unwrap_or(usual);
-    let name = if sparse::is_set(&list) { catalog::defaults::SPARSE } else { usual };
+    let is_newer = sparse::is_set(&list) || list.size("--moe-latent-size").is_some();
+    let name = if is_newer { catalog::defaults::NEXT_NEMO } else { usual };
     let mut imported = Imported::new(KIND, if deepspeed { Family::MegatronDeepspeed } else { Family::Megatron }, name);
     let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
     let world = launched.world;

@@ -107,7 +107,7 @@ pub(crate) fn of_container(problem: &Problem, expressible: &Expressible) -> Vec<
         refuse(
             moe.latent > 0 && !release::has_latent_experts(problem),
             "experts in a latent space",
-            "they came with Megatron core 0.16",
+            "they came with Megatron core 0.16: --stack nemo-26",
         );
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }

@@ -4,7 +4,7 @@ use super::error::EntryKind;
 use super::overrides::Overrides;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Gpu;
-use meshwright_engine::model::Model;
+use meshwright_engine::model::{Layer, Model};
 use meshwright_engine::stack::{Family, Stack};
 use meshwright_engine::workload::Adaptation;
 
@@ -26,12 +26,13 @@ const ON_INTEL: &str = "gaudi-2024";
 /// NeMo of 2025.
 const NEMO: &str = "nemo-25";
 
-/// The stack that has fused kernels for attention over chosen keys.
-pub const SPARSE: &str = "nemo-26";
+/// The stack that has fused kernels for attention over chosen keys, and experts in a latent space.
+pub const NEXT_NEMO: &str = "nemo-26";
 
-/// Name of the stack that runs a model, where `usual` is the usual one: the next where only that has its attention.
+/// Name of the stack that runs a model, where `usual` is the usual one: the next where only that has its attention or its experts.
 pub fn stack_for(model: &Model, usual: &'static str) -> &'static str {
-    if model.indexer().is_some() && usual == NEMO { SPARSE } else { usual }
+    let is_latent = model.kinds.iter().filter_map(Layer::moe).any(|moe| moe.latent > 0);
+    if (model.indexer().is_some() || is_latent) && usual == NEMO { NEXT_NEMO } else { usual }
 }
 
 /// Name of the default software stack for a device: MaxText on Google's, NeuronX Distributed on AWS's,

@@ -70,7 +70,8 @@ const EXPERTS: [&str; 2] = ["ep", "etp"];
 /// recomputation; then ZeRO stage, shard group and resharding; then offload and rank order; then the expert grid alone; then
 /// micro-batch, schedule, chunks and split in its place; then pp, dp, sequence parallelism and dispatcher; with those context
 /// parallelism, or the expert grid, or tensor parallelism; last everything. Degrees that a stage frees are first held between half and
-/// twice their value. `restrict` adds restrictions that hold whatever is free.
+/// twice their value. Of each stage, plans without mechanisms that no published run has shown come first. `restrict` adds restrictions
+/// that hold whatever is free.
 pub fn nearest_feasible(
     costs: &Costs,
     plan: &Plan,
@@ -89,9 +90,12 @@ pub fn nearest_feasible(
         &[&MEMORY, &PIPELINE, &LAYOUT, &["tp"]],
         &[],
     ];
-    let near = |free: &[&[&str]], are_held: bool| {
+    let near = |free: &[&[&str]], are_held: bool, is_proven: bool| {
         let mut restrictions = Restrictions::default();
-        restrict(&mut restrictions); // before settings are fixed, which would count as asked for
+        restrict(&mut restrictions);
+        if is_proven {
+            restrictions.proven_only(costs.problem); // before settings are fixed, which would count as asked for
+        }
         for (key, value) in values(plan) {
             let is_free = free.is_empty() || free.iter().any(|keys| keys.contains(&key));
             let kept = match (is_free, degree(plan, key)) {
@@ -105,8 +109,8 @@ pub fn nearest_feasible(
     };
     steps.into_iter().find_map(|free| {
         let frees_degree = DEGREES.iter().any(|key| free.iter().any(|keys| keys.contains(key)));
-        let held = if frees_degree { near(free, true) } else { None };
-        held.or_else(|| near(free, false))
+        let held = [(true, true), (true, false)].into_iter().filter(|_| frees_degree);
+        held.chain([(false, true), (false, false)]).find_map(|(are_held, is_proven)| near(free, are_held, is_proven))
     })
 }
 

@@ -90,6 +90,11 @@ const APART: &[Pair] = &[
         other: "--overlap-moe-expert-parallel-comm",
         why: "they hide behind the same GEMMs",
     },
+    Pair {
+        flag: "--moe-shared-expert-overlap",
+        other: "--moe-latent-size",
+        why: "shared experts do not overlap latent projections in training",
+    },
     Pair { flag: "--enable-cuda-graph", other: "--external-cuda-graph", why: "one or the other" },
     Pair { flag: "--train-iters", other: "--train-samples", why: "training counts iterations or samples" },
     Pair { flag: "--lr-warmup-fraction", other: "--lr-warmup-iters", why: "one or the other" },

@@ -55,6 +55,11 @@ impl<'a> Fields<'a> {
         self.map.get(name) == Some(&Value::Bool(true))
     }
 
+    /// Whether a field is there and false.
+    pub fn is_false(&self, name: &'static str) -> bool {
+        self.map.get(name) == Some(&Value::Bool(false))
+    }
+
     /// Whether a field is there and a text.
     pub fn is_text(&self, name: &'static str) -> bool {
         self.map.get(name).is_some_and(Value::is_string)

@@ -173,10 +173,11 @@ fn check_classes(fields: &Fields) -> Result<(), HfError> {
             "language models alone are planned, and this class has another head, or attends to tokens that follow";
         return Err(fields.unsupported("architectures", why));
     }
-    if fields.truth("use_bidirectional_attention") {
-        return Err(
-            fields.unsupported("use_bidirectional_attention", "attention to tokens that follow is not modelled")
-        );
+    let attends_to_all = fields.truth("use_bidirectional_attention")
+        || fields.is_text("use_bidirectional_attention") && fields.text("use_bidirectional_attention")? == Some("all");
+    let all = [("use_bidirectional_attention", attends_to_all), ("is_causal", fields.is_false("is_causal"))];
+    if let Some((name, _)) = all.into_iter().find(|(_, is_so)| *is_so) {
+        return Err(fields.unsupported(name, "attention to tokens that follow is not modelled"));
     }
     Ok(())
 }
