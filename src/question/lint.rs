@@ -8,7 +8,7 @@ use super::error::QuestionError;
 use super::launch::LaunchFile;
 use super::measured::points;
 use super::names::Profile;
-use super::noted::TEXT_PART;
+use super::noted::without;
 use super::recipe::recipe;
 use crate::report::{import, lint as report};
 use meshwright_engine::cluster::Cluster;
@@ -222,9 +222,7 @@ fn problem(
     let name = question.stack.as_deref().unwrap_or(usual);
     let items = imported.settings.items().iter().filter(|_| question.stack.is_none()).chain(&question.set);
     let stack = catalog::stack(name, &Overrides::parse(items)?.with_texts(question.texts.clone()))?;
-    if model.details.is_text_part {
-        imported.findings.push(Finding::note("assumed", TEXT_PART));
-    }
+    imported.findings.extend(without(&model.details.left_out).map(|words| Finding::note("assumed", words)));
     let seq_len = question.seq_len.or(imported.work.seq_len).unwrap_or_else(|| {
         imported.findings.push(
             Finding::note("assumed", format!("sequences of {} tokens, the model's default", model.seq_len))

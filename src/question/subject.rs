@@ -4,7 +4,7 @@ use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
 use super::names::{Precision, Targets};
-use super::noted::{Noted, TEXT_PART};
+use super::noted::{Noted, without};
 use super::options::{Question, QuestionOptions};
 use super::recipe::recipe;
 use meshwright_engine::cluster::Cluster;
@@ -208,9 +208,7 @@ impl QuestionOptions {
         if self.precision.is_none() && precision != Precision::Bf16 {
             assumed.push("--precision fp16 (the tensor cores multiply no bf16)".into());
         }
-        if model.details.is_text_part {
-            assumed.push(TEXT_PART.into());
-        }
+        assumed.extend(without(&model.details.left_out));
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's default)", model.seq_len));
             model.seq_len

@@ -366,7 +366,7 @@ fn the_text_part_of_a_multimodal_model_is_read() {
         assert_eq!(total(&whole), 7_615_616_512, "{whole}");
     }
     let towers = json!({"model_type": "internvl_chat", "llm_config": inner, "vision_config": {"depth": 32}});
-    assert!(read(&towers).unwrap().details.is_text_part && !read(&inner).unwrap().details.is_text_part);
+    assert!(!read(&towers).unwrap().details.left_out.is_empty() && read(&inner).unwrap().details.left_out.is_empty());
     let llava = json!({"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}});
     assert_eq!(total(&llava), 6_738_415_616 + 2 * 64 * 4096, "Vicuna's sizes are those of the class");
 }

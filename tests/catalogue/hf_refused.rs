@@ -119,6 +119,8 @@ fn switches_and_heads_are_those_of_the_class() {
         let error = llama_with(key, &value).unwrap_err();
         assert!(matches!(&error, HfError::Unsupported { field, .. } if field == key), "{error}");
     }
+    let outer = json!({"architectures": ["InternVLForSequenceClassification"], "model_type": "internvl_chat", "llm_config": coder});
+    assert!(matches!(read(&outer), Err(HfError::Unsupported { field, .. }) if field == "architectures"));
     for (config, expected) in [
         (json!({"peft_type": "LORA", "base_model_name_or_path": "x"}), "with --lora"),
         (json!({"_class_name": "FluxTransformer2DModel"}), "a diffusion model"),

@@ -90,7 +90,7 @@ pub(crate) fn inexpressible(model: &Model, sizes: &Sizes, can: &Expressible) -> 
         norms_after,
         index_interleaved: _,
         router,
-        is_text_part: _,
+        left_out: _,
         others,
     } = &model.details;
     let mut found = Vec::new();

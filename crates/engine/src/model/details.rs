@@ -24,9 +24,9 @@ pub struct Details {
     pub index_interleaved: Option<bool>,
     /// Weights of the chosen experts, biases and losses of the router.
     pub router: Router,
-    /// Whether the source describes more than the language model, such as an encoder of images, which is left out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub is_text_part: bool,
+    /// Parts of the source that the model leaves out, such as encoders of images.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<&'static str>,
     /// Settings by their own names that no field above holds: soft caps, multipliers of embeddings, residuals and logits.
     pub others: Vec<(String, f64)>,
 }

@@ -220,7 +220,7 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
         norms_after: NORMS_AFTER.contains(&model_type),
         index_interleaved: index_interleaved(fields, model_type, model)?,
         router: router(fields, model_type)?,
-        is_text_part: false,
+        left_out: Vec::new(),
         others: others.collect::<Result<_, _>>()?,
     };
     from_parts(fields, model_type, &mut details)?;

@@ -46,7 +46,7 @@ const TEXT_PARTS: &[(&str, &str)] =
     &[("text_config", "text_config."), ("llm_config", "llm_config."), ("language_config", "language_config.")];
 
 /// Fields of a multimodal configuration that hold the encoders.
-const ENCODERS: [&str; 4] = ["vision_config", "vit_config", "audio_config", "vision_tower_config"];
+const ENCODERS: [&str; 5] = ["vision_config", "vit_config", "audio_config", "vision_tower_config", "encoder_config"];
 
 /// Known values of `model_type`, sorted.
 pub fn model_types() -> impl Iterator<Item = &'static str> {
@@ -73,9 +73,12 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     if let Some(Value::Object(thinker)) = whole.remove("thinker_config") {
         whole = thinker; // Qwen's Omni models: the part that reads and writes text
     }
-    let is_text_part = ENCODERS.iter().any(|encoder| whole.contains_key(*encoder));
+    let has_encoders = ENCODERS.iter().any(|encoder| whole.get(*encoder).is_some_and(|config| !config.is_null()));
+    check_classes(&Fields::new(&whole, origin, ""))?;
     let mut model = from_object(whole, origin)?;
-    model.details.is_text_part = is_text_part;
+    if has_encoders {
+        model.details.left_out.push("the encoders of its configuration");
+    }
     Ok(model)
 }
 
@@ -156,6 +159,9 @@ fn read(mut map: Map<String, Value>, model_type: &str, origin: &str, path: &'sta
     model.name = name(origin, model_type)?;
     model.details = details::details(&fields, model_type, &model)?;
     details::add_router_score(&fields, model_type, &mut model)?;
+    if model_type == "nemotron_h" && fields.mtp_layers(&["num_nextn_predict_layers"])? > 0 {
+        model.details.left_out.push("its multi-token prediction"); // a pattern of layers that no depth here describes
+    }
     fields.nothing_left()?;
     model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)
@@ -165,8 +171,15 @@ fn read(mut map: Map<String, Value>, model_type: &str, origin: &str, path: &'sta
 ///
 /// A part of a class's name in `architectures` says what its head is.
 fn check_classes(fields: &Fields) -> Result<(), HfError> {
-    const OTHER_HEADS: [&str; 5] =
-        ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "RewardModel", "Bidirectional"];
+    const OTHER_HEADS: [&str; 7] = [
+        "ForSequenceClassification",
+        "ForTokenClassification",
+        "ForQuestionAnswering",
+        "ForMultipleChoice",
+        "ForTextEmbedding",
+        "RewardModel",
+        "Bidirectional",
+    ];
     let classes = fields.texts("architectures")?.unwrap_or_default();
     if classes.iter().any(|class| OTHER_HEADS.iter().any(|head| class.contains(head))) {
         let why =
