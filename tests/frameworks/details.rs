@@ -211,12 +211,21 @@ fn gpt_neox_says_what_its_own_model_is() {
 #[test]
 fn gpt_neox_refuses_what_deepspeed_does_otherwise() {
     for (plan, why) in [
-        ("dp=512 zero=0 mbs=1", "added in bf16 with ZeRO alone"),
+        ("dp=512 zero=0 mbs=1", "shards its states like ZeRO 1"),
         ("tp=2 dp=256 zero=2 mbs=1", "ZeRO 1 is the most beside tensor parallelism"),
-        ("pp=4 dp=128 zero=1 mbs=1", "--optimizer megatron has them in fp32"),
         ("cp=2 cp-kind=allgather dp=256 zero=1 mbs=1", "no context parallelism"),
     ] {
         let refused = emitted("gpt-neox", "mistral-7b-v0.3", plan);
+        assert!(refused.contains(why), "{plan}: {refused}");
+    }
+    for (plan, why) in [
+        ("dp=512 zero=0 mbs=1", "added in bf16 with ZeRO alone"),
+        ("pp=4 dp=128 zero=1 mbs=1", "--optimizer megatron has them in fp32"),
+    ] {
+        let asked = ["gpt3-175b", "h100-512", "--optimizer", "megatron-bf16-grads", "--plan", plan];
+        let refused =
+            Command::new(env!("CARGO_BIN_EXE_meshwright")).args(["emit", "gpt-neox"]).args(asked).output().unwrap();
+        let refused = String::from_utf8(refused.stderr).unwrap();
         assert!(refused.contains(why), "{plan}: {refused}");
     }
 }

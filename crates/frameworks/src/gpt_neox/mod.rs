@@ -11,7 +11,8 @@ pub static GPT_NEOX: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["neox"],
     stack: "megatron-deepspeed-2023",
-    stack_settings: &[],
+    // It warns that gradients in bf16, the stack's own, break beside a pipeline and ZeRO 1.
+    stack_settings: &["stack.memory.recipe=\"megatron\""],
     stands_for_family: false, // Megatron-DeepSpeed's own programs run more
     emit: emit::files,
     recipe_obstacle: any_recipe,
