@@ -55,7 +55,7 @@ const SERVER: u32 = 8;
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 19] = [
+pub(crate) static UNPROVEN: [Unproven; 20] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -187,6 +187,14 @@ pub(crate) static UNPROVEN: [Unproven; 19] = [
         key: "zero",
         forbids: |problem| values(problem.stack().family == Family::MegatronDeepspeed, "2,3"),
         uses: |_, plan| plan.zero >= ZeroStage::Two,
+    },
+    Unproven {
+        what: "a pipeline in DeepSpeed's engine",
+        instead: "published runs of it with Transformers shard states and sequences alone, and its pipeline needs a model rewritten as a \
+                  `PipelineModule`",
+        key: "pp",
+        forbids: |problem| (problem.stack().family == Family::Deepspeed).then(|| above(1)),
+        uses: |_, plan| plan.layout.pp > 1,
     },
     Unproven {
         what: "a zero-bubble, folded or looped pipeline in torchtitan",
