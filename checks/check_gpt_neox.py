@@ -91,8 +91,9 @@ try:
     text = open(o.file).read()
     for key, value in FILLED.items():
         text = text.replace(f"\n{key}: TO_BE_SET", f"\n{key}: {value}")
-    if "TO_BE_SET" in [line.split(": ")[-1] for line in text.splitlines() if not line.startswith("#")]:
-        raise ValueError("a mark that this check does not fill")
+    left = [line.split(": ")[0] for line in text.splitlines() if not line.startswith("#") and line.endswith(": TO_BE_SET")]
+    if left:
+        raise ValueError(f"FILLED has no value for {left}")
     filled = o.file + ".filled.yml"
     with open(filled, "w") as f:
         f.write(text)
@@ -107,7 +108,9 @@ try:
     if args.global_num_gpus != world:
         raise ValueError(f"global_num_gpus is {args.global_num_gpus}, the plan has {world}")
     if args.train_batch_size != args.train_micro_batch_size_per_gpu * args.gradient_accumulation_steps * dp:
-        raise ValueError("the batch is not that of all replicas")
+        raise ValueError(
+            f"train_batch_size {args.train_batch_size} is not {args.train_micro_batch_size_per_gpu} x {args.gradient_accumulation_steps} x dp {dp}"
+        )
     unknown = sorted(key for key in settings if key not in NeoXArgs.__dataclass_fields__)
     if unknown:
         raise ValueError(f"keys that it does not have: {unknown}")
@@ -146,7 +149,7 @@ try:
         args.gradient_accumulation_steps,
         args.train_batch_size,
     ):
-        raise ValueError("DeepSpeed counts another batch")
+        raise ValueError(f"DeepSpeedConfig has a global batch of {config.train_batch_size}, NeoXArgs {args.train_batch_size}")
     half = "bf16" if config.bfloat16_config.enabled else "fp16" if config.float16_config.enabled else "fp32"
     stage, gradients = int(config.zero_config.stage), str(config.grad_accum_dtype)
     # _do_optimizer_sanity_check(), of DeepSpeed and of the fork that GPT-NeoX asks for.
@@ -201,7 +204,7 @@ try:
         if getattr(again, key) != getattr(args, key)
     ]
     if differ:
-        raise ValueError(f"read again otherwise: {differ}")
+        raise ValueError(f"NeoXArgs.from_dict() reads other values of {differ}")
     out["levels"]["hand"] = "ok"
 except (Exception, SystemExit) as e:
     fail("hand", e)

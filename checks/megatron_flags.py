@@ -83,6 +83,8 @@ def releases(repository):
             found[tuple(map(int, release.groups()))] = commit
         if re.search(r"^refs/(?:heads|remotes/origin)/main$", name):
             main = commit
+    if main is None:
+        sys.exit(f"{repository}: no branch main; fetch it")
     package = git(repository, "show", f"{main}:megatron/core/package_info.py").decode()
     next_one = tuple(int(re.search(rf"^{part} = (\d+)", package, re.M).group(1)) for part in ("MAJOR", "MINOR"))
     found.setdefault(next_one, main)
@@ -102,7 +104,7 @@ def flags(repository, commit, python):
             env={**os.environ, "PYTHONPATH": folder, "CUDA_VISIBLE_DEVICES": ""},
         )
     if run.returncode:
-        sys.exit(f"{commit}: its parser does not run: {run.stderr.strip().splitlines()[-1]}")
+        sys.exit(f"{commit}: its parser does not run: {(run.stderr.strip().splitlines() or ['no message'])[-1]}")
     return {row[0]: tuple(cell(value) for value in row[1:]) for row in json.loads(run.stdout[run.stdout.index("[[") :])}
 
 
@@ -146,7 +148,7 @@ def main():
     if not options.verify:
         sys.stdout.write(text)
     elif open(TABLE).read() != text:
-        sys.exit("the committed table is not what the parsers say: write it anew")
+        sys.exit(f"{TABLE} differs from the parsers: run this script without --verify and redirect its output there")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def prepare():
     from megatron.core.tensor_parallel import random
 
     fuse()
-    on_cpu.install()  # behind the imports: Dynamo lists the functions of `torch.cuda` once
+    on_cpu.install()  # after the imports: Dynamo lists the functions of `torch.cuda` once
     dist.init_process_group("gloo", rank=0, world_size=1)
     random_states.without_random_states(random)
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
@@ -237,6 +237,7 @@ def main():
         print(f"{len(LAYERS)} layers have as many operators as {TABLE.name} says")
         return 0
     print("\n".join(found))
+    print(f"counts differ from {TABLE}: if they are right, write the lines above there and update crates/engine/src/cost/operators.rs", file=sys.stderr)
     return 1
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Public files of training frameworks through `meshwright import`: how many are read right, refused by name, or read wrong.
 
-    python3 checks/public_files.py FOLDER [--meshwright BINARY] [--wrong] [--unknown]
+    python3 checks/public_files.py FOLDER [--meshwright BINARY] [--list OUTCOME]...
 
 FOLDER holds clones of public repositories, one a folder; none is committed. Every YAML, TOML and JSON file, every shell script that
 launches training, and every Python file of configurations is a file to be read. What is read is compared with what a plain search

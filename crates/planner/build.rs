@@ -20,7 +20,7 @@ const FOLDERS: [(&str, &str); 10] = [
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let is_downloaded = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|name| name == "wasm32");
+    let is_wasm = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|name| name == "wasm32");
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
     let mut code = String::new();
     for (folder, list) in FOLDERS {
@@ -30,7 +30,7 @@ fn main() {
         writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
         for path in toml_files(&folder) {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            let path = if is_downloaded { shortened(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
+            let path = if is_wasm { stripped_copy(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
             writeln!(code, "    ({name:?}, include_str!({:?})),", path.display().to_string())
                 .expect("a string takes text");
         }
@@ -39,15 +39,16 @@ fn main() {
     fs::write(out.join("files.rs"), code).expect("the build folder can be written");
 }
 
-/// Beginnings of lines that a browser has no use for: comments, and what constants were and would be without some of the runs.
-const NOT_DOWNLOADED: [&str; 4] = ["#", "folds = ", "rows = ", "was = "];
+/// Prefixes of lines that the wasm32 build leaves out: comments, and of fitted constants their values without some of the runs (`folds`),
+/// the number of rows (`rows`) and the value of the specification (`was`).
+const OMITTED_PREFIXES: [&str; 4] = ["#", "folds = ", "rows = ", "was = "];
 
 /// Copy of a file without the lines that a browser has no use for, or that hold nothing.
-fn shortened(file: &Path, copy: &Path) -> PathBuf {
+fn stripped_copy(file: &Path, copy: &Path) -> PathBuf {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let is_used = |line: &&str| {
         let line = line.trim_start();
-        !line.is_empty() && !NOT_DOWNLOADED.iter().any(|start| line.starts_with(start))
+        !line.is_empty() && !OMITTED_PREFIXES.iter().any(|start| line.starts_with(start))
     };
     let lines: Vec<&str> = text.lines().filter(is_used).collect();
     fs::write(copy, lines.join("\n")).expect("the build folder can be written");

@@ -51,7 +51,10 @@ pub fn run(command: &RunsCommand) -> Result<Outcome> {
             .with_context(|| format!("{origin}: cannot be read"))?;
         let run = log::read(&text).with_context(|| origin.clone())?;
         let row = Row { id: Some(name(path)), source: Some(origin.clone()), ..run.row };
-        let row = model.as_ref().map_or(row.clone(), |model| log::of_model(model, row));
+        let row = match &model {
+            Some(model) => log::of_model(model, row),
+            None => row,
+        };
         let row = log::fill(row, &cells).map_err(|error| anyhow!("--with: {error}"))?;
         report(&origin, run.steps, &row);
         rows.push(row);
@@ -75,7 +78,7 @@ fn cell(item: &str) -> Result<(String, String)> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Reports on stderr the settings that were found, and those that a prediction still needs.
+/// Reports on stderr the framework, steps and step time of a log, then the columns that a prediction still needs.
 fn report(origin: &str, steps: usize, row: &Row) {
     let framework = row.framework.as_deref().unwrap_or_default();
     let seconds = row.step_time_canon_s.map_or_else(|| "no step time".to_owned(), |s| format!("{s:.4} s a step"));

@@ -98,7 +98,10 @@ pub(super) fn content(path: &Path, form: Form, expected: Expected) -> Result<Con
         return Err(SweepError::results(path, FOREIGN));
     }
     if unnamed > 0 {
-        content.defects.push(format!("{}: and so are {unnamed} further lines", path.display()));
+        content.defects.push(format!(
+            "{}: {unnamed} further lines are unusable; their options are computed again",
+            path.display()
+        ));
     }
     Ok(content)
 }

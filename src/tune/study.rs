@@ -109,7 +109,10 @@ impl Study {
             return Err(TuneError::invalid(
                 path,
                 None,
-                format!("schema {}, and this version reads {SCHEMA}", study.schema),
+                format!(
+                    "schema {} cannot be read: this version reads schema {SCHEMA}\n\nhint: meshwright tune init starts a new study",
+                    study.schema
+                ),
             ));
         }
         study.check().map_err(|why| TuneError::invalid(path, None, why))?;
@@ -123,7 +126,7 @@ impl Study {
     /// Names the limit that is outside its range.
     pub fn check(&self) -> Result<(), String> {
         if !(self.tolerance > 0.0 && self.tolerance < 1.0) {
-            return Err(format!("tolerance {}: must be a share above 0 and below 1, such as 5%", self.tolerance));
+            return Err(format!("tolerance {}: must be a share above 0 and below 1, such as 0.05", self.tolerance));
         }
         range::COUNT.check("budget", f64::from(self.budget)).map_err(|why| why.to_string())?;
         if self.budget == 0 {

@@ -9,10 +9,9 @@ use crate::plan::{Offload, Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;
 
-/// Bytes that the update moves per parameter, without the gradient and the moments: master weights read and written, the
-/// new weight written, the gradient read twice more for norm and clip.
+/// Bytes per parameter, kernels and all-reduces of one optimizer update.
 ///
-/// Source: specification §2.7: 38 with fp32 gradients and moments = 4 + 8 + 16 + 2 + 8.
+/// Source: specification §2.7: 38 bytes with fp32 gradients and moments = 4 (gradient) + 16 (moments) + 10 + 8.
 mod update {
     /// Master weights read and written, the new weight written.
     pub const MASTER_AND_WEIGHT: f64 = 10.0;
@@ -20,12 +19,12 @@ mod update {
     pub const NORM_AND_CLIP: f64 = 8.0;
     /// Kernels of one fused update.
     pub const KERNELS: f64 = 20.0;
-    /// Kernels that zero, clip and norm the gradients.
+    /// Kernels that zero the gradients, compute their norm and clip them.
     pub const GRADIENT_KERNELS: f64 = 4.0;
     /// Number of all-reduces of norms and loss scalars.
-    pub const SCALARS: f64 = 3.0;
-    /// Time of one of these for each doubling of the ranks, in microseconds.
-    pub const SCALAR_HOP: f64 = 12.0;
+    pub const SCALAR_REDUCTIONS: f64 = 3.0;
+    /// Microseconds of one of these for each doubling of the ranks.
+    pub const REDUCTION_MICROS: f64 = 12.0;
 }
 
 /// Orthogonalisation of Muon. Source: specification §2.7.
@@ -35,7 +34,7 @@ mod newton_schulz {
     /// GEMMs of one iteration.
     pub const GEMMS: f64 = 3.0;
     /// Time relative to GEMMs of that size at full rate.
-    pub const SLOWER: f64 = 2.0;
+    pub const SLOWDOWN: f64 = 2.0;
 }
 
 /// Time of the update that ends a step, in its two parts: the optimizer states on the device, then those on the host.
@@ -92,10 +91,10 @@ impl Costs<'_> {
         longest
     }
 
-    /// Time of the update; `scalars` = of the reductions of norms and loss scalars.
+    /// Time of the optimizer update; `scalars` is the time of the all-reduces of gradient norms and loss scalars.
     ///
     /// ```text
-    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + host time once a step
+    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + T_muon + host time once a step
     /// u = 38 bytes with fp32 gradients and moments
     /// ```
     ///
@@ -139,7 +138,7 @@ impl Costs<'_> {
             // 4·r·c·m + 2·m²·x FLOPs are three GEMMs of m × x × m.
             let short = f64::from(short);
             let shape = GemmShape { m: short, n: parameters / short, k: short, batch: 1.0, output_bytes: 2.0 };
-            let factor = newton_schulz::SLOWER * newton_schulz::GEMMS * newton_schulz::ITERATIONS;
+            let factor = newton_schulz::SLOWDOWN * newton_schulz::GEMMS * newton_schulz::ITERATIONS;
             if parameters > 0.0 { self.device.gemm(&shape, Format::Bf16) * factor } else { Seconds::ZERO }
         };
         let dense = (heaviest.dense - heaviest.tables) / f64::from(plan.layout.dense_replicas());
@@ -151,5 +150,5 @@ impl Costs<'_> {
 /// Time of the reductions of norms and loss scalars over all ranks.
 fn scalar_reductions(plan: &Plan) -> Seconds {
     let hops = libm::log2(f64::from(plan.layout.world_size().max(2)));
-    Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
+    Seconds::micros(update::SCALAR_REDUCTIONS * update::REDUCTION_MICROS * hops)
 }

@@ -1,9 +1,9 @@
-//! Kinds of files.
+//! Kinds of launch files that `import` and `lint` read.
 
 use crate::framework::Framework;
 use crate::table::FRAMEWORKS;
 
-/// Kind of a file.
+/// Kind of launch file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A shell script that launches training.
@@ -18,7 +18,7 @@ impl FileKind {
         std::iter::once(SCRIPT).chain(FRAMEWORKS.iter().map(|framework| framework.reader.kind))
     }
 
-    /// The kind of that name.
+    /// Kind with this name on the command line; none if there is no such kind.
     pub fn named(name: &str) -> Option<Self> {
         let reads_it = |framework: &&&Framework| framework.reader.kind == name;
         let framework = || FRAMEWORKS.iter().find(reads_it).map(|framework| Self::Of(framework));

@@ -8,6 +8,7 @@ pub mod rules;
 
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::{Imported, Unknown};
+use crate::table::framework_of;
 use meshwright_engine::cost::{Costs, Evaluation, Footprint};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::Plan;
@@ -76,7 +77,8 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     // Megatron-DeepSpeed has a flag for ZB-H1, which nobody plans with.
     let flagged = imported.family == Family::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
     if !imported.family.runs(plan.schedule) && plan.layout.pp > 1 && !flagged {
-        let message = format!("{:?} does not run the schedule {}", imported.family, plan.schedule);
+        let title = framework_of(imported).map_or("the framework", |framework| framework.limits.title);
+        let message = format!("{title} does not run the schedule {}: choose another schedule, or pp=1", plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }
     let priced = rejections.iter().all(Rejection::is_of_memory);

@@ -5,7 +5,7 @@
 use crate::hugging_face::import::{self as hugging_face, OnHost, Shipped, Trainer, is_on};
 use crate::import::adapters::{AdapterTraining, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
-use crate::import::finding::{Finding, Place};
+use crate::import::finding::Finding;
 use crate::import::imported::{Adapters, Imported, Unknown};
 use crate::readers::document::{self, Document, Form};
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
@@ -140,7 +140,7 @@ fn adapting(document: &Document, imported: &mut Imported) {
         None => ("a file without `finetuning_type: full`", "model_name_or_path"),
         Some(_) => return,
     };
-    let place = document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
+    let place = document.place(key).unwrap_or_else(|| document.start());
     let words = |key: &str| {
         document
             .words(key)
@@ -165,20 +165,26 @@ fn adapting(document: &Document, imported: &mut Imported) {
 
 /// Findings of trainings other than that of the whole model on one loss.
 fn unpriced(document: &Document) {
-    let place = |key: &str| document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
+    let place = |key: &str| document.place(key).unwrap_or_else(|| document.start());
     let warn = |key: &str, message: String| {
         document.note(Finding::warning("not-modelled", message).at_maybe(document.place(key).as_ref()));
     };
     match document.word("finetuning_type").as_deref() {
-        Some("freeze") => warn("finetuning_type", "`freeze` trains some layers, priced as training all".into()),
+        Some("freeze") => warn(
+            "finetuning_type",
+            "`finetuning_type: freeze` trains some layers alone: it is priced as if all were trained".into(),
+        ),
         Some("full" | "lora") | None => {}
         Some(kind) => document.note(other_adapters(&format!("`finetuning_type: {kind}`"), &place("finetuning_type"))),
     }
     if let Some(bits) = document.word("quantization_bit") {
-        warn("quantization_bit", format!("weights of {bits} bits are priced in 16"));
+        warn("quantization_bit", format!("weights quantised to {bits} bits are priced as weights of 16"));
     }
     if let Some(stage) = document.word("stage").filter(|stage| !matches!(stage.as_str(), "sft" | "pt" | "rm")) {
-        warn("stage", format!("`stage: {stage}` runs more passes than one of training, which alone is priced"));
+        warn(
+            "stage",
+            format!("`stage: {stage}` also runs passes that do not train: the training pass alone is priced"),
+        );
     }
     for key in ["use_galore", "use_apollo", "use_badam", "use_unsloth", "fp8"] {
         if is_on(document, key) {

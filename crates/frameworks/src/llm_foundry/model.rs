@@ -30,16 +30,23 @@ pub(super) fn read(document: &Document, imported: &mut Imported) -> Result<(), I
             kernel(document, "model.attn_config.attn_impl", imported);
         }
         Some("hf_causal_lm") => of_hub(document, imported),
-        Some(other) => return Err(refused(document, "model.name", format!("models of `{other}` are not read"))),
-        None => return Err(refused(document, "model", "`model.name` is not given".into())),
+        Some(other) => {
+            return Err(refused(document, "model.name", format!("models of `{other}` are not read"), MODELS));
+        }
+        None => return Err(refused(document, "model", "`model.name` is not given".into(), MODELS)),
     }
     adapters(document, imported);
     Ok(())
 }
 
-fn refused(document: &Document, path: &str, why: String) -> ImportError {
+/// Names of models that are read.
+const MODELS: &str = "model.name: mpt_causal_lm or hf_causal_lm";
+/// Kinds of feed-forward parts that are read.
+const FFN_TYPES: &str = "ffn_type: mptmlp, mptglu, te_ln_mlp, mb_moe, mb_dmoe or torch_dmoe";
+
+fn refused(document: &Document, path: &str, why: String, expected: &str) -> ImportError {
     let Place { file, line } = document.place(path).unwrap_or_else(|| document.start());
-    ImportError { file, line, why, expected: "mpt_causal_lm and hf_causal_lm are".into() }
+    ImportError { file, line, why, expected: expected.into() }
 }
 
 /// `attn_impl`, or `attn_implementation` of Hugging Face.
@@ -245,7 +252,14 @@ fn feed_forward(document: &Document, hidden: u32, bias: bool) -> Result<FeedForw
         "mb_moe" | "mb_dmoe" | "torch_dmoe" => {
             (document.word(&path_of("mlp_type")).is_some_and(|kind| kind == "glu"), true)
         }
-        other => return Err(refused(document, &path_of("ffn_type"), format!("layers of `{other}` are not read"))),
+        other => {
+            return Err(refused(
+                document,
+                &path_of("ffn_type"),
+                format!("layers of `{other}` are not read"),
+                FFN_TYPES,
+            ));
+        }
     };
     let name = document.word(&path_of("ffn_act_fn.name"));
     let tanh =

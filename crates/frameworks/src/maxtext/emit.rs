@@ -54,7 +54,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     if plan.layout.cp > 1 {
         text.fixed("context_parallel_strategy: all_gather");
     }
-    text.fixed("# batch: sequences of a device and pass, which tensor and context parallelism make a fraction");
+    text.fixed("# batch: sequences per device and micro-batch; a fraction under tensor or context parallelism");
     let share = f64::from(plan.micro_batch) / f64::from(plan.layout.tp * plan.layout.cp);
     text.line(snippet!("per_device_batch_size: {}", share));
     text.line(snippet!(
@@ -140,7 +140,7 @@ fn script(request: &Request) -> EmittedFile {
     );
     check_variables(&mut text, if request.steps.is_some() { &VARIABLES[..2] } else { VARIABLES });
     if request.costs.problem.cluster().gpu.vendor != "Google" && nodes > 1 {
-        text.comments(["JAX meets on the first node; on TPUs it asks the platform."]);
+        text.comments(["The first node runs JAX's coordinator."]);
         text.line(snippet!("export NNODES={} NODE_RANK={}", nodes, Snippet::fixed(NODE)));
         text.line(snippet!(
             "export JAX_COORDINATOR_IP={} JAX_COORDINATOR_PORT={}",

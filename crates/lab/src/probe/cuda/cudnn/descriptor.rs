@@ -7,7 +7,7 @@ use sys::{cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Ty
 
 use crate::probe::source::ProbeError;
 
-/// Attribute type, with values in the library's memory layout.
+/// Rust type of an attribute value, in cuDNN's memory layout.
 pub trait Value: Copy {
     /// Name of the type in the library.
     const TYPE: Type;
@@ -44,7 +44,7 @@ values!(
     sys::cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE
 );
 
-/// Checks the status of a library call, and returns its error message.
+/// Turns a status other than success into an error with cuDNN's message.
 pub fn check_status(call: &str, status: sys::cudnnStatus_t) -> Result<(), ProbeError> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
