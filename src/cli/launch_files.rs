@@ -41,7 +41,7 @@ pub fn files_or_talk(files: Noted<FilesOrReasons>) -> Option<Vec<EmittedFile>> {
 pub fn model_runs(framework: Option<&Framework>, problem: &Problem) -> bool {
     let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(problem));
     for (framework, obstacle) in framework.iter().cycle().zip(&obstacles) {
-        output::talk(&format!("{framework} cannot run this: {obstacle}"));
+        output::talk(&format!("no {framework} files are written for this: {obstacle}"));
     }
     obstacles.is_empty()
 }

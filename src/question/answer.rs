@@ -85,7 +85,9 @@ impl PlanQuestion {
             Subject::Cluster(problem) => {
                 let obstacle = framework.and_then(|known| known.limits.problem_obstacles(&problem).into_iter().next());
                 if let (Some(framework), Some(obstacle)) = (framework, obstacle) {
-                    return Err(QuestionError::refused(format!("{framework} cannot run this: {obstacle}")));
+                    return Err(QuestionError::refused(format!(
+                        "no {framework} files are written for this: {obstacle}"
+                    )));
                 }
                 let Noted { value: answer, notes: more } = self.solve(*problem, framework, risk, control)?;
                 notes.extend(more);

@@ -283,7 +283,8 @@ impl EmitQuestion {
         }
         let obstacles = framework.limits.problem_obstacles(problem);
         if !obstacles.is_empty() {
-            let reasons = obstacles.iter().map(|obstacle| format!("{framework} cannot run this: {obstacle}"));
+            let reasons =
+                obstacles.iter().map(|obstacle| format!("no {framework} files are written for this: {obstacle}"));
             return Ok(Noted { value: Err(reasons.collect()), notes: Vec::new() });
         }
         let answer = ranking(framework, &self.of_release(framework, problem), PLANS_SHOWN)?.value;

@@ -106,7 +106,7 @@ fn of_mixture(
     let other =
         pooled.joined().iter().find_map(|problem| framework.limits.problem_obstacles(problem).into_iter().next());
     if let Some(obstacle) = other {
-        return Err(format!("{framework} cannot run this: {obstacle}"));
+        return Err(format!("no {framework} files are written for this: {obstacle}"));
     }
     let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
     let pools = Some(PoolsHeader { heading: &heading, lines: &lines });

@@ -185,7 +185,9 @@ impl StudyQuestion {
         let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(&problem));
         if !obstacles.is_empty() {
             let named = framework.into_iter().cycle().zip(&obstacles);
-            notes.extend(named.map(|(framework, obstacle)| format!("{framework} cannot run this: {obstacle}")));
+            notes.extend(
+                named.map(|(framework, obstacle)| format!("no {framework} files are written for this: {obstacle}")),
+            );
             return Ok(Noted { value: None, notes });
         }
         let launcher = framework.or_else(|| self.plans.default_launcher(&problem).0);

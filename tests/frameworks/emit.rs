@@ -147,7 +147,10 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
         let output = small(plan);
         assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""), "{plan}");
         let refusal = err(&output);
-        assert!(refusal.contains("Megatron-LM cannot run this") && refusal.contains(named), "{plan}: {refusal}");
+        assert!(
+            refusal.contains("no Megatron-LM files are written for this") && refusal.contains(named),
+            "{plan}: {refusal}"
+        );
         let near = refusal.split("--plan \"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(small(near).status.code(), Some(0), "{plan}: {near}: {}", err(&small(near)));
     }

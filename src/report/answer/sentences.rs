@@ -12,7 +12,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
-use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
+use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason, USUAL_RISK};
 use meshwright_planner::confidence::{Confidence, memory_errors};
 use meshwright_planner::limits::Limits;
 use meshwright_planner::search::{Ranking, SearchProof};
@@ -236,6 +236,10 @@ fn reasons(declined: &Declined) -> String {
 /// A reason against a faster plan, in words.
 pub fn reason(reason: &Reason) -> String {
     match reason {
+        // Hundredths, where whole percents would read as the risk that is usually accepted.
+        Reason::Risk(risk) if (risk - USUAL_RISK).abs() < 0.005 => {
+            format!("its risk of running out of memory is {:.2} %", risk * 100.0)
+        }
         Reason::Risk(risk) => format!("its risk of running out of memory is {}", whole_percent(*risk)),
         Reason::Unproven(mechanisms) => format!("no published run has shown {}", either(mechanisms)),
         Reason::Published => {

@@ -36,7 +36,7 @@ impl std::error::Error for EmitRefusal {}
 
 impl fmt::Display for EmitRefusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} cannot run this", self.framework)?;
+        write!(f, "no {} files are written for this", self.framework)?;
         for obstacle in &self.obstacles {
             write!(f, "\n  {obstacle}")?;
         }
