@@ -40,6 +40,9 @@ fn groups_that_do_not_divide_a_rack_are_counted() {
     }
     let asks = "it needs 9 such domains, where 576 GPUs fill 8: on 8, ask for `--gpus 512`.";
     assert!(words("576").contains(asks), "{}", words("576"));
+    let asked = run(&["plan", "gpt-oss-120b", "gb300-nvl72-1152", "--precision", "nvfp4"]);
+    let hint = "1,024 of the 1,152 GPUs train ";
+    assert!(err(&asked).contains(hint) || out(&asked).contains(hint), "{}", err(&asked));
     let folder = folder("segment");
     let plan = ["--gpus", "1024", "--plan", "ep=64 zero=1 recompute=full", "--out", folder.to_str().unwrap()];
     let made = run(&[&["emit", "megatron", "deepseek-v3", "gb300-nvl72-1152"][..], &plan].concat());

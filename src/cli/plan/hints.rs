@@ -33,14 +33,17 @@ pub fn hints(
     };
     let mut hints = Vec::new();
     let named = &question.problem.options;
-    if let Some(other) = whole_domains(problem, named.global_batch).filter(|_| named.gpus.is_some())
+    let fewer = if named.gpus.is_some() { whole_domains(problem) } else { None };
+    if let Some(other) =
+        fewer.or_else(|| filled_domains(problem)).and_then(|gpus| on(problem, gpus, named.global_batch))
         && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
     {
         hints.push(format!(
-            "{} of the {} GPUs train {} more tokens a second: --gpus {0}, or --allow-idle",
+            "{} of the {} GPUs train {} more tokens a second: --gpus {}, or --allow-idle",
             thousands(u64::from(other.cluster().gpus)),
             thousands(u64::from(problem.cluster().gpus)),
-            whole_percent(gain)
+            whole_percent(gain),
+            other.cluster().gpus
         ));
     }
     if let Some((below, above)) = problem.cluster().whole_nodes() {
@@ -68,18 +71,26 @@ fn throughput(problem: &Problem, evaluation: &Evaluation) -> f64 {
     problem.workload().tokens_per_step() / evaluation.step.total().get()
 }
 
-/// The problem on the largest power of two of whole scale-up domains, with the named batch or the usual one; none if the GPUs
-/// are whole domains.
-fn whole_domains(problem: &Problem, batch: Option<u32>) -> Option<Problem> {
+/// GPUs of the largest power of two of whole scale-up domains; none if the GPUs are whole domains.
+fn whole_domains(problem: &Problem) -> Option<u32> {
     let (gpus, domain) = (problem.cluster().gpus, problem.cluster().scale_up.gpus);
-    if gpus <= domain || gpus.is_multiple_of(domain) {
-        return None;
-    }
-    let domains = gpus / domain;
-    let fewer = domain << domains.ilog2();
+    (gpus > domain && !gpus.is_multiple_of(domain)).then(|| domain << (gpus / domain).ilog2())
+}
+
+/// GPUs of which expert groups of a power of two fill every scale-up domain, such as 64 of the 72 of an NVL72; none where the domains
+/// are no racks, where there are domains to spare, and for dense models.
+fn filled_domains(problem: &Problem) -> Option<u32> {
+    let (cluster, domain) = (problem.cluster(), problem.cluster().scale_up.gpus);
+    let has_racks = domain > cluster.gpus_per_node && !domain.is_power_of_two();
+    let fills_all = cluster.gpus.is_multiple_of(domain) && cluster.domains() == Some(cluster.gpus / domain);
+    (problem.model().is_moe() && has_racks && fills_all).then(|| cluster.gpus / domain * (1 << domain.ilog2()))
+}
+
+/// The problem on fewer GPUs, with the named batch or the usual one.
+fn on(problem: &Problem, gpus: u32, batch: Option<u32>) -> Option<Problem> {
     let changed = problem.changed(|cluster, workload, _| {
-        *cluster = cluster.clone().resized(fewer);
-        workload.global_batch = batch.unwrap_or_else(|| usual_batch(fewer, workload.seq_len));
+        *cluster = cluster.clone().resized(gpus);
+        workload.global_batch = batch.unwrap_or_else(|| usual_batch(gpus, workload.seq_len));
     });
     changed.ok()
 }
@@ -106,7 +117,7 @@ mod tests {
 
     #[test]
     fn awkward_sizes_have_neighbours_and_whole_ones_have_none() {
-        let fewer = |gpus| whole_domains(&problem(gpus, 128), None).map(|other| other.cluster().gpus);
+        let fewer = |gpus| whole_domains(&problem(gpus, 128));
         assert_eq!((fewer(66), fewer(100), fewer(64), fewer(7)), (Some(64), Some(64), None, None));
         let batch = |gpus, batch| divisible_batch(&problem(gpus, batch)).map(|other| other.workload().global_batch);
         assert_eq!(
