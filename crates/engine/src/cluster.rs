@@ -148,7 +148,7 @@ pub struct ClusterFile {
     pub gpus: u32,
     /// GPUs per node.
     pub gpus_per_node: u32,
-    /// Processor of the hosts, if it differs from x86 or the device's own board.
+    /// Processor of the hosts; left out, that of the device's own board, or x86 without one.
     pub host: Option<Host>,
     /// Memory of one host, if it differs from that of the device's own boards.
     pub host_memory: Option<HostMemory>,

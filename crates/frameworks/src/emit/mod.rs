@@ -58,8 +58,7 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let limits = framework.limits;
     let of_problem = limits.problem_obstacles(problem);
-    let on_one = request.pools.is_none().then(|| problem.cluster());
-    let of_nodes = on_one.and_then(part_of_a_node);
+    let of_nodes = request.pools.is_none().then(|| problem.cluster()).and_then(part_of_a_node);
     let possible = of_problem.is_empty() && of_nodes.is_none();
     let of_recipe = (framework.recipe_obstacle)(request);
     let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead.clone()).unwrap_or_else(|| plan.clone());

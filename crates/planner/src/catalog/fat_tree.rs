@@ -81,7 +81,6 @@ pub fn entry(gpus: u32, gpu: &str, sets: &Overrides) -> Result<EntryText, Catalo
         }
         None => (LEAF.max(domain), String::new()),
     };
-    // Memory of the hosts without a catalogue cluster: that of the device's own boards.
     let gpus_per_node = known.as_ref().map_or(SERVER.min(domain), |file| file.gpus_per_node);
     let text = |value: &str| Value::from(value).to_string();
     let mut content = format!(
