@@ -4,7 +4,8 @@
 `checks/run.sh` runs it, in the environment of the frameworks.
 
 The engine multiplies the host time of a layer by these counts (crates/engine/src/cost/operators.rs). A layer of Megatron's own code runs
-on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operator. Views, and new tensors without a kernel, do not count.
+on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operator. The last two columns are those from the dispatch of
+tokens on, which CUDA graphs of attention, router and preprocessing leave to the host. Views, and new tensors without a kernel, do not count.
 Norms, attention and each grouped GEMM of the experts are one operator each way, as their fused kernels are.
 """
 
@@ -34,6 +35,7 @@ LAYERS = {
     "grouped queries, qk norms": {"qk_layernorm": True},
     "latent attention": {"latent": True},
     "shared experts": {"moe_shared_expert_intermediate_size": 32},
+    "latent experts": {"moe_latent_size": 32},
     "sigmoid scores, groups": SIGMOID | {"moe_router_num_groups": 2, "moe_router_group_topk": 1},
     "DeepSeek-V3": SIGMOID
     | {
@@ -84,6 +86,17 @@ def kernel(like, *inputs):
     return OneKernel.apply([getattr(like, "shape", like)], *inputs)[0]
 
 
+class Map(torch.nn.Module):
+    """A linear map that every rank has whole."""
+
+    def __init__(self, inputs, outputs, **_):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(outputs, inputs))
+
+    def forward(self, x):
+        return F.linear(x, self.weight), None
+
+
 class Norm(torch.nn.Module):
     def __init__(self, config, hidden_size, **_):
         super().__init__()
@@ -98,9 +111,9 @@ class Experts(torch.nn.Module):
 
     def __init__(self, local, config, **_):
         super().__init__()
-        self.width = config.moe_ffn_hidden_size
+        self.width, token = config.moe_ffn_hidden_size, config.moe_latent_size or config.hidden_size
         self.up, self.down = (
-            torch.nn.Parameter(torch.ones(local, *shape)) for shape in ((64, 2 * self.width), (self.width, 64))
+            torch.nn.Parameter(torch.ones(local, *shape)) for shape in ((token, 2 * self.width), (self.width, token))
         )
 
     def forward(self, tokens, _, weights):
@@ -121,7 +134,9 @@ def fuse():
     """Stand-ins for the kernels of Transformer Engine and of Megatron that its fusions call."""
     from megatron.core.models.common.embeddings import rope_utils
     from megatron.core.transformer import multi_latent_attention as latent
-    from megatron.core.transformer.moe import moe_utils
+    from megatron.core.transformer.moe import moe_layer, moe_utils
+
+    moe_layer.HAVE_TE, moe_layer.TELinear = True, Map
 
     def permute(tokens, probs, routing_map, num_out_tokens):
         out, weights = OneKernel.apply([(num_out_tokens, tokens.shape[1]), (num_out_tokens,)], tokens, probs)
@@ -161,8 +176,31 @@ def prepare():
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 
 
+class AtDispatch:
+    """Operators of each pass up to the dispatch of tokens, which ends a graph forward and begins one backward."""
+
+    def __init__(self):
+        self.counters, self.passed = [], {}
+        from megatron.core.transformer.moe.moe_layer import MoELayer
+
+        self.layer, self.dispatch = MoELayer, MoELayer.dispatch
+
+    def __enter__(self):
+        def dispatch(layer, hidden, probs):
+            self.passed["forward"] = self.counters[0].total()
+            hidden.register_hook(lambda _: self.passed.update(backward=self.counters[1].total()))
+            return self.dispatch(layer, hidden, probs)
+
+        self.layer.dispatch = dispatch
+        return self
+
+    def __exit__(self, *_):
+        self.layer.dispatch = self.dispatch
+
+
 def count(settings):
-    """Operators of the second forward and backward pass of a layer: the first makes tables and gradients."""
+    """Operators of the second forward and backward pass of a layer, and how many of each the dispatch of tokens comes before: the first
+    pass makes tables and gradients."""
     from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
@@ -221,17 +259,19 @@ def count(settings):
     hidden = torch.randn(32, 1, 64, requires_grad=True)
     rope = None if latent else RotaryEmbedding(16, 1.0, use_cpu_initialization=True)(32)
     layer(hidden, attention_mask=None, rotary_pos_emb=rope)[0].sum().backward()
-    with Counter() as forward:
-        out = layer(hidden, attention_mask=None, rotary_pos_emb=rope)[0]
-    total = out.sum()
-    with Counter() as backward:
-        total.backward()
-    return forward.total(), backward.total()
+    with AtDispatch() as at:
+        at.counters = forward, backward = Counter(), Counter()
+        with forward:
+            out = layer(hidden, attention_mask=None, rotary_pos_emb=rope)[0]
+        total = out.sum()
+        with backward:
+            total.backward()
+    return forward.total(), backward.total(), forward.total() - at.passed["forward"], at.passed["backward"]
 
 
 def main():
     prepare()
-    found = ["layer\tforward\tbackward"]
+    found = ["layer\tforward\tbackward\tforward from dispatch\tbackward from dispatch"]
     found += ["\t".join(map(str, (name, *count(settings)))) for name, settings in LAYERS.items()]
     if TABLE.exists() and TABLE.read_text().splitlines() == found:
         print(f"{len(LAYERS)} layers have as many operators as {TABLE.name} says")

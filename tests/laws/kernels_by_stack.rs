@@ -174,7 +174,8 @@ fn adapters_stream_the_inputs_and_outputs_of_their_projections() {
 }
 
 /// 48 layers of Qwen3 30B with 512 tokens a rank wait for the host: 36 and 60 launches of 6 us by the weight, forward
-/// again under full recomputation, 0.12 of it under CUDA graphs; nothing where kernels take longer, or without experts.
+/// again under full recomputation; under CUDA graphs of modules 7 of the 34 and 9 of the 41 operators, those behind the dispatch;
+/// nothing where kernels take longer, or without experts.
 #[test]
 fn layers_with_experts_wait_for_the_host() {
     let step = |model, plan: &str, weight: f64, graphs: bool| {
@@ -189,11 +190,10 @@ fn layers_with_experts_wait_for_the_host() {
     is("forward and backward", more(qwen, small, false), launches(36.0 + 60.0));
     is("recomputed", more(qwen, &format!("{small} recompute=full"), false), launches(36.0 + 60.0 + 36.0));
     is("norms again", more(qwen, &format!("{small} recompute=layernorm"), false), launches(36.0 + 60.0 + 2.0));
+    is("under graphs", more(qwen, small, true), launches(36.0 * 7.0 / 34.0 + 60.0 * 9.0 / 41.0));
     let long = "tp=1 ep=8 dp=512 zero=1 mbs=1 dispatcher=alltoall";
-    for (model, plan, graphs) in
-        [(qwen, small, true), ("mixtral-8x22b", long, false), ("llama3-8b", "tp=8 dp=64 zero=1 mbs=1", false)]
-    {
-        assert_eq!(step(model, plan, 30.0, graphs).total(), step(model, plan, 1.0, graphs).total(), "{model} {plan}");
+    for (model, plan) in [("mixtral-8x22b", long), ("llama3-8b", "tp=8 dp=64 zero=1 mbs=1")] {
+        assert_eq!(step(model, plan, 30.0, false).total(), step(model, plan, 1.0, false).total(), "{model} {plan}");
     }
 }
 

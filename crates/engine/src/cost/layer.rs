@@ -1,6 +1,7 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
 use super::costs::Costs;
+use super::operators::relative_operators_from_dispatch;
 use super::traffic::{beside, chunked, gated_delta, kimi_delta, sparse};
 use crate::gpu::Format;
 use crate::kernel::PerPass;
@@ -35,7 +36,7 @@ pub struct LayerCost {
     pub routed: Seconds,
     /// Part of `forward` and of backward: GEMMs and activation of the routed experts.
     pub experts: PassTimes,
-    /// Host time to launch those, once the number of tokens of each expert is known.
+    /// Host time from their dispatch on, once the number of tokens of each expert is known.
     pub expert_host: PassTimes,
     /// Part of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
@@ -196,11 +197,8 @@ impl Costs<'_> {
         cost
     }
 
-    /// Launch time of a layer's kernels (specification §2.9, version 1.1), and of its experts where they wait for the host:
-    ///
-    /// ```text
-    /// T_experts = max(T_experts,gpu , w·n_e·E_loc·t_host)          backward twice the launches
-    /// ```
+    /// Launch time of a layer's kernels (specification §2.9, version 1.1), and of its experts where they wait for the host
+    /// ([`Self::host_from_dispatch`]).
     fn host_floor(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let launches = &self.device.stack.launches;
         let (mut forward, mut backward) = (launches.forward, launches.backward);
@@ -227,14 +225,32 @@ impl Costs<'_> {
             forward += MOE_LAUNCHES.forward;
             backward += MOE_LAUNCHES.backward;
             if self.experts_wait() {
-                let host = launches.host_time(self.device.host) * (launches.expert_wait * each * local);
-                cost.expert_host = PassTimes { forward: host, backward: host * 2.0 };
+                cost.expert_host = self.host_from_dispatch(moe, each * local);
             } else {
                 forward += each * local;
                 backward += 2.0 * each * local;
             }
         }
         cost.host = PassTimes { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+    }
+
+    /// Host time of a layer with experts from the dispatch of its tokens on, where the host reads the token counts first, so that none of it
+    /// runs ahead; `launched` is n_e·E_loc, the launches of its experts forward.
+    ///
+    /// ```text
+    /// H_f = (w_e·n_e·E_loc   + w·(n_f + 14)·x_f)·t_host          w_e = `stack.launches.expert_wait`
+    /// H_b = (2·w_e·n_e·E_loc + w·(n_b + 20)·x_b)·t_host          w   = `stack.launches.expert_layer`
+    /// ```
+    ///
+    /// x_f, x_b: [`relative_operators_from_dispatch`]. CUDA graphs of modules hold none of it. Evidence: docs/cost-model.md, "Host floor of
+    /// experts".
+    fn host_from_dispatch(&self, moe: &Moe, launched: f64) -> PassTimes {
+        let launches = &self.device.stack.launches;
+        let (own, operators) = (launches.expert_wait * launched, relative_operators_from_dispatch(moe));
+        let forward = launches.expert_layer * (launches.forward + MOE_LAUNCHES.forward) * operators.forward;
+        let backward = launches.expert_layer * (launches.backward + MOE_LAUNCHES.backward) * operators.backward;
+        let t_host = launches.host_time(self.device.host);
+        PassTimes { forward: t_host * (own + forward), backward: t_host * (2.0 * own + backward) }
     }
 
     /// A layer's cost under ZeRO 3, where hooks gather and free the weights of each module on the way; `None` where

@@ -18,8 +18,16 @@ const QK_NORMS: PerPass = PerPass::new(2.0, 4.0);
 const LATENT: PerPass = PerPass::new(4.0, 14.0);
 /// Addition of shared experts.
 const SHARED: PerPass = PerPass::new(5.0, 19.0);
+/// Addition of experts in a latent space: the maps into it and out of it.
+const LATENT_EXPERTS: PerPass = PerPass::new(2.0, 6.0);
 /// Addition of sigmoid scores with a bias for each expert and a loss for each sequence.
 const SIGMOID: PerPass = PerPass::new(3.0, 1.0);
+/// Operators of a layer from the dispatch of tokens on.
+const FROM_DISPATCH: PerPass = PerPass::new(7.0, 9.0);
+/// Addition of shared experts to those: the sum of both results.
+const SUM_FROM_DISPATCH: PerPass = PerPass::new(1.0, 0.0);
+/// Addition of experts in a latent space to those: the map out of it.
+const LATENT_FROM_DISPATCH: PerPass = PerPass::new(1.0, 3.0);
 /// Operators of Qwen3's layer, to whose runs the host time of a layer is fitted.
 const QWEN3: PerPass = sum(PLAIN, QK_NORMS);
 
@@ -28,44 +36,61 @@ const fn sum(some: PerPass, others: PerPass) -> PerPass {
     PerPass::new(some.forward + others.forward, some.backward + others.backward)
 }
 
-/// Operators of a layer with the experts `moe`.
-fn operators(layer: &Layer, moe: &Moe) -> PerPass {
-    let has_norms = layer.attention().is_some_and(|attention| attention.qk_norm != QkNorm::None);
-    let parts = [
-        (has_norms, QK_NORMS),
-        (matches!(layer.mixer, Mixer::Mla(_)), LATENT),
-        (moe.shared().is_some(), SHARED),
-        (moe.has_sigmoid_scores(), SIGMOID),
-    ];
-    parts.into_iter().filter_map(|(has, part)| has.then_some(part)).fold(PLAIN, sum)
+/// Sum of the parts that a layer has.
+fn total<const N: usize>(first: PerPass, parts: [(bool, PerPass); N]) -> PerPass {
+    parts.into_iter().filter_map(|(has, part)| has.then_some(part)).fold(first, sum)
+}
+
+/// Count as a multiple of the operators of Qwen3's layer.
+fn relative(own: PerPass) -> PerPass {
+    PerPass::new(own.forward / QWEN3.forward, own.backward / QWEN3.backward)
 }
 
 /// Operators of a layer with experts as a multiple of those of Qwen3's, to whose runs the host time of a layer is fitted.
 pub(super) fn relative_operators(layer: &Layer, moe: &Moe) -> PerPass {
-    let own = operators(layer, moe);
-    PerPass::new(own.forward / QWEN3.forward, own.backward / QWEN3.backward)
+    let has_norms = layer.attention().is_some_and(|attention| attention.qk_norm != QkNorm::None);
+    relative(total(
+        PLAIN,
+        [
+            (has_norms, QK_NORMS),
+            (matches!(layer.mixer, Mixer::Mla(_)), LATENT),
+            (moe.shared().is_some(), SHARED),
+            (moe.latent > 0, LATENT_EXPERTS),
+            (moe.has_sigmoid_scores(), SIGMOID),
+        ],
+    ))
+}
+
+/// Those of them from the dispatch of tokens on, which CUDA graphs of attention, router and preprocessing leave to the host, as a multiple
+/// of the operators of Qwen3's whole layer. The exchange itself is no operator of one rank.
+pub(super) fn relative_operators_from_dispatch(moe: &Moe) -> PerPass {
+    let parts = [(moe.shared().is_some(), SUM_FROM_DISPATCH), (moe.latent > 0, LATENT_FROM_DISPATCH)];
+    relative(total(FROM_DISPATCH, parts))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LATENT, PLAIN, QK_NORMS, SHARED, SIGMOID, sum};
-    use crate::kernel::PerPass;
+    use super::*;
 
-    /// Operators of a layer by `checks/operators.tsv`.
-    fn counted(layer: &str) -> PerPass {
+    /// Operators of a layer by `checks/operators.tsv`: all of them, and those from the dispatch of tokens on.
+    fn counted(layer: &str) -> [PerPass; 2] {
         let table = include_str!("../../../../checks/operators.tsv");
         let line = table.lines().find_map(|line| line.strip_prefix(&format!("{layer}\t"))).expect(layer);
-        let (forward, backward) = line.split_once('\t').expect(line);
-        PerPass::new(forward.parse().expect(line), backward.parse().expect(line))
+        let counts: Vec<f64> = line.split('\t').map(|count| count.parse().expect(line)).collect();
+        let [forward, backward, forward_rest, backward_rest] = counts[..] else { panic!("{line}") };
+        [PerPass::new(forward, backward), PerPass::new(forward_rest, backward_rest)]
     }
 
     #[test]
     fn parts_add_up_to_the_counts_of_megatron() {
-        assert_eq!(counted("grouped queries"), PLAIN);
-        assert_eq!(counted("grouped queries, qk norms"), sum(PLAIN, QK_NORMS));
-        assert_eq!(counted("latent attention"), sum(PLAIN, LATENT));
-        assert_eq!(counted("shared experts"), sum(PLAIN, SHARED));
-        assert_eq!(counted("sigmoid scores, groups"), sum(PLAIN, SIGMOID));
-        assert_eq!(counted("DeepSeek-V3"), [LATENT, SHARED, SIGMOID].into_iter().fold(PLAIN, sum));
+        let rest = FROM_DISPATCH;
+        assert_eq!(counted("grouped queries"), [PLAIN, rest]);
+        assert_eq!(counted("grouped queries, qk norms"), [sum(PLAIN, QK_NORMS), rest]);
+        assert_eq!(counted("latent attention"), [sum(PLAIN, LATENT), rest]);
+        assert_eq!(counted("shared experts"), [sum(PLAIN, SHARED), sum(rest, SUM_FROM_DISPATCH)]);
+        assert_eq!(counted("latent experts"), [sum(PLAIN, LATENT_EXPERTS), sum(rest, LATENT_FROM_DISPATCH)]);
+        assert_eq!(counted("sigmoid scores, groups"), [sum(PLAIN, SIGMOID), rest]);
+        let all = [LATENT, SHARED, SIGMOID].into_iter().fold(PLAIN, sum);
+        assert_eq!(counted("DeepSeek-V3"), [all, sum(rest, SUM_FROM_DISPATCH)]);
     }
 }

@@ -19,6 +19,8 @@ use crate::units::Seconds;
 
 /// Share of a layer's host synchronisation that falls on forward. Source: specification §2.9, version 1.1.
 const SYNC_FORWARD: f64 = 1.0 / 3.0;
+/// Share of the expert exchange of a pass that precedes the experts' kernels.
+const BEFORE_EXPERTS: f64 = 0.5;
 /// A tensor-parallel floor over several domains, against one. Source: run mapping §3 (nanotron).
 const FLOOR_ACROSS: f64 = 1.5;
 
@@ -165,6 +167,13 @@ impl Costs<'_> {
     }
 
     /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
+    ///
+    /// ```text
+    /// max(0, n·t_host − (T − T_experts)) + max(0, H − T_experts − T_sent) + sync
+    /// ```
+    ///
+    /// H: [`LayerCost::expert_host`]. T_sent: the exchange before the experts, which runs while the host launches them; the one behind them
+    /// follows their last launch.
     pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> PassTimes {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();
@@ -175,12 +184,14 @@ impl Costs<'_> {
         let again = if plan.recompute == Recompute::Full { host.forward } else { Seconds::ZERO };
         let (experts, launched) =
             if self.experts_wait() && is_moe { (cost.experts, cost.expert_host) } else { Default::default() };
-        let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
-            (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
+        let sent = if stack.overlap.ep > 0.0 { PassTimes::default() } else { cost.ep.scaled(BEFORE_EXPERTS) };
+        let waits = |host: Seconds, busy: Seconds, experts: Seconds, sent: Seconds, launched: Seconds| {
+            (host - (busy - experts)).or_zero() + (launched - experts - sent).or_zero()
         };
         PassTimes {
-            forward: waits(host.forward, work.forward(), experts.forward, launched.forward) + sync * SYNC_FORWARD,
-            backward: waits(host.backward + again, work.backward(), experts.backward, launched.backward)
+            forward: waits(host.forward, work.forward(), experts.forward, sent.forward, launched.forward)
+                + sync * SYNC_FORWARD,
+            backward: waits(host.backward + again, work.backward(), experts.backward, sent.backward, launched.backward)
                 + sync * (1.0 - SYNC_FORWARD),
         }
     }
