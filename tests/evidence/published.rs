@@ -98,6 +98,13 @@ fn packs_or_orthogonalises(row: &runs::Row) -> bool {
         || of(&row.optimizer_states, &["muon"])
 }
 
+/// Whether a row's experts exchange tokens by HybridEP once its dispatcher is assumed: the reference prices neither the vectors of weights
+/// nor the routing map.
+fn exchanges_in_racks(row: &runs::Row) -> bool {
+    let of = |problem: &Problem| problem.cluster().gpu.scale_up.gpus > 8;
+    runs::problem_of(row).is_ok_and(|(problem, plan)| plan.layout.ep > 1 && of(&problem))
+}
+
 /// Share of the reference's figures that ours agree with; the worst differences are printed.
 fn agreement(figure: &str, of_reference: fn(&Reference) -> Option<f64>, ours: fn(&Prediction) -> Option<f64>) -> f64 {
     let predictions = predictions();
@@ -110,6 +117,7 @@ fn agreement(figure: &str, of_reference: fn(&Reference) -> Option<f64>, ours: fn
             || attends_by_shard(row)
             || has_later_curves(row)
             || packs_or_orthogonalises(row)
+            || exchanges_in_racks(row)
     };
     let apart: Vec<&String> = rows.iter().filter(apart).filter_map(|row| row.id.as_ref()).collect();
     let mut differences: Vec<(f64, String)> = Vec::new();

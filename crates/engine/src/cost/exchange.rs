@@ -19,6 +19,8 @@ const RING_MERGE: f64 = 20.0;
 const MERGED: f64 = 10.0;
 /// Bytes of the routing weight of one copy of a token, in fp32.
 const TOKEN_WEIGHT: f64 = 4.0;
+/// GPUs of the largest scale-up domain on one board, which `DeepEP` serves.
+const BOARD: u32 = 8;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
@@ -260,6 +262,9 @@ impl Costs<'_> {
     /// The weights of the copies, 4 bytes each, are an exchange of their own in either pass where the stack says so: before the
     /// experts, whose activation they scale, and their gradients back.
     ///
+    /// HybridEP, which joins the ranks of a rack, sends each copy with the weights of all experts of its domain, forward in dispatch and
+    /// their gradients in backward's combine, and first gathers and scans the routing map ([`Self::routing_map`]).
+    ///
     /// Elsewhere tokens take one hop: the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e`
     /// times.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> PassTimes {
@@ -305,7 +310,34 @@ impl Costs<'_> {
         } else {
             Seconds::ZERO
         };
-        let both = (across + weights + within) * self.imbalance(plan);
-        PassTimes { forward: both, backward: both }
+        let vectors = if self.in_racks(plan) {
+            let held = f64::from(moe.experts) / f64::from(plan.layout.ep) * f64::from(self.fabric.inside_domain(group));
+            one_way(2.0 + TOKEN_WEIGHT * held / token) - one_way(2.0)
+        } else {
+            Seconds::ZERO
+        };
+        let both = (across + weights + vectors + within) * self.imbalance(plan);
+        PassTimes { forward: both + self.routing_map(moe, plan, group), backward: both }
+    }
+
+    /// Whether the fused exchange of a plan is `HybridEP`'s: on GPUs whose links join more of them than a board holds.
+    fn in_racks(&self, plan: &Plan) -> bool {
+        plan.dispatcher == Dispatcher::DeepEp && self.device.gpu.scale_up.gpus > BOARD
+    }
+
+    /// Time until each rank of a group of R has the routing map of all of them, a byte for each token and expert, and has read it twice: once
+    /// to count the tokens of each rank and once to place them. Zero but for `HybridEP`.
+    ///
+    /// ```text
+    /// ag(R·n·E) + 2·R·n·E/bw
+    /// ```
+    ///
+    /// Source: [hybrid-ep], `allgather_routing_map` and `scan`.
+    fn routing_map(&self, moe: &Moe, plan: &Plan, group: Group) -> Seconds {
+        if !self.in_racks(plan) {
+            return Seconds::ZERO;
+        }
+        let map = Bytes::new(self.owned_tokens(plan) * f64::from(group.ranks) * f64::from(moe.experts));
+        self.fabric.time(Collective::AllGather, map, group, 1.0) + self.device.stream(map * 2.0, 1.0)
     }
 }
