@@ -34,7 +34,7 @@ impl Recommended {
             Reason::Risk(_) => "risk",
             Reason::Unproven(_) => "unproven",
             Reason::Published => "published",
-            Reason::Plainer => "plainer",
+            Reason::Plainer(_) => "plainer",
         });
         Self {
             rank: advice.recommended + 1,

@@ -84,6 +84,25 @@ fn a_published_layout_is_named_by_its_degrees() {
     assert!(scaled.contains("PP 8 · DP 64; with DP 192, as row 2"), "the replicas are those of the run: {scaled}");
 }
 
+/// The recommended row has a faster one above it, which takes no more memory: a sentence says what that one needs.
+#[test]
+fn a_faster_row_is_explained() {
+    let plainer = words("plan llama2-70b hgx-b200-512");
+    let why =
+        " % faster, within run-to-run noise, but needs a pipeline and several chunks a rank instead of shard groups.";
+    assert!(
+        plainer.contains(">5 8 1 1 1 64 8") && plainer.contains("Row 1 is 1.7") && plainer.contains(why),
+        "{plainer}"
+    );
+    let published = words("plan llama3-405b h100-24576");
+    assert!(published.contains(">2 8 2 8 8 192"), "{published}");
+    assert!(
+        published.contains("Row 1 is 0.1 % faster, within run-to-run noise, but lacks the degrees of a published run")
+    );
+    let first = words("plan llama3-70b h100-512 --fix tp=8 --fix pp=4 --top 1");
+    assert!(!first.contains("Row "), "{first}");
+}
+
 /// Published layouts are of runs that trained all weights.
 #[test]
 fn adapters_are_named_and_compared_with_no_full_training() {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use meshwright::advice::{Advice, GivenUp, Prudence, Reason, advise};
+use meshwright::advice::{Advice, GivenUp, PreferredFor, Prudence, Reason, advise, unusual_settings};
 use meshwright::catalog::{self, Overrides};
 use meshwright::confidence::Confidence;
 use meshwright::cost::Costs;
@@ -54,6 +54,44 @@ fn a_published_plan_that_ran_on_these_gpus_is_recommended() {
     assert_eq!(plan.plan, run.evaluation.plan);
     assert!(Confidence::new(&problem, plan).oom_probability > accepted);
     assert!(advice.ranking.evaluations.is_sorted_by_key(|plan| plan.step.total().get()));
+}
+
+/// A listed plan is faster than the recommended one: what that is preferred for is what `advise` decided by.
+#[test]
+fn a_faster_row_is_passed_over_for_what_decided() {
+    let mut decided = [0, 0];
+    for (model, cluster, batch, seq_len) in [
+        ("llama2-70b", "h200-1k", 1024, 4096),
+        ("gpt3-175b", "b300-512", 512, 2048),
+        ("llama2-70b", "mi300x-512", 512, 4096),
+        ("llama3-405b", "h100-24576", 3072, 8192),
+        ("gpt3-175b", "dgx-a100-1k", 1024, 2048),
+        ("llama3-8b", "dgx-a100-1k", 1024, 8192),
+    ] {
+        let problem = spec(model, cluster, "nemo-25", batch, seq_len).problem();
+        let advice = advice(&problem, Prudence::default().risk);
+        let Some(over) = advice.passed_over(&problem) else {
+            assert_eq!(advice.recommended, 0, "{model} on {cluster}");
+            continue;
+        };
+        let (row, plan) = (&advice.ranking.evaluations[over.at], advice.plan().unwrap());
+        assert!(over.at < advice.recommended && row.step.total() <= plan.step.total());
+        match &over.preferred_for {
+            PreferredFor::Plainness(unlike) => {
+                let counts = [&row.plan, &plan.plan].map(|plan| unusual_settings(&problem, plan).len());
+                assert!(counts[0] > counts[1], "{model} on {cluster}: {counts:?}");
+                assert_eq!(unlike.needs.len() - unlike.instead_of.len(), counts[0] - counts[1]);
+                decided[0] += 1;
+            }
+            PreferredFor::Published => {
+                let run = advice.published.as_ref().unwrap();
+                assert!(run.has_degrees_of(&plan.plan) && !run.has_degrees_of(&row.plan));
+                decided[1] += 1;
+            }
+            other => panic!("{model} on {cluster}: {other:?}"),
+        }
+    }
+    assert!(decided.iter().all(|cases| *cases > 0), "{decided:?}");
 }
 
 /// A run in another number format, or on more GPUs, held other tensors: it does not show that a plan fits.

@@ -12,7 +12,9 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
-use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason, USUAL_RISK};
+use meshwright_planner::advice::{
+    Advice, Declined, GivenUp, PassedOver, PreferredFor, PublishedPlan, Reason, USUAL_RISK, Unlike,
+};
 use meshwright_planner::confidence::{Confidence, memory_errors};
 use meshwright_planner::limits::Limits;
 use meshwright_planner::search::{Ranking, SearchProof};
@@ -32,11 +34,15 @@ pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Lim
         held_twice(problem, plan),
         switches::graphs(problem, plan, Bounds { limits, risk }),
         switches::expert_overlap(problem, plan, Bounds { limits, risk }),
-        order(advice, plan),
-        Some(intervals(problem, plan, &sure)),
     ];
-    found.into_iter().flatten().collect()
+    let certainty = [order(advice, plan), Some(intervals(problem, plan, &sure))];
+    let said = found.iter().chain(&certainty).flatten().map(|text| text.matches(". ").count() + 1).sum::<usize>();
+    let row = passed_over(problem, advice).filter(|_| said < MOST_SENTENCES);
+    found.into_iter().chain([row]).chain(certainty).flatten().collect()
 }
+
+/// Most sentences below an answer: a faster row is explained where there is room.
+const MOST_SENTENCES: usize = 6;
 
 /// Sentence on limits that no plan keeps: the accepted risk, or the mechanisms that published runs have shown.
 fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) -> Option<String> {
@@ -106,6 +112,37 @@ fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> S
         reasons(declined)
     )
 }
+
+/// Sentence on why a faster row is not recommended: one that takes no more memory and has no larger risk where there is one. None where
+/// that row has the layout of the fastest plan by the model, on which a sentence of its own says the same.
+fn passed_over(problem: &Problem, advice: &Advice) -> Option<String> {
+    let PassedOver { at, preferred_for } = advice.passed_over(problem)?;
+    let (row, recommended) = (&advice.ranking.evaluations[at], advice.plan()?);
+    let is_said = advice.fastest.as_ref().is_some_and(|Declined { evaluation, reasons }| {
+        let of_choice = |reason: &Reason| matches!(reason, Reason::Plainer(_) | Reason::Published);
+        evaluation.plan.layout == row.plan.layout && reasons.iter().all(of_choice)
+    });
+    if is_said {
+        return None;
+    }
+    let times = match (advice.given_runs.get(at), advice.given_runs.get(advice.recommended)) {
+        (Some(of_row), Some(own)) => (of_row.median, own.median),
+        _ => (row.step.total(), recommended.step.total()),
+    };
+    let share = 100.0 * (1.0 - times.0 / times.1);
+    let (near, why) = match preferred_for {
+        PreferredFor::Risk => ("", "has a larger risk of running out of memory".to_owned()),
+        PreferredFor::Published => {
+            (NEAR, "lacks the degrees of a published run, which the recommended plan has".into())
+        }
+        PreferredFor::Domain => (NEAR, "has tensor parallelism across nodes".into()),
+        PreferredFor::Plainness(unlike) => (NEAR, format!("needs {}", needed(&unlike))),
+    };
+    Some(format!("Row {} is {share:.1} % faster{near}, but {why}.", at + 1))
+}
+
+/// Remark on a difference below that of repeated runs.
+const NEAR: &str = ", within run-to-run noise";
 
 /// Sentence on the order of the plans: by the measured runs if there are any, else with the plans that are tied.
 fn order(advice: &Advice, recommended: &Evaluation) -> Option<String> {
@@ -246,7 +283,29 @@ pub fn reason(reason: &Reason) -> String {
             "a published run has the degrees of the recommended plan, and their difference is within run-to-run noise"
                 .into()
         }
-        Reason::Plainer => "the recommended plan is plainer, and their difference is within run-to-run noise".into(),
+        Reason::Plainer(unlike) if unlike.needs.is_empty() => {
+            "the recommended plan is plainer, and their difference is within run-to-run noise".into()
+        }
+        Reason::Plainer(unlike) => {
+            format!("it needs {}, and their difference is within run-to-run noise", needed(unlike))
+        }
+    }
+}
+
+/// Settings that a plan needs beside or instead of those of another, in words.
+fn needed(Unlike { needs, instead_of }: &Unlike) -> String {
+    if instead_of.is_empty() {
+        return series(needs);
+    }
+    format!("{} instead of {}", series(needs), series(instead_of))
+}
+
+/// Words in a series: `a, b and c`.
+fn series(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }
 

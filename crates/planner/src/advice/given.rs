@@ -1,7 +1,8 @@
 //! Recommendation given the user's own measured runs: plans are ranked by the median of their step times.
 
+use super::Advice;
 use super::measured::{MeasuredRun, StepGivenRuns, conditioned};
-use super::{Advice, choose};
+use super::preference::choose;
 use crate::discrepancy::{Outlook, Tried};
 use crate::search::TIE;
 use meshwright_engine::ascending::sort_by_numbers;
@@ -24,7 +25,8 @@ impl Advice {
         sort_by_numbers(&mut order, |&at| [medians[at]]);
         let median = |at: usize| Seconds::new(libm::exp(medians[at]));
         let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
-        let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up, self.published.as_ref());
+        let chosen =
+            choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up.is_some(), self.published.as_ref());
         let mut named: Vec<usize> = order.iter().copied().take(top).collect();
         if chosen >= top {
             *named.last_mut().expect("`top` is at least one") = order[chosen];

@@ -17,7 +17,9 @@ mod chance;
 mod domain;
 mod given;
 mod measured;
+mod passed_over;
 mod plainness;
+mod preference;
 mod published;
 
 use std::sync::Arc;
@@ -34,9 +36,11 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
-use domain::{inside_domain, leaves_domain};
+use domain::inside_domain;
 pub use measured::{MeasuredRun, StepGivenRuns};
-pub use plainness::settings;
+pub use plainness::unusual_settings;
+pub use preference::{PassedOver, PreferredFor, Unlike};
+use preference::{choose, in_percent};
 pub use published::PublishedPlan;
 use published::published;
 
@@ -88,8 +92,8 @@ pub enum Reason {
     Unproven(Vec<&'static Unproven>),
     /// A plan with the degrees of a published run is within run-to-run noise.
     Published,
-    /// A plainer plan is within run-to-run noise.
-    Plainer,
+    /// A plainer plan is within run-to-run noise; with the settings that the faster one needs beside or instead of its own.
+    Plainer(Unlike),
 }
 
 /// The fastest plan by the model, where another is recommended.
@@ -299,7 +303,7 @@ fn recommend(
     ranking.evaluations.extend(inside_domain(searches, &restrictions, &ranking.evaluations, near, control));
     sort_by_numbers(&mut ranking.evaluations, |evaluation| [evaluation.step.total().get()]);
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
-    let chosen = choose(problem, &timed, most, given_up, published.as_ref());
+    let chosen = choose(problem, &timed, most, given_up.is_some(), published.as_ref());
     let plan = ranking.evaluations[chosen].clone();
     ranking.evaluations.truncate(options.top);
     if chosen >= options.top {
@@ -340,37 +344,6 @@ fn place(ranked: &mut Vec<Evaluation>, known: &Evaluation) {
     }
 }
 
-/// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then one whose
-/// tensor parallelism stays inside the scale-up domain, then the plainest, and the fastest of the equally plain; where the risk
-/// was given up, of the least risky of them all those within run-to-run noise of the fastest.
-fn choose(
-    problem: &Problem,
-    ranked: &[(&Evaluation, Seconds)],
-    most: Seconds,
-    given_up: Option<GivenUp>,
-    published: Option<&PublishedPlan>,
-) -> usize {
-    let has_run =
-        |plan: &Plan| published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);
-    let risk = |at: usize| match given_up {
-        Some(_) if !has_run(&ranked[at].0.plan) => in_percent(Confidence::new(problem, ranked[at].0).oom_probability),
-        _ => 0,
-    };
-    let is_new = |plan: &Plan| published.is_none_or(|published| !published.has_degrees_of(plan));
-    let preference = |plan: &Plan| (is_new(plan), leaves_domain(problem, plan), settings(problem, plan));
-    let near = || (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most);
-    let least = near().map(risk).min().unwrap_or(0);
-    let first = near().find(|&at| risk(at) == least).map_or(most, |at| ranked[at].1);
-    let is_near = |at: usize| given_up.is_none() || ranked[at].1 <= first * (1.0 + TIE);
-    let safest = near().filter(|&at| risk(at) == least && is_near(at));
-    safest.min_by_key(|&at| (preference(&ranked[at].0.plan), at)).unwrap_or(0)
-}
-
-/// A probability in whole percent, as answers print it.
-fn in_percent(probability: f64) -> u32 {
-    (probability * 100.0).round() as u32
-}
-
 /// The model's fastest plan with the reasons against it; none if the recommended one is as fast.
 fn decline(
     problem: &Problem,
@@ -393,7 +366,8 @@ fn decline(
     }
     if reasons.is_empty() {
         let shown = published.is_some_and(|published| published.has_degrees_of(&recommended.plan));
-        reasons.push(if shown { Reason::Published } else { Reason::Plainer });
+        let plainer = || Reason::Plainer(Unlike::between(problem, &fastest.plan, &recommended.plan));
+        reasons.push(if shown { Reason::Published } else { plainer() });
     }
     Some(Declined { evaluation: fastest.clone(), reasons })
 }

@@ -1,17 +1,17 @@
-//! Plainness of a plan: number of its settings that differ from a launcher's defaults.
+//! Plainness of a plan: its settings that differ from a launcher's defaults.
 
 use meshwright_engine::plan::{CpKind, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 
-/// Number of settings of a plan that differ from a launcher's default; the fewer, the plainer.
+/// Settings of a plan that differ from a launcher's default, in words; the fewer, the plainer.
 ///
 /// One for each degree above 1, for tensor parallelism that leaves the scale-up domain, for several chunks on a rank, and for
 /// each of: an unusual schedule, an uneven split, ZeRO 2 or 3, a shard group, weights kept after forward, recomputation,
 /// offload, an exchange of context parallelism other than the ring, another rank order, tensor parallelism without sequence
 /// parallelism.
-pub fn settings(problem: &Problem, plan: &Plan) -> u32 {
+pub fn unusual_settings(problem: &Problem, plan: &Plan) -> Vec<&'static str> {
     let Plan {
         layout,
         sequence_parallel,
@@ -28,25 +28,28 @@ pub fn settings(problem: &Problem, plan: &Plan) -> u32 {
         order,
     } = *plan;
     let differs = [
-        layout.tp > 1,
-        layout.tp > problem.cluster().scale_up.gpus,
-        layout.tp > 1 && !sequence_parallel,
-        layout.cp > 1,
-        layout.cp > 1 && cp_kind != CpKind::Ring,
-        layout.pp > 1,
-        layout.pp > 1 && schedule.virtual_stages() > 1,
-        layout.pp > 1 && !matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. }),
-        layout.pp > 1 && *split != LayerSplit::Even,
-        layout.ep > 1,
-        layout.ep > 1 && dispatcher != problem.stack().dispatcher,
-        layout.etp > 1,
-        zero > ZeroStage::One,
-        shard_group.is_some(),
-        !reshard_after_forward,
-        recompute != Recompute::None,
-        optimizer > 0.0,
-        activations > 0.0,
-        order != RankOrder::default(),
+        (layout.tp > 1, "tensor parallelism"),
+        (layout.tp > problem.cluster().scale_up.gpus, "tensor parallelism across nodes"),
+        (layout.tp > 1 && !sequence_parallel, "no sequence parallelism"),
+        (layout.cp > 1, "context parallelism"),
+        (layout.cp > 1 && cp_kind != CpKind::Ring, "another exchange than the ring"),
+        (layout.pp > 1, "a pipeline"),
+        (layout.pp > 1 && schedule.virtual_stages() > 1, "several chunks a rank"),
+        (
+            layout.pp > 1 && !matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. }),
+            "another schedule than 1F1B",
+        ),
+        (layout.pp > 1 && *split != LayerSplit::Even, "uneven stages"),
+        (layout.ep > 1, "expert parallelism"),
+        (layout.ep > 1 && dispatcher != problem.stack().dispatcher, "another dispatcher"),
+        (layout.etp > 1, "experts split by tensor parallelism"),
+        (zero > ZeroStage::One, if zero == ZeroStage::Two { "ZeRO 2" } else { "ZeRO 3" }),
+        (shard_group.is_some(), "shard groups"),
+        (!reshard_after_forward, "weights kept after forward"),
+        (recompute != Recompute::None, "recomputation"),
+        (optimizer > 0.0, "optimizer offload"),
+        (activations > 0.0, "activation offload"),
+        (order != RankOrder::default(), "data parallelism outside the pipeline"),
     ];
-    differs.into_iter().map(u32::from).sum()
+    differs.into_iter().filter_map(|(differs, setting)| differs.then_some(setting)).collect()
 }

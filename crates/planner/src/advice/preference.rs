@@ -1,0 +1,105 @@
+//! Choice of the plan to launch among those that errors cannot tell apart, and why a faster one is not it.
+
+use super::domain::leaves_domain;
+use super::plainness::unusual_settings;
+use super::published::PublishedPlan;
+use crate::confidence::Confidence;
+use crate::search::TIE;
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
+
+/// Comparison of plans within run-to-run noise, in the order of its weight; the lesser is preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Preference {
+    /// Probability of running out of memory in whole percent, where a limit of prudence was given up; else 0.
+    pub risk: u32,
+    /// Whether its degrees are none of the published run.
+    pub is_new: bool,
+    /// Whether its tensor parallelism leaves the scale-up domain.
+    pub leaves_domain: bool,
+    /// Number of settings that differ from a launcher's default.
+    pub unusual: usize,
+}
+
+impl Preference {
+    pub fn new(problem: &Problem, evaluation: &Evaluation, gave_up: bool, published: Option<&PublishedPlan>) -> Self {
+        let plan = &evaluation.plan;
+        let is_run = published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);
+        let risk =
+            if gave_up && !is_run { in_percent(Confidence::new(problem, evaluation).oom_probability) } else { 0 };
+        Self {
+            risk,
+            is_new: published.is_none_or(|published| !published.has_degrees_of(plan)),
+            leaves_domain: leaves_domain(problem, plan),
+            unusual: unusual_settings(problem, plan).len(),
+        }
+    }
+}
+
+/// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then one whose
+/// tensor parallelism stays inside the scale-up domain, then the plainest, and the fastest of the equally plain; where a limit
+/// was given up, of the least risky of them all those within run-to-run noise of the fastest.
+pub(super) fn choose(
+    problem: &Problem,
+    ranked: &[(&Evaluation, Seconds)],
+    most: Seconds,
+    gave_up: bool,
+    published: Option<&PublishedPlan>,
+) -> usize {
+    let preference = |at: usize| Preference::new(problem, ranked[at].0, gave_up, published);
+    let near = || (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most);
+    let least = near().map(|at| preference(at).risk).min().unwrap_or(0);
+    let first = near().find(|&at| preference(at).risk == least).map_or(most, |at| ranked[at].1);
+    let is_near = |at: usize| !gave_up || ranked[at].1 <= first * (1.0 + TIE);
+    let safest = near().filter(|&at| preference(at).risk == least && is_near(at));
+    safest.min_by_key(|&at| (preference(at), at)).unwrap_or(0)
+}
+
+/// A probability in whole percent, as answers print it.
+pub(super) fn in_percent(probability: f64) -> u32 {
+    (probability * 100.0).round() as u32
+}
+
+/// Advantage for which the recommended plan is preferred to a faster one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PreferredFor {
+    /// It has a smaller probability of running out of memory, where no plan has the accepted one.
+    Risk,
+    /// It has the degrees of a published run.
+    Published,
+    /// Its tensor parallelism stays inside the scale-up domain.
+    Domain,
+    /// Fewer of its settings differ from a launcher's defaults.
+    Plainness(Unlike),
+}
+
+/// Settings other than a launcher's defaults that one plan needs and another does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlike {
+    /// Settings of the one alone, in words.
+    pub needs: Vec<&'static str>,
+    /// Settings of the other alone, in words.
+    pub instead_of: Vec<&'static str>,
+}
+
+impl Unlike {
+    /// Settings that `plan` needs beside or instead of those of `other`.
+    pub fn between(problem: &Problem, plan: &Plan, other: &Plan) -> Self {
+        let (needs, others) = (unusual_settings(problem, plan), unusual_settings(problem, other));
+        let without = |all: &[&'static str], known: &[&str]| {
+            all.iter().copied().filter(|setting| !known.contains(setting)).collect()
+        };
+        Self { needs: without(&needs, &others), instead_of: without(&others, &needs) }
+    }
+}
+
+/// A listed plan that is faster than the recommended one, and why it is not recommended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// Index in the ranking.
+    pub at: usize,
+    /// Advantage of the recommended plan.
+    pub preferred_for: PreferredFor,
+}
