@@ -82,6 +82,10 @@ fn a_published_layout_is_named_by_its_degrees() {
     let scaled = words("plan llama3-405b h100-24576");
     assert!(scaled.contains(" of these GPUs in fp8 (mlperf-0021, "), "a run in another format says so");
     assert!(scaled.contains("PP 8 · DP 64; with DP 192, as row 2"), "the replicas are those of the run: {scaled}");
+    assert!(
+        scaled.contains("; the run took 5.18 s a step of 1,536 sequences."),
+        "measured with another batch: {scaled}"
+    );
 }
 
 /// The recommended row has a faster one above it, which takes no more memory: a sentence says what that one needs.

@@ -59,6 +59,8 @@ fn layouts_are_those_of_the_published_runs() {
             precision: workload.precision(),
             state_bytes: workload.recipe.total(),
             micro_batches: plan.micro_batches(workload.global_batch),
+            global_batch: workload.global_batch,
+            step_s: row.step_time_canon_s,
             plan: settings(&plan.to_string()),
         };
         let PublishedLayout { model, gpu, gpus, seq_len, precision, .. } = &layout;

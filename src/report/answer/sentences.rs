@@ -11,10 +11,11 @@ use meshwright_engine::gpu::{Format, Topology};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
-use meshwright_engine::units::{Bytes, percent, thousands, whole_percent};
+use meshwright_engine::units::{Bytes, Seconds, percent, thousands, whole_percent};
 use meshwright_planner::advice::{
     Advice, Declined, GivenUp, PassedOver, PreferredFor, PublishedPlan, Reason, USUAL_RISK, Unlike,
 };
+use meshwright_planner::catalog::layouts::PublishedLayout;
 use meshwright_planner::confidence::{Confidence, memory_errors};
 use meshwright_planner::limits::Limits;
 use meshwright_planner::search::{Ranking, SearchProof};
@@ -215,7 +216,8 @@ fn compared(
     if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
         let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
         let besides = if risk > accepted { ", so the model's risk of OOM does not speak against it" } else { "" };
-        return Some(format!("The recommended plan was run on {ran}{besides}."));
+        let took = measured(problem, layout).map_or_else(String::new, |step| format!("; it took {step}"));
+        return Some(format!("The recommended plan was run on {ran}{besides}{took}."));
     }
     let like = likeness(problem, advice, recommended, published).unwrap_or_default();
     let (place, scaled) = match layout.gpus == problem.cluster().gpus {
@@ -234,14 +236,23 @@ fn compared(
     } else {
         format!(" in {}", layout.precision)
     };
+    let took = measured(problem, layout).map_or_else(String::new, |step| format!("; the run took {step}"));
     Some(format!(
-        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; {scaled}it takes {} here ({:+.1} %){memory}.",
+        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; {scaled}it takes {} here ({:+.1} %){memory}{took}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,
         evaluation.step.total(),
         slower * 100.0
     ))
+}
+
+/// Measured step time of a published run, with the sequences of its step where a step of the question has others.
+fn measured(problem: &Problem, layout: &PublishedLayout) -> Option<String> {
+    let step = Seconds::new(layout.step_s?);
+    let sequences = (layout.global_batch != problem.workload().global_batch)
+        .then(|| format!(" of {} sequences", thousands(u64::from(layout.global_batch))));
+    Some(format!("{step} a step{}", sequences.unwrap_or_default()))
 }
 
 /// Row with the layout of a published plan that fits, or else the recommended plan with it, and what differs: `, as row 2 but for ZeRO 1`.

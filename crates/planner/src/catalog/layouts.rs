@@ -34,6 +34,10 @@ pub struct PublishedLayout {
     pub state_bytes: f64,
     /// Micro-batches per step of each replica.
     pub micro_batches: f64,
+    /// Sequences per step.
+    pub global_batch: u32,
+    /// Measured step time of the run in seconds, where its source states that or what it follows from.
+    pub step_s: Option<f64>,
     /// Settings of the plan but for what follows from the number of GPUs.
     pub plan: String,
 }
