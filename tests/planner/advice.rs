@@ -12,9 +12,9 @@ use meshwright::gpu::Format;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::search::SearchOptions;
 use meshwright::space::{FEWEST_TOKENS, Restrictions, Unproven, check};
-use meshwright::workload::{Workload, recipe};
+use meshwright::workload::{Adaptation, Workload, recipe};
 
-use crate::random::spec;
+use crate::random::{Spec, spec};
 
 /// One sequence a GPU of a model on 512 H100 in a number format.
 fn on_512(model: &'static str, seq_len: u32, format: Format) -> Problem {
@@ -135,6 +135,27 @@ fn short_shards_of_a_sequence_are_declined() {
     let declined = advice.fastest.as_ref().unwrap();
     assert!(tokens(declined.evaluation.plan.layout.cp) < FEWEST_TOKENS);
     assert!(declined.reasons.iter().any(|reason| matches!(reason, Reason::Unproven(_))), "{:?}", declined.reasons);
+}
+
+/// A model's own code may wrap attention in DeepSpeed's Ulysses beside adapters, and the published runs of Ulysses train all weights, as
+/// do those of AutoTP: by default no row splits sequences or matrices.
+#[test]
+fn adapters_of_deepspeed_are_beside_whole_layers() {
+    let mut adapted = spec("llama3-8b", "dgx-h100-8", "deepspeed-2024", 128, 8192);
+    adapted.adaptation = Adaptation::Lora;
+    let problem = adapted.problem();
+    let splits = |exotic: bool| {
+        let options = SearchOptions { top: 5, restrictions: launchable(&problem) };
+        let prudence = Prudence { exotic, ..Prudence::default() };
+        let found = advise(&problem, &options, prudence, &|_, _| ControlFlow::Continue(()));
+        assert!(found.plan().is_some());
+        found.ranking.evaluations.iter().any(|row| row.plan.layout.cp > 1 || row.plan.layout.tp > 1)
+    };
+    assert!(splits(true) && !splits(false));
+    let in_megatron = Spec { stack: "nemo-25", ..adapted }.problem();
+    let named =
+        |problem: &Problem| Unproven::on(problem).filter(|found| found.what.contains("beside adapters")).count();
+    assert_eq!((named(&problem), named(&in_megatron)), (2, 0));
 }
 
 /// Most pipelines that are looked at for the plan that is nearest to 6 GB: with all layouts, it is 289,136.

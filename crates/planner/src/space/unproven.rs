@@ -55,7 +55,7 @@ const SERVER: u32 = 8;
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 20] = [
+pub(crate) static UNPROVEN: [Unproven; 22] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -90,6 +90,23 @@ pub(crate) static UNPROVEN: [Unproven; 20] = [
         key: "cp",
         forbids: |problem| Some(above(most_context_ranks(problem))),
         uses: |problem, plan| plan.layout.cp > most_context_ranks(problem),
+    },
+    Unproven {
+        what: "context parallelism beside adapters outside Megatron",
+        instead: "published runs of adapters split sequences in Megatron alone",
+        key: "cp",
+        forbids: |problem| (problem.workload().adaptation.is_lora() && !megatron(problem)).then(|| above(1)),
+        uses: |_, plan| plan.layout.cp > 1,
+    },
+    Unproven {
+        what: "tensor parallelism beside adapters in DeepSpeed's engine",
+        instead: "published runs of adapters split matrices in Megatron and with PyTorch's own FSDP",
+        key: "tp",
+        forbids: |problem| {
+            let adapts = problem.workload().adaptation.is_lora() && problem.stack().family == Family::Deepspeed;
+            adapts.then(|| above(1))
+        },
+        uses: |_, plan| plan.layout.tp > 1,
     },
     Unproven {
         what: "context parallelism in MaxText",
