@@ -19,7 +19,12 @@ pub fn written(framework: &str, config: &str, plan: &str) -> String {
 
 /// Files of a model for a framework, or the reason for none.
 fn emitted_of(framework: &str, model: &str, plan: &str) -> String {
-    let args = ["emit", framework, model, "h100-512", "--plan", plan, "--seq-len", "4096"];
+    emitted_at("4096", framework, model, plan)
+}
+
+/// Files of a model for a framework with sequences of a length, or the reason for none.
+fn emitted_at(seq_len: &str, framework: &str, model: &str, plan: &str) -> String {
+    let args = ["emit", framework, model, "h100-512", "--plan", plan, "--seq-len", seq_len];
     let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
     String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap()
 }
@@ -351,4 +356,29 @@ fn torchtitan_splits_sequences_in_whole_blocks() {
     let refused = String::from_utf8(of("1152").stderr).unwrap();
     assert!(refused.contains("whole blocks of 128"), "{refused}");
     assert!(of("2048").status.success());
+}
+
+/// Activations of the catalogue's models are in the flags; a note names the one that Megatron has by default where the source says none.
+#[test]
+fn activations_of_the_catalogue_reach_megatrons_files() {
+    let activation = "activation is ";
+    for (model, plan, flags, note) in [
+        ("nemotron4-340b", "tp=8 pp=8 dp=8 zero=1 mbs=1", &["--squared-relu"][..], None),
+        ("nemotron-h-56b", "tp=8 dp=64 zero=1 mbs=1", &["--squared-relu"], None),
+        ("llama3-8b", DENSE, &["--swiglu"], None),
+        ("gpt-oss-20b", "dp=512 ep=8 zero=1 mbs=1", &["--quick-geglu", "--activation-func-clamp-value 7.0"], None),
+        ("megatron-22b", DENSE, &[], None),
+        ("falcon-180b", "tp=8 pp=8 dp=8 zero=1 mbs=1", &[], None),
+        ("gpt3-175b", "tp=8 pp=8 dp=8 zero=1 mbs=1", &[], Some("GELU")),
+    ] {
+        let text = emitted_at("2048", "megatron", model, plan); // as many positions as GPT-3 learns
+        assert!(text.contains("# predicted by meshwright"), "{model}: {text}");
+        assert_all(&text, flags);
+        for flag in ["--squared-relu", "--swiglu", "--quick-geglu"] {
+            assert_eq!(text.contains(flag), flags.contains(&flag), "{model}: {flag} in {text}");
+        }
+        let words = text.replace("\n#  ", "");
+        assert_eq!(words.contains(activation), note.is_some(), "{model}: {words}");
+        assert!(note.is_none_or(|name| words.contains(&format!("{activation}{name}"))), "{model}: {words}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Settings of a model that change its results and neither its parameters nor its cost, such as the base of rotary embeddings.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings that a launch file must carry; none where the model's source does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -39,7 +39,7 @@ impl Details {
 }
 
 /// Activation function of a feed-forward part, before its gate where it has one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// `SiLU`, or Swish.

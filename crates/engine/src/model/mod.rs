@@ -232,6 +232,7 @@ pub struct ModelFile {
     dropout: bool,
     #[serde(default)]
     mtp_depth: u32,
+    activation: Option<Activation>,
     layers: String,
     layer: BTreeMap<char, Layer>,
 }
@@ -290,7 +291,7 @@ impl ModelFile {
             kinds: self.layer.into_values().collect(),
             order,
             mtp_depth: self.mtp_depth,
-            details: Details::default(),
+            details: Details { activation: self.activation, ..Details::default() },
         };
         model.check()?;
         Ok(model)

@@ -75,10 +75,13 @@ pub(super) fn architecture(
         group.on("no-bias-gelu-fusion"); // its kernels of a bias and an activation are for GELU, SwiGLU and quick GELU
     }
     if let Some(missing) = unknown(model) {
-        let usual = if sizes.gated() { "SwiGLU" } else { "GELU" };
+        let usual = match model.details.activation {
+            Some(_) => "",
+            None if sizes.gated() => ", and the activation is SwiGLU",
+            None => ", and the activation is GELU",
+        };
         notes.push(format!(
-            "the model's source does not say its {missing}: they are Megatron's defaults, and the activation is \
-            {usual}; set what it has"
+            "the model's source does not say its {missing}: they are Megatron's defaults{usual}; set what it has"
         ));
     }
     if let Some(epsilon) = model.details.norm_epsilon {
