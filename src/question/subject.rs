@@ -11,7 +11,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::model::Model;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::workload::{self, Adaptation, Optimizer, Workload};
-use meshwright_frameworks::Framework;
+use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::advice;
 use meshwright_planner::catalog::{self, ClusterOrPools, Overrides};
 use meshwright_planner::confidence;
@@ -106,8 +106,12 @@ struct ClusterPart {
     usual: Precision,
 }
 
-/// Setting of a stack whose layers are replayed from CUDA graphs.
-const REPLAYED: &str = "stack.cuda_graphs=true";
+/// Setting of a stack whose layers are replayed from CUDA graphs, with its reason.
+const REPLAYED: &str = "stack.cuda_graphs=true (as its recipes of mixtures on such GPUs)";
+
+/// Setting of a stack whose recipes have CUDA graphs that no plan gains by, with its reason.
+const NOT_REPLAYED: &str =
+    "stack.cuda_graphs=false (no plan gains by the graphs of its recipes: their pools take memory)";
 
 /// Sentences on how a problem came about.
 #[derive(Default)]
@@ -194,10 +198,10 @@ impl QuestionOptions {
             (true, Targets::All) => Adaptation::Lora,
             (true, Targets::Attention) => Adaptation::LoraAttention,
         };
-        if writes_graphs && catalog::defaults::replays(&model, &cluster, &stack, adaptation, sets) {
-            stack.cuda_graphs = true;
-            assumed.push(format!("--set {REPLAYED} (as its recipes of mixtures on such GPUs)"));
-        }
+        let is_whole = gpus == cluster.gpus;
+        let replays = writes_graphs && catalog::defaults::replays(&model, &cluster, &stack, adaptation, sets);
+        stack.cuda_graphs |= replays;
+        let place_of_graphs = assumed.len();
         let precision = self.precision.unwrap_or(usual);
         if precision == Precision::Bf16 && !cluster.gpu.multiplies_bf16() {
             return Err(QuestionError::refused(format!(
@@ -245,7 +249,13 @@ impl QuestionOptions {
             drops_tokens: false,
         };
         let usual = stack.attention;
-        let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        let mut problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        if replays {
+            // A part of a machine has no plans of its own to compare.
+            problem = if is_whole { frameworks::keep_gainful_graphs(problem) } else { problem };
+            let note = if problem.stack().cuda_graphs { REPLAYED } else { NOT_REPLAYED };
+            assumed.insert(place_of_graphs, format!("--set {note}"));
+        }
         let attention = problem.stack().attention;
         if attention != usual {
             let gpu = &problem.cluster().gpu.name;

@@ -7,6 +7,7 @@ use super::machine::cluster;
 use super::task::{Task, format};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Workload};
+use meshwright_frameworks as frameworks;
 use meshwright_planner::catalog;
 
 /// Problem of a task on the machine of a choice.
@@ -25,7 +26,8 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
         }
     };
     let adaptation = task.workload.adaptation;
-    stack.cuda_graphs |= catalog::defaults::replays(&task.model, &cluster, &stack, adaptation, &sweep.sets);
+    let replays = catalog::defaults::replays(&task.model, &cluster, &stack, adaptation, &sweep.sets);
+    stack.cuda_graphs |= replays;
     let format = match choice.get("precision") {
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,
@@ -33,6 +35,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
     let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe(format));
     let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
     let workload = Workload { format, recipe, ..task.workload.clone() };
-    Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
-        .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
+    let problem = Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
+        .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))?;
+    Ok(if replays { frameworks::keep_gainful_graphs(problem) } else { problem })
 }

@@ -9,6 +9,7 @@ mod full_disk;
 mod glance;
 mod glossary;
 mod goldens;
+mod graphs;
 mod hostile;
 mod interrupted;
 mod measure;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use meshwright::advice::{Prudence, prudent};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::{Costs, Evaluation, StepTime};
-use meshwright::frameworks::launchable;
+use meshwright::frameworks::{keep_gainful_graphs, launchable};
 use meshwright::gpu::Format;
 use meshwright::plan::{Layout, Plan};
 use meshwright::problem::{HbmProfile, Problem};
@@ -56,11 +56,13 @@ fn problem(model: &str, cluster: &str, stack: &str, published: &Problem) -> Opti
     let sets = Overrides::parse([format!("cluster.gpus={GPUS}")]).ok()?;
     let (model, mut stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
     let cluster = catalog::cluster(cluster, &sets).ok()?;
-    stack.cuda_graphs |= catalog::defaults::replays(&model, &cluster, &stack, published.workload().adaptation, &sets);
+    let replays = catalog::defaults::replays(&model, &cluster, &stack, published.workload().adaptation, &sets);
+    stack.cuda_graphs |= replays;
     let asked = published.workload();
     let batch = u64::from(asked.global_batch) * u64::from(GPUS) / u64::from(published.cluster().gpus);
     let workload = Workload { global_batch: u32::try_from(batch).ok()?, ..asked.clone() };
-    Problem::new(model, cluster, workload, stack, HbmProfile::Normal).ok()
+    let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).ok()?;
+    Some(if replays { keep_gainful_graphs(problem) } else { problem })
 }
 
 /// The published run of a model on the GPU of a cluster whose number of GPUs is nearest, with the problem at its batch and its

@@ -75,7 +75,7 @@ impl Default for Prudence {
 }
 
 /// Limit that no plan keeps, and that was given up to find one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GivenUp {
     /// Every plan without unproven mechanisms that fits has a larger risk than accepted.
     Risk,
@@ -196,6 +196,18 @@ fn search_prudently(
 pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
     let costs = Costs::new(problem);
     search_prudently(&LimitedSearches::new(&costs), problem, options, TieLimits::NONE, prudence, control).ranking
+}
+
+/// The limit that no plan keeps, if any, and the fastest plan of those that keep the others; none where no plan runs.
+pub fn prudent_fastest(
+    problem: &Problem,
+    options: &SearchOptions,
+    prudence: Prudence,
+    control: &Control,
+) -> Option<(Option<GivenUp>, Evaluation)> {
+    let costs = Costs::new(problem);
+    let found = search_prudently(&LimitedSearches::new(&costs), problem, options, TieLimits::NONE, prudence, control);
+    found.ranking.evaluations.into_iter().next().map(|fastest| (found.given_up, fastest))
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.

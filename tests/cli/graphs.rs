@@ -1,0 +1,57 @@
+//! CUDA graphs that the recipes of a stack have: the answer is with them where the fastest plan gains by them, and without elsewhere.
+
+use std::process::Command;
+
+/// Text on stdout, and text on stderr, of an answered question.
+fn answered(line: &str) -> (String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{line}: {err}");
+    (out.split_whitespace().collect::<Vec<_>>().join(" "), err)
+}
+
+/// Step time of the fastest plan of a question, by the document of `plan`.
+fn fastest(line: &str) -> f64 {
+    let (document, _) = answered(&format!("{line} --format json"));
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    document["plans"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|plan| plan["step_time_s"].as_f64().unwrap())
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// The pools of graphs take 10 GB: Mixtral 8x22B recomputes for them, and the experts of its layers, which graphs do not hold, have most
+/// of the step.
+#[test]
+fn graphs_that_lose_by_their_own_price_are_left_out() {
+    let line = "plan mixtral-8x22b gb200-nvl72-1152 --gpus 72 --no-refine --no-place";
+    let (answer, notes) = answered(line);
+    assert!(notes.contains("--set stack.cuda_graphs=false (no plan gains by the graphs"), "{notes}");
+    assert!(!answer.contains("CUDA graphs ·"), "{answer}");
+    assert!(fastest(line) < fastest(&format!("{line} --set stack.cuda_graphs=true")));
+}
+
+/// DeepSeek-V3 on 64 GH200 fits without the pools alone.
+#[test]
+fn graphs_that_let_no_plan_fit_are_left_out() {
+    let line = "plan deepseek-v3 64xgh200-quad --no-refine --no-place";
+    let (_, notes) = answered(line);
+    assert!(notes.contains("--set stack.cuda_graphs=false (no plan gains by the graphs"), "{notes}");
+    let graphs = format!("{line} --set stack.cuda_graphs=true");
+    let refused = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(graphs.split_whitespace()).output().unwrap();
+    assert!(!refused.status.success());
+}
+
+/// Small experts wait for the host, which graphs relieve of nearly all launches outside them.
+#[test]
+fn graphs_that_gain_are_kept() {
+    let line = "plan qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --no-refine --no-place";
+    let (answer, notes) = answered(line);
+    assert!(
+        notes.contains("--set stack.cuda_graphs=true (as its recipes") && answer.contains("CUDA graphs"),
+        "{notes}"
+    );
+    assert!(fastest(line) < fastest(&format!("{line} --set stack.cuda_graphs=false")));
+}
