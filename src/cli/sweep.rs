@@ -21,7 +21,7 @@ use crate::report::{Sheet, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
 use crate::sweep::store::{self, Done, Expected, Store};
-use crate::sweep::{Shard, Sweep, run, slurm};
+use crate::sweep::{Shard, Sweep, run, slurm, unpriced_networks};
 use meshwright_frameworks::emit::EmittedFile;
 
 /// Arguments of `sweep`.
@@ -295,6 +295,9 @@ fn answer(
         }
     };
     output::print(&text)?;
+    for sentence in sheets::networks(unpriced_networks(sweep), sweep.market.own.network.value) {
+        talk(&sentence);
+    }
     match fleet {
         Some(Ok(fleet)) => talk(&sheets::bought(fleet)),
         Some(Err(why)) => {

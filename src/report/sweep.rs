@@ -3,6 +3,7 @@
 use itertools::Itertools;
 
 use super::Sheet;
+use crate::sweep::UnpricedNetworks;
 use crate::sweep::fleet::{Fleet, FleetGoal, FleetProof};
 use crate::sweep::insight::{BreakEven, Marginal};
 use crate::sweep::record::{OptionStatus, Record};
@@ -72,6 +73,22 @@ pub fn infeasible(records: &[Record], most: usize) -> Sheet {
         sheet.push([record.label.clone(), record.reason.clone().unwrap_or_default()]);
     }
     sheet
+}
+
+/// Sentences on networks that the options compare without prices of their own.
+pub fn networks(unpriced: UnpricedNetworks, share: f64) -> Vec<String> {
+    let UnpricedNetworks { rented, owned } = unpriced;
+    let rent = rented.then(|| {
+        "networks are compared at one rent: `price` in an [[options]] table of each states what a GPU-hour costs there".to_owned()
+    });
+    let price = owned.then(|| {
+        format!(
+            "networks are compared at one price, {} of the machines: `nic_price` and `port_price`, in an [[options]] table for each rate \
+             of NICs, state their own",
+            percent(share)
+        )
+    });
+    rent.into_iter().chain(price).collect()
 }
 
 /// Table of break-even prices.

@@ -25,6 +25,8 @@ pub const AXES: &[(&str, Changes)] = &[
     ("terms", Changes::Bill),
     ("price", Changes::Bill),
     ("buy", Changes::Bill),
+    ("nic_price", Changes::Bill),
+    ("port_price", Changes::Bill),
     ("electricity", Changes::Bill),
     ("pue", Changes::Bill),
 ];
@@ -57,6 +59,8 @@ impl std::fmt::Display for Choice {
                 "scale_up" => write!(f, "{gap}domains of {value}")?,
                 "nic" => write!(f, "{gap}{value} NICs")?,
                 "oversubscription" => write!(f, "{gap}1:{value}")?,
+                "nic_price" => write!(f, "{gap}{value} a NIC")?,
+                "port_price" => write!(f, "{gap}{value} a port")?,
                 _ => write!(f, "{gap}{key} {value}")?,
             }
         }

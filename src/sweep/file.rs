@@ -82,7 +82,7 @@ pub struct Sweep {
     pub digest: String,
     /// Catalogue overrides of the user.
     pub sets: Overrides,
-    products: Vec<AxisProduct>,
+    pub(super) products: Vec<AxisProduct>,
 }
 
 impl Sweep {

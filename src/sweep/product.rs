@@ -27,6 +27,13 @@ impl AxisProduct {
     }
 }
 
+impl AxisProduct {
+    /// Values of an axis; none where the options do not name it.
+    pub fn values(&self, axis: &str) -> &[String] {
+        self.axes.iter().find(|(key, _)| *key == axis).map_or(&[], |(_, values)| values)
+    }
+}
+
 /// The `n`th option of a product; the last axis varies fastest.
 pub(super) fn decoded(product: &AxisProduct, mut n: u64) -> Choice {
     let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
@@ -144,9 +151,11 @@ pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) 
                     positive(&path, price)?;
                     within(&path, price, range::RENT)?;
                 }
-                "buy" => {
+                "buy" | "nic_price" | "port_price" => {
                     let price = value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get();
-                    positive(&path, price)?;
+                    if *key == "buy" {
+                        positive(&path, price)?;
+                    }
                     within(&path, price, range::MONEY)?;
                 }
                 _ => {

@@ -85,9 +85,13 @@ pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepEr
     if let Some(text) = choice.get("pue") {
         market.site.pue = Sourced { value: machine::ratio(text).map_err(|why| named("pue", &why))?, source: set };
     }
-    let usual =
-        sweep.market.terms.keys().find(|name| name.as_str() == USUAL_TERMS).or(sweep.market.terms.keys().next());
-    let name = choice.get("terms").or(usual.map(String::as_str)).unwrap_or_default();
+    for (key, price) in [("nic_price", &mut market.own.nic), ("port_price", &mut market.own.port)] {
+        if let Some(text) = choice.get(key) {
+            let value: Usd = text.parse().map_err(|why| named(key, &why))?;
+            *price = Some(Sourced { value, source: set_source() });
+        }
+    }
+    let name = choice.get("terms").unwrap_or_else(|| usual_terms(&sweep.market));
     let terms = market.terms_named(name).map_err(|why| named("terms", &why))?.clone();
     Ok((market, terms))
 }
@@ -99,6 +103,12 @@ fn set_source() -> String {
 
 /// Default purchase terms.
 const USUAL_TERMS: &str = "contract";
+
+/// Name of the purchase terms of options that name none.
+pub(super) fn usual_terms(market: &Market) -> &str {
+    let named = market.terms.keys().find(|name| name.as_str() == USUAL_TERMS);
+    named.or(market.terms.keys().next()).map_or("", String::as_str)
+}
 
 /// Price of a GPU-hour of an option.
 fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> Result<Rate, String> {

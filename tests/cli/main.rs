@@ -23,6 +23,7 @@ mod questions;
 mod reports;
 mod serve;
 mod sweep;
+mod sweep_networks;
 mod tune;
 mod tune_session;
 mod verify;

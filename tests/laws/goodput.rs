@@ -219,3 +219,19 @@ fn more_of_anything_bad_is_never_better() {
     assert!(changed(&|c| c.checkpoints.interval = Some(Seconds::hours(24.0))) < usual);
     assert!(changed(&|c| c.failures.gpu.value = Seconds::new(1.0)) < 1e-6, "a job that never gets anywhere");
 }
+
+/// A tree of three levels of full bisection has both ends of two links a GPU beside its own; a top of 4:1 has a quarter of those there.
+#[test]
+fn ports_of_a_network_follow_its_levels() {
+    let sets = Overrides::default();
+    let mut tree = catalog::cluster("dgx-h100-16k", &sets).unwrap();
+    let levels = tree.levels.len() as f64;
+    for level in &mut tree.levels {
+        (level.oversubscription, level.bandwidth) = (1.0, tree.gpu.nic.clone());
+    }
+    assert!((money::ports_per_gpu(&tree) - (1.0 + 2.0 * (levels - 1.0))).abs() < 1e-12 && levels > 1.0);
+    tree.levels.last_mut().unwrap().oversubscription = 4.0;
+    assert!((money::ports_per_gpu(&tree) - (1.0 + 2.0 * (levels - 2.0) + 0.5)).abs() < 1e-12);
+    tree.levels.clear();
+    assert!(money::ports_per_gpu(&tree).abs() < 1e-12, "one scale-up domain has no network");
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::cost::StepTime;
 use crate::goodput::{Conditions, Goodput};
 use crate::gpu::RentPrice;
@@ -73,14 +73,54 @@ pub struct Own {
     pub life: Sourced<Seconds>,
     /// Residual value as a share of the purchase price.
     pub residual: Sourced<f64>,
-    /// Cost of the network as a share of the machines.
+    /// Cost of the network as a share of the machines, where neither of the two prices below is stated.
     pub network: Sourced<f64>,
+    /// Price of the NIC of one GPU.
+    pub nic: Option<Sourced<Usd>>,
+    /// Price of one switch port at the rate of a NIC, with its optics and its share of a cable.
+    pub port: Option<Sourced<Usd>>,
     /// Cost of the building per watt of critical load.
     pub facility: Sourced<UsdPerWatt>,
     /// Service life of the building.
     pub facility_life: Sourced<Seconds>,
     /// Share of the machines' life in which they are in use.
     pub utilisation: Sourced<f64>,
+}
+
+impl Own {
+    /// Whether the prices of the network are stated.
+    const fn prices_network(&self) -> bool {
+        self.nic.is_some() || self.port.is_some()
+    }
+
+    /// Cost of a GPU's share of the network, where its prices are stated; a share of its machine elsewhere. A price that is left out adds
+    /// nothing: a NIC may be in the price of the server. GPUs of one scale-up domain have no network.
+    ///
+    /// ```text
+    /// C = nic + port·p          p: ports of a GPU
+    /// ```
+    fn network_of(&self, cluster: &Cluster, machine: Usd) -> Usd {
+        if !self.prices_network() {
+            return machine * self.network.value;
+        }
+        if cluster.levels.is_empty() {
+            return Usd::ZERO;
+        }
+        let dollars = |price: &Option<Sourced<Usd>>| price.as_ref().map_or(Usd::ZERO, |price| price.value);
+        dollars(&self.nic) + dollars(&self.port) * ports_per_gpu(cluster)
+    }
+}
+
+/// Switch ports of a GPU's share of a cluster's network, each at the rate of its NIC: one for its own link, and both ends of its share of
+/// the links between switches, of which an oversubscribed level has fewer.
+///
+/// ```text
+/// p = 1 + Σ_{i≥2} 2·(bw_i/o_i)/bw_1          bw, o: bandwidth and oversubscription of a level (specification §3.4)
+/// ```
+pub fn ports_per_gpu(cluster: &Cluster) -> f64 {
+    let Some((first, above)) = cluster.levels.split_first() else { return 0.0 };
+    let links = |level: &Level| level.bandwidth.value / first.bandwidth.value / level.oversubscription;
+    1.0 + above.iter().map(|level| 2.0 * links(level)).sum::<f64>()
 }
 
 /// Market: prices, power and failure rates of one date.
@@ -173,6 +213,7 @@ impl Rate {
 /// ```text
 /// rent   price·(1 − discount)
 /// own    [buy·(1 + network)·(1 − residual)/life + facility·(TDP + host)/facility life]/utilisation     electricity beside
+///        buy + nic + port·p in place of buy·(1 + network) where the prices of the network are stated
 /// ```
 ///
 /// Source: specification §7.4.
@@ -202,7 +243,7 @@ pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<Usd
                 .ok_or_else(|| MoneyError::NoPurchase(cluster.gpu.name.clone()))?
                 .value;
             let own = &market.own;
-            let machines = buy * ((1.0 + own.network.value) * (1.0 - own.residual.value));
+            let machines = (buy + own.network_of(cluster, buy)) * (1.0 - own.residual.value);
             let building = own.facility.value * market.site.critical_load(cluster);
             let hourly = machines.spread_over(own.life.value) + building.spread_over(own.facility_life.value);
             Ok(Rate::fixed(hourly / own.utilisation.value))

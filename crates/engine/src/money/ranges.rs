@@ -35,11 +35,14 @@ impl Terms {
 
 impl Own {
     fn check_ranges(&self) -> Result<(), OutOfRange> {
-        let Self { life, residual, network, facility, facility_life, utilisation } = self;
+        let Self { life, residual, network, nic, port, facility, facility_life, utilisation } = self;
+        let money = |amount: &Option<Sourced<Usd>>| amount.as_ref().map_or(0.0, |amount| amount.value.get());
         range::check([
             ("life", life.value.get(), range::SPAN),
             ("residual", residual.value, range::SHARE),
             ("network", network.value, range::FACTOR),
+            ("nic", money(nic), range::MONEY),
+            ("port", money(port), range::MONEY),
             ("facility", facility.value.get(), range::BUILDING),
             ("facility_life", facility_life.value.get(), range::SPAN),
             ("utilisation", utilisation.value, range::EFFICIENCY),
