@@ -1,5 +1,6 @@
 //! Megatron-Bridge and NeMo: a Python file with a whole `ConfigContainer`.
 
+mod attributes;
 pub(crate) mod emit;
 pub(crate) mod import;
 mod layout;
