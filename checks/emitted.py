@@ -189,9 +189,11 @@ def judged(o, framework, items):
         # PyTorch splits no sequence of an attention kernel for processors
         shards = keys["zero"] != "0" and keys["cp"] == "1"
         trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and shards)
+        # Of Megatron-Bridge's models the hybrids alone are built.
+        counts = ("llm-foundry", "olmo-core", "megatron-bridge")
         counted = (
             ["--parameters", str(parameters(o.meshwright, case))]
-            if framework in ("llm-foundry", "olmo-core") and "model." not in case["flags"]
+            if framework in counts and "model." not in case["flags"]
             else []
         )
         counted += ["--heads", str(key_value_heads(o.meshwright, case))] if framework == "ms-swift" else []

@@ -106,7 +106,9 @@ fn what_megatron_does_not_run_of_a_hybrid_is_refused() {
     assert!(why.contains("8 groups") && near.starts_with("tp=8"), "{why}");
     let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=8 pp=4 recompute=layernorm");
     assert!(why.contains("fused with the projections") && near.contains("recompute=none"), "{why}");
-    for framework in ["megatron-bridge", "torchtitan", "nanotron"] {
+    let (why, near) = way_out("megatron-bridge", "nemotron-h-56b", "tp=8 pp=4 vpp=2");
+    assert!(why.contains("no virtual stages") && near.contains("pp=4") && near.contains("schedule=1f1b"), "{why}");
+    for framework in ["torchtitan", "nanotron"] {
         let refused = run(&["emit", framework, "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=1"]);
         assert_eq!(refused.status.code(), Some(1));
         assert!(err(&refused).contains("Mamba"), "{}", err(&refused));

@@ -99,8 +99,9 @@ fn splits_round_trip(framework: &'static Framework, specs: &[Spec]) {
 fn stages_that_are_spelled_out_read_back() {
     let dense = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
     let predicting = spec("deepseek-v3", "h800-2048", "nemo-25", 15360, 4096);
+    let hybrid = spec("nemotron-h-56b", "dgx-h100-64", "nemo-25", 128, 8192);
     for framework in [&MEGATRON, &MEGATRON_BRIDGE] {
-        splits_round_trip(framework, &[dense.clone(), predicting.clone()]);
+        splits_round_trip(framework, &[dense.clone(), predicting.clone(), hybrid.clone()]);
     }
     let titan = |model, batch, seq_len| spec(model, "dgx-h100-64", "torchtitan-2024", batch, seq_len);
     for framework in [&TORCHTITAN, &OLMO_CORE] {
@@ -271,9 +272,9 @@ fn maxtext_reads_back() {
 
 #[test]
 fn adapters_of_megatron_bridge_read_back() {
-    let mut lora = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
-    lora.adaptation = Adaptation::Lora;
-    round_trip(&MEGATRON_BRIDGE, &[lora.clone()]);
+    let adapted = |model| Spec { adaptation: Adaptation::Lora, ..spec(model, "dgx-h100-64", "nemo-25", 128, 8192) };
+    let lora = adapted("llama3-8b");
+    round_trip(&MEGATRON_BRIDGE, &[lora.clone(), adapted("nemotron-h-56b")]);
     let problem = lora.problem();
     assert!(!MEGATRON.limits.problem_obstacles(&problem).is_empty(), "`pretrain_gpt.py` trains all weights");
     let costs = Costs::new(&problem);
@@ -295,6 +296,8 @@ fn megatron_bridge_reads_back() {
             spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
             spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+            spec("nemotron-h-56b", "dgx-h100-64", "nemo-25", 128, 8192),
+            spec("tests/hf/nemotron-3-super-class.json", "dgx-h100-64", "nemo-26", 256, 4096),
         ],
     );
 }

@@ -137,7 +137,7 @@ fn the_stack_of_a_plan_comes_back() {
     }
 }
 
-/// Adapters, a number format, a batch and a length, unbalanced routing, latent attention, a hybrid.
+/// Adapters, a number format, a batch and a length, unbalanced routing, latent attention, hybrids.
 #[test]
 fn the_workload_of_a_plan_comes_back() {
     for (framework, question) in [
@@ -151,6 +151,8 @@ fn the_workload_of_a_plan_comes_back() {
         ("megatron", asked("qwen3-30b-a3b", &["--imbalance", "1.5"])),
         ("torchtitan", Asked { gpus: "256", ..asked("deepseek-v2", &[]) }),
         ("megatron", asked("nemotron-h-56b", &[])),
+        ("megatron-bridge", asked("nemotron-h-56b", &[])),
+        ("megatron-bridge", asked("nemotron-h-56b", &["--lora"])),
     ] {
         comes_back("workloads", framework, &question);
     }

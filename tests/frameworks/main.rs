@@ -16,6 +16,7 @@ mod import_bridge;
 mod import_factory;
 mod import_formats;
 mod import_foundry;
+mod import_hybrids;
 mod import_nemo;
 mod import_neox;
 mod import_olmo;

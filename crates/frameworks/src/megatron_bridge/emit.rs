@@ -4,6 +4,7 @@
 //! `megatron/bridge/training/config.py`, `recipes/common.py`, release 0.6.2.
 
 use super::attributes::{attributes, latent_yarn};
+use super::hybrid;
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
@@ -12,6 +13,7 @@ use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::megatron::emit::{ArgumentGroups, connections, rank_order};
+use crate::megatron::hybrid::{Hybrid, is_hybrid};
 use crate::rules::bytes_are;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
@@ -73,15 +75,25 @@ fn formats(request: &Request, text: &mut Lines<Python>) {
 
 /// The Python file.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
-    let sizes = &Sizes::of(request.costs.problem.model())?;
-    let arguments = ArgumentGroups::new(request, sizes, None);
-    Ok(vec![Program { request, sizes, arguments: &arguments }.file(), script(request)])
+    let model = request.costs.problem.model();
+    if is_hybrid(model) {
+        let hybrid = Hybrid::of(model)?;
+        return Ok(written(request, &hybrid.sizes, Some(&hybrid)));
+    }
+    Ok(written(request, &Sizes::of(model)?, None))
+}
+
+/// The Python file and its launch script.
+fn written(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Vec<EmittedFile> {
+    let arguments = &ArgumentGroups::new(request, sizes, hybrid);
+    vec![Program { request, sizes, hybrid, arguments }.file(), script(request)]
 }
 
 /// The program: a function that changes a recipe to the plan, section by section, and its call.
 struct Program<'a> {
     request: &'a Request<'a>,
     sizes: &'a Sizes,
+    hybrid: Option<&'a Hybrid>,
     arguments: &'a ArgumentGroups,
 }
 
@@ -96,7 +108,7 @@ impl Program<'_> {
         text.fixed("\n    # formats, gradients and overlap");
         self.formats_and_overlap(&mut text);
         if self.adapts() {
-            text.fixed(ADAPTERS);
+            self.adapters(&mut text);
         }
         text.fixed("\n    # data, tokenizer, checkpoints and length of the run");
         self.run(&mut text);
@@ -118,7 +130,13 @@ impl Program<'_> {
         let of_adapters = self.adapts().then_some("from megatron.bridge.peft.lora import LoRA");
         let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| self.has(flag)).map(|(_, import)| *import);
         let of_layers = self.sizes.indexer().map(|_| SPARSE_LAYERS.1);
-        of_adapters.into_iter().chain(of_activations).chain(of_layers).for_each(|import| text.fixed(import));
+        let of_hybrids = self.hybrid.map(|_| hybrid::IMPORT);
+        of_adapters
+            .into_iter()
+            .chain(of_hybrids)
+            .chain(of_activations)
+            .chain(of_layers)
+            .for_each(|import| text.fixed(import));
         if let Some(connections) = connections(self.request) {
             let connections = connections.to_string();
             text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
@@ -129,7 +147,11 @@ impl Program<'_> {
     fn model(&self, text: &mut Lines<Python>) {
         let (model, plan) = (self.request.costs.problem.model(), &self.request.evaluation.plan);
         let latent = matches!(self.sizes.mixer, SharedMixer::Mla(_));
-        let provider = if latent { "MLAModelProvider" } else { "GPTModelProvider" };
+        let provider = match self.hybrid {
+            Some(_) => hybrid::PROVIDER,
+            None if latent => "MLAModelProvider",
+            None => "GPTModelProvider",
+        };
         text.line(snippet!(
             "    cfg.model = {}(num_layers={}, hidden_size={}, num_attention_heads={})",
             Snippet::fixed(provider),
@@ -149,6 +171,12 @@ impl Program<'_> {
         }
         for line in latent_yarn(model).into_iter().chain(sparse_layers(self.sizes)) {
             text.line(snippet!("    cfg.model.{}", line));
+        }
+        if let Some(of_model) = self.hybrid {
+            text.fixed("\n    # a provider of hybrids has other defaults");
+            for line in hybrid::attributes(model, of_model) {
+                text.line(snippet!("    cfg.model.{}", line));
+            }
         }
         let chunks = plan.schedule.virtual_stages();
         if self.has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
@@ -186,6 +214,20 @@ impl Program<'_> {
         ));
     }
 
+    /// Settings of low-rank adapters: Bridge's own rank and modules, and the checkpoint of the base, which it wants.
+    ///
+    /// Source: [megatron-bridge] `training/config.py` (`ConfigContainer.validate`).
+    fn adapters(&self, text: &mut Lines<Python>) {
+        let of_hybrids: &[&str] = if self.hybrid.is_some() { &hybrid::ADAPTED } else { &[] };
+        let modules = ADAPTED.iter().chain(of_hybrids).map(|module| Snippet::value(module));
+        text.fixed("\n    # adapters on a frozen base: rank and modules to be edited");
+        text.line(snippet!(
+            "    cfg.peft = LoRA(dim=32, alpha=32, target_modules=[{}])",
+            Snippet::joined(modules, ", ")
+        ));
+        text.fixed("    cfg.checkpoint.pretrained_checkpoint = os.environ.get(\"BASE\")");
+    }
+
     /// Tokenizer, checkpoints and steps: those of a timing run, or of the user.
     fn run(&self, text: &mut Lines<Python>) {
         match self.request.steps {
@@ -215,13 +257,10 @@ fn entry(adapts: bool, text: &mut Lines<Python>) {
     text.line(snippet!("    {}(config(), forward_step)", name()));
 }
 
-/// Settings of low-rank adapters: Bridge's own rank and modules, and the checkpoint of the base, which it wants.
+/// Modules with adapters: Bridge's own.
 ///
-/// Source: [megatron-bridge] `peft/lora.py`; `training/config.py` (`ConfigContainer.validate`).
-const ADAPTERS: &str = "
-    # adapters on a frozen base: rank and modules to be edited
-    cfg.peft = LoRA(dim=32, alpha=32, target_modules=[\"linear_qkv\", \"linear_proj\", \"linear_fc1\", \"linear_fc2\"])
-    cfg.checkpoint.pretrained_checkpoint = os.environ.get(\"BASE\")";
+/// Source: [megatron-bridge] `peft/lora.py`.
+const ADAPTED: [&str; 4] = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"];
 
 /// Variable of the base of adapters.
 const BASE: RequiredVariable =

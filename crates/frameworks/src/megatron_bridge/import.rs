@@ -3,6 +3,7 @@
 //! Source: [megatron-bridge] `training/config.py`, `training/mixed_precision.py`, release 0.6.2; NeMo 1's
 //! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
 
+use super::hybrid;
 use super::layout::other_chunks;
 use super::nemo2;
 use super::peft;
@@ -104,6 +105,7 @@ pub(crate) fn of_program(text: &str, context: &Context, launched: &Launched) -> 
         return Ok(imported);
     }
     complete(&mut document);
+    hybrid::complete(&mut document);
     complete_overlaps(&mut document);
     let of_hub = document.peek("model.0").map(str::to_owned);
     let named = of_hub.as_deref().or(wanted).filter(|_| !document.has("model.num_layers"));

@@ -2,6 +2,7 @@
 
 mod attributes;
 pub(crate) mod emit;
+mod hybrid;
 pub(crate) mod import;
 mod layout;
 pub(crate) mod limits;
