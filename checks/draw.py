@@ -238,15 +238,25 @@ def nearest(refusal):
     return near and (near.group(1) or near.group(2))
 
 
-def resolved(folder):
-    """The plan that emitted files name in full, by key."""
+def header(folder, label):
+    """The line of the header of emitted files that begins with a label."""
     text = "".join(
         open(os.path.join(folder, name)).read()
         for name in sorted(os.listdir(folder))
         if name.endswith((".sh", ".py", ".yaml"))
     )
-    plan = re.search(r"^# plan: (.*)$", re.sub(r"\n#   (?! )", " ", text), re.M).group(1)  # comments wrap
-    return dict(item.split("=", 1) for item in plan.split())
+    return re.search(rf"^# {label}: (.*)$", re.sub(r"\n#   (?! )", " ", text), re.M).group(1)  # comments wrap
+
+
+def resolved(folder):
+    """The plan that emitted files name in full, by key."""
+    return dict(item.split("=", 1) for item in header(folder, "plan").split())
+
+
+def asked(folder):
+    """Options of the question that emitted files answer, by name."""
+    words = header(folder, "question").split()
+    return {word[2:]: value for word, value in zip(words, words[1:]) if word.startswith("--")}
 
 
 def drawn(chance, o, framework, models, at, scratch):

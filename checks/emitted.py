@@ -9,7 +9,9 @@ plan's, or counts other parameters than the model's.
 
 import argparse
 import concurrent.futures
+import copy
 import csv
+import functools
 import json
 import os
 import re
@@ -154,6 +156,9 @@ def main():
             reports.append({"case": case, "plan": keys, **answer})
             wrong = [] if answer.get("rc") == 0 else [str(answer.get("error"))]
             wrong += differences(framework, case, keys, answer) if not wrong else []
+            if framework == "torchtitan" and not wrong:
+                asked = draw.asked(os.path.dirname(path))
+                wrong = titans_differences(keys, asked, answer) or unnoticed(keys, asked, answer)
             head = f"{framework} {case['model']} x{world} {case['flags']} {case['plan']}"
             if wrong:
                 failed += 1
@@ -269,6 +274,57 @@ def options(framework, case, keys):
     if framework == "accelerate" and (keys["tp"] != "1" or keys["zero"] == "0"):
         return "--level state"  # the check's tiny model is not cut by tp_plan, and DDP wants a GPU
     return ""
+
+
+# Sizes of torchtitan's report that are compared with the plan and the question.
+TITANS_SIZES = (
+    *(("resolved", degree) for degree in ("tp", "cp", "pp", "ep", "dp_replicate", "dp_shard")),
+    *(("sizes", "training", size) for size in ("local_batch_size", "global_batch_size", "seq_len")),
+    ("sizes", "pipeline_parallel_microbatch_size"),
+    ("rank_params", "model_parts"),
+)
+
+
+def titans_differences(keys, asked, answer):
+    """Degrees, batches and chunks that torchtitan resolved to something else than the plan and the question say."""
+    pp, dp, mbs = int(keys["pp"]), int(keys["dp"]), int(keys["mbs"])
+    # `shard` counts the ranks of context parallelism, over which weights are sharded too.
+    shard = int(keys.get("shard", dp * int(keys["cp"]))) // int(keys["cp"]) if keys["zero"] != "0" else 1
+    batch = int(asked["global-batch"])
+    chunks = 2 if keys.get("schedule") in ("zb-v", "dualpipe-v") else int(keys.get("vpp", 1))
+    # Without a pipeline nothing reads the micro-batch of one: the local batch is what a pass takes.
+    planned = (
+        *(int(keys.get(degree, 1)) for degree in ("tp", "cp", "pp", "ep")),
+        dp // shard,
+        shard,
+        batch // dp if pp > 1 else mbs,
+        batch,
+        int(asked["seq-len"]),
+        mbs if pp > 1 else None,
+        chunks,
+    )
+    return [
+        f"{path[-1]}: the plan says {plan}, the framework {reported}"
+        for path, plan in zip(TITANS_SIZES, planned, strict=True)
+        if plan is not None and (reported := value_at(answer, path)) != plan
+    ]
+
+
+def value_at(report, path):
+    """The value at a path of names."""
+    return functools.reduce(lambda part, name: part[name], path, report)
+
+
+def unnoticed(keys, asked, answer):
+    """Sizes of torchtitan's report that could be others without a difference."""
+    missed = []
+    for path in TITANS_SIZES:
+        if path[-1] == "pipeline_parallel_microbatch_size" and keys["pp"] == "1":
+            continue
+        changed = copy.deepcopy(answer)
+        value_at(changed, path[:-1])[path[-1]] += 1
+        missed += [] if titans_differences(keys, asked, changed) else [f"{path[-1]} is compared with nothing"]
+    return missed
 
 
 def differences(framework, case, keys, answer):
