@@ -9,7 +9,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, thousands};
 
-use meshwright_lab::runs::{self, Row, differences};
+use meshwright_lab::runs::{self, Row, differences, is_of_least_policy};
 use meshwright_lab::validate::sample;
 use meshwright_planner::advice::MeasuredRun;
 use meshwright_planner::catalog::{self, Overrides};
@@ -37,10 +37,13 @@ pub(super) fn measured_runs(
     if rows.len() > MOST_RUNS {
         return Err(refused(format!("{} runs, and at most {MOST_RUNS} are read", thousands(rows.len() as u64))));
     }
-    let (mut found, mut others) = (Vec::new(), Vec::new());
+    let (mut found, mut others, mut without_policy) = (Vec::new(), Vec::new(), 0);
     for row in &rows {
         match measured_run(row, problem, sets) {
-            Ok(run) => found.push(run),
+            Ok(run) => {
+                without_policy += usize::from(is_of_least_policy(row));
+                found.push(run);
+            }
             Err(why) => others.push(format!("line {}: {why}", row.line.unwrap_or_default())),
         }
     }
@@ -50,8 +53,13 @@ pub(super) fn measured_runs(
         let why = if rows.is_empty() { "it has no row" } else { reasons.as_str() };
         return Err(refused(format!("no run tells of these plans: {why}")));
     }
-    let note = format!("--measured: {} of {} runs left out: {reasons}", others.len(), rows.len());
-    Ok(Noted { value: found, notes: (!others.is_empty()).then_some(note).into_iter().collect() })
+    let left_out = format!("--measured: {} of {} runs left out: {reasons}", others.len(), rows.len());
+    let read_as = format!(
+        "--measured: {without_policy} on JAX whose `recompute` is none read as the policy `minimal` (recompute=per-op): \
+         `recompute_modules` names another, such as minimal_with_context (recompute=none)"
+    );
+    let notes = [(!others.is_empty(), left_out), (without_policy > 0, read_as)];
+    Ok(Noted { value: found, notes: notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note).collect() })
 }
 
 /// Run of a row with its prediction on the problem's stack; the reason where it is of something else.

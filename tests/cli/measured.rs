@@ -110,3 +110,33 @@ fn runs_of_something_else_are_left_out_by_name_and_alone_refused() {
     let output = plan(&["--measured", "no-such-file.csv"]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("no-such-file.csv"));
 }
+
+/// MaxText's and Praxis' checkpoint policies decide what is recomputed; a row that names none is read as the least of recipes.
+#[test]
+fn runs_on_jax_are_read_by_their_policy() {
+    let answer = |name: &str, stated: &str, policy: &str, fixed: &str| {
+        let path = folder(name).join("runs.csv");
+        let header = format!("{HEADER},recompute_modules");
+        let row = format!("r,MaxText,H100,8,32,4096,32,8,14336,128256,8192,1,1,1,8,3,1,128,{stated},1,0,13.3,{policy}");
+        std::fs::write(&path, format!("{header}\n{row}\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
+        command.args(["plan", "llama3-8b", "dgx-h100-8", "--global-batch", "128", "--stack", "jax-2025", "--exotic"]);
+        command.args(["tp=1", "cp=1", "zero=3", "mbs=1", fixed].iter().flat_map(|fixed| ["--fix", fixed]));
+        command.args(["--format", "json", "--measured"]);
+        let output = command.arg(&path).output().unwrap();
+        assert!(output.status.success(), "{stated} {policy}: {}", text(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let given = document["recommended"]["step_given_runs_s"][0].as_f64().unwrap();
+        (given, text(&output.stderr).contains("as the policy `minimal`"))
+    };
+    // The plan that ran takes as long as it did; a plan with other recomputation does not.
+    let is_its_own = |given: f64| (given / 13.3 - 1.0).abs() < 0.01;
+    let (given, noted) = answer("measured-open", "none", "", "recompute=per-op");
+    assert!(is_its_own(given) && noted, "{given}");
+    let (given, noted) = answer("measured-context", "none", "minimal_with_context", "recompute=none");
+    assert!(is_its_own(given) && !noted, "{given}");
+    let (given, noted) = answer("measured-nothing", "none", "none", "recompute=full");
+    assert!(is_its_own(given) && !noted, "{given}");
+    let (given, _) = answer("measured-other", "none", "none", "recompute=none");
+    assert!(!is_its_own(given), "{given}");
+}

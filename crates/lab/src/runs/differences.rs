@@ -1,8 +1,54 @@
 //! Differences between a row of runs and a plan of a problem.
 
+use super::cell::text;
+use super::map_plan::{leaves_policy_open, policy_of};
+use super::release::Release;
 use super::row::Row;
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::Problem;
+
+/// Recomputation by how much of a layer runs twice: nothing, a part, all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    Part,
+    All,
+}
+
+const fn kind_of(recompute: Recompute) -> Kind {
+    match recompute {
+        Recompute::None => Kind::Nothing,
+        Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther => Kind::Part,
+        Recompute::FirstLayers(_) | Recompute::Full => Kind::All,
+    }
+}
+
+/// Recomputation that a row states, in its own words, with the kinds that it may be: by JAX's checkpoint policy where it names
+/// one. Under JAX `none` without a policy may be the least policy too, as which it is priced.
+fn stated_recompute(row: &Row) -> Option<(&str, &'static [Kind])> {
+    let release = Release::of(row);
+    if let Some(recompute) = policy_of(row, release) {
+        let kinds: &[Kind] = match kind_of(recompute) {
+            Kind::Nothing => &[Kind::Nothing],
+            Kind::Part => &[Kind::Part],
+            Kind::All => &[Kind::All],
+        };
+        return Some((text(row.recompute_modules.as_ref()), kinds));
+    }
+    let kinds: &[Kind] = match text(row.recompute.as_ref()) {
+        "" => return None,
+        "none" if leaves_policy_open(row, release) => &[Kind::Nothing, Kind::Part],
+        "none" => &[Kind::Nothing],
+        full if full.starts_with("full") => &[Kind::All],
+        _ => &[Kind::Part],
+    };
+    Some((text(row.recompute.as_ref()), kinds))
+}
+
+/// Whether a row of JAX says that nothing is recomputed and names no checkpoint policy: it is read as the least of recipes.
+pub fn is_of_least_policy(row: &Row) -> bool {
+    text(row.recompute.as_ref()) == "none" && leaves_policy_open(row, Release::of(row))
+}
 
 /// Differences between a row and the plan of a problem; cells that are blank say nothing.
 pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
@@ -12,14 +58,8 @@ pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
         Some(format!("{name} {stated} instead of {planned}"))
     };
     let zero = row.zero_stage.filter(|_| layout.dp > 1);
-    let recompute = row.recompute.as_deref().filter(|stated| !stated.is_empty()).and_then(|stated| {
-        let kind = |stated: &str| if stated == "none" { 0 } else { 1 + u32::from(stated.starts_with("full")) };
-        let planned = match plan.recompute {
-            Recompute::None => 0,
-            Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther => 1,
-            Recompute::FirstLayers(_) | Recompute::Full => 2,
-        };
-        (kind(stated) != planned).then(|| format!("recompute {stated} instead of {}", plan.recompute))
+    let recompute = stated_recompute(row).and_then(|(stated, kinds)| {
+        (!kinds.contains(&kind_of(plan.recompute))).then(|| format!("recompute {stated} instead of {}", plan.recompute))
     });
     [
         number("layers", row.layers, model.layers()),
@@ -41,4 +81,40 @@ pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meshwright_engine::plan::Modules;
+
+    #[test]
+    fn recomputation_is_compared_by_the_policy_of_jax() {
+        let row = |framework: &str, stated: &str, policy: &str| Row {
+            framework: Some(framework.into()),
+            recompute: Some(stated.into()),
+            recompute_modules: Some(policy.into()),
+            ..Row::default()
+        };
+        let part = Recompute::Selective(Modules::ATTENTION_AND_MLP);
+        let all = [Recompute::None, Recompute::PerOp, part, Recompute::Full];
+        let accepted = |row: &Row| {
+            let kinds = stated_recompute(row).map_or(&[][..], |(_, kinds)| kinds);
+            all.map(|recompute| kinds.contains(&kind_of(recompute)))
+        };
+        for (framework, stated, policy, expected) in [
+            ("MaxText", "none", "", [true, true, true, false]),
+            ("MaxText", "none", "minimal", [false, true, true, false]),
+            ("MaxText", "none", "minimal_with_context", [true, false, false, false]),
+            ("MaxText", "none", "none", [false, false, false, true]),
+            ("Paxml (JAX)", "", "save_nothing", [false, false, false, true]),
+            ("NeMo", "none", "minimal", [true, false, false, false]),
+            ("NeMo", "selective(mlp)", "", [false, true, true, false]),
+            ("NeMo", "full", "", [false, false, false, true]),
+        ] {
+            assert_eq!(accepted(&row(framework, stated, policy)), expected, "{framework} {stated} {policy}");
+        }
+        assert!(stated_recompute(&row("MaxText", "", "a policy of tomorrow")).is_none());
+        assert!(is_of_least_policy(&row("MaxText", "none", "")) && !is_of_least_policy(&row("NeMo", "none", "")));
+    }
 }

@@ -169,7 +169,7 @@ fn blank_chunks(stated: &str, pp: u32, release: Release, model: &Model) -> u32 {
     }
 }
 
-/// Recomputation. If blank, per-operation checkpointing on torchtitan, else none.
+/// Recomputation. If blank, per-operation checkpointing on torchtitan and under JAX, else none.
 fn recompute(row: &Row, release: Release) -> Recompute {
     let stated = text(row.recompute.as_ref());
     let has = |part: &str| stated.contains(part);
@@ -181,13 +181,11 @@ fn recompute(row: &Row, release: Release) -> Recompute {
         mlp: has("(mlp") || has("+mlp"),
         moe: stated.split(['(', '+', ')']).any(|module| module == "moe"),
     };
-    if release == Release::Jax
-        && let Some(recompute) = policy(text(row.recompute_modules.as_ref()))
-    {
+    if let Some(recompute) = policy_of(row, release) {
         recompute
     } else if stated == "full" {
         Recompute::Full
-    } else if release == Release::Jax && matches!(stated, "" | "none" | "minimal") {
+    } else if leaves_policy_open(row, release) || release == Release::Jax && stated == "minimal" {
         Recompute::PerOp // the least policy of recipes, which keeps the outputs of matmuls
     } else if modules != Modules::default() {
         Recompute::Selective(modules)
@@ -203,14 +201,40 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     }
 }
 
+/// Whether a row of JAX recomputes nothing or does not say what, and names no policy that is known.
+pub(super) fn leaves_policy_open(row: &Row, release: Release) -> bool {
+    release == Release::Jax && matches!(text(row.recompute.as_ref()), "" | "none") && policy_of(row, release).is_none()
+}
+
+/// Recomputation that the checkpoint policy of a row is; none where it names no policy that is known, or is not of JAX.
+///
+/// MaxText's policy `none` is none of JAX's policies, under which a checkpoint keeps a layer's input alone.
+///
+/// Source: [maxtext] `layers/decoders.py`, `get_remat_policy` and `set_remat_policy`.
+pub(super) fn policy_of(row: &Row, release: Release) -> Option<Recompute> {
+    let name = text(row.recompute_modules.as_ref());
+    match release {
+        Release::Jax if name == "none" => {
+            text(row.framework.as_ref()).to_lowercase().contains("maxtext").then_some(Recompute::Full)
+        }
+        Release::Jax => policy(name),
+        _ => None,
+    }
+}
+
 /// Recomputation that a checkpoint policy of MaxText or Praxis is, by its name. One that keeps QKV alone, on the device or on the
 /// host, counts as one that keeps nothing.
 ///
 /// Source: [maxtext] `layers/decoders.py`, `get_remat_policy`; [praxis] `AutodiffCheckpointType`; those of rows: [dgxc-pax].
 fn policy(name: &str) -> Option<Recompute> {
     match name {
-        "minimal_with_context" | "minimal_flash" => Some(Recompute::None),
-        "minimal" | OFFLOADED | "save_dot_only" | "save_dot_with_no_batch_dims" => Some(Recompute::PerOp),
+        "minimal_with_context" | "minimal_flash" | "minimal_with_context_and_quantization" | "save_everything" => {
+            Some(Recompute::None)
+        }
+        "minimal" | "minimal_with_quantization" | OFFLOADED | "save_dot_only" | "save_dot_with_no_batch_dims" => {
+            Some(Recompute::PerOp)
+        }
+        "save_dot_with_context_except_mlp" => Some(Recompute::Selective(Modules { mlp: true, ..Modules::default() })),
         "save_dot_except_mlp" | "save_qkv_out_proj" => Some(Recompute::Selective(Modules::ATTENTION_AND_MLP)),
         "full" | "save_nothing" | "save_out_proj" | "save_qkv_proj" | "qkv_proj_offloaded" => Some(Recompute::Full),
         _ => None,
@@ -265,6 +289,11 @@ mod tests {
             ("", "", "per-op", 0.0),
             ("none", "", "per-op", 0.0),
             ("full", "", "full", 0.0),
+            ("none", "minimal", "per-op", 0.0),
+            ("none", "minimal_with_quantization", "per-op", 0.0),
+            ("none", "minimal_with_context_and_quantization", "none", 0.0),
+            ("none", "save_dot_with_context_except_mlp", "mlp", 0.0),
+            ("full", "save_everything", "none", 0.0),
             ("none", "minimal_with_context", "none", 0.0),
             ("full", "minimal_offloaded", "per-op", 1.0),
             ("", "save_qkv_out_proj", "core_attn+mlp", 0.0),
@@ -275,6 +304,21 @@ mod tests {
             let read = (recompute(&row, Release::Jax).to_string(), offloaded(&row, Release::Jax, 32));
             assert_eq!(read, (expected.to_owned(), on_host), "{stated} {policy}");
         }
+    }
+
+    #[test]
+    fn maxtexts_policy_of_no_policy_keeps_nothing() {
+        let cell = |text: &str| Some(text.to_owned());
+        let row = |framework| Row {
+            framework: cell(framework),
+            recompute: cell("none"),
+            recompute_modules: cell("none"),
+            ..Row::default()
+        };
+        let read = |framework| recompute(&row(framework), Release::Jax);
+        assert_eq!(read("MaxText (JAX)"), Recompute::Full);
+        assert_eq!(read("Paxml (JAX)"), Recompute::PerOp, "Praxis has no policy of that name");
+        assert_eq!(recompute(&row("MaxText"), Release::Core25), Recompute::None, "a policy is one of JAX alone");
     }
 
     #[test]

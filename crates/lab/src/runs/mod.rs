@@ -18,7 +18,7 @@ mod release;
 mod row;
 mod stream;
 
-pub use differences::differences;
+pub use differences::{differences, is_of_least_policy};
 pub(crate) use predict::{Figures, figures_with};
 pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use problem::{is_generic, mixers_of, network_rate_of, problem_of, problem_with};
