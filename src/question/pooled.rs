@@ -10,7 +10,7 @@ use meshwright_planner::pools::hosts::hosts;
 use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 use meshwright_planner::refine::pools::ONE_WAY;
 use meshwright_planner::search::{Control, SearchOptions};
-use meshwright_planner::space::{Restrictions, check, parse_plan};
+use meshwright_planner::space::{Rejection, Restrictions, check, parse_plan};
 
 /// All distributions of a plan over the pools, fastest first; without a plan, those of the best mixtures, whose search `control`
 /// may end early. The inner error lists the reasons why there are none.
@@ -43,7 +43,15 @@ fn reasons(pooled: &Pooled, plan: &Plan) -> Vec<String> {
     let mut reasons = Vec::new();
     for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
         for rejection in check(&Costs::new(problem), plan) {
-            reasons.push(format!("does not run on pool {}: {rejection}", pool.name));
+            let why = match rejection {
+                Rejection::Domains { filled, domain, needed, had } => format!(
+                    "its groups fill {filled} of the {domain} GPUs of a scale-up domain, so it needs {needed} such domains, and the \
+                     pool has {had}: `gpus = {}` of the pool fills those",
+                    filled * had
+                ),
+                other => other.to_string(),
+            };
+            reasons.push(format!("does not run on pool {}: {why}", pool.name));
         }
     }
     if plan.schedule.is_bidirectional() && plan.order == RankOrder::PipelineOutermost {

@@ -114,6 +114,9 @@ pub struct Cluster {
     /// of the machine that they are part of.
     #[serde(skip)]
     pub machine_gpus: Option<u32>,
+    /// GPUs of its own device, where it is one pool's view of several, whose others are joined to them; none where all GPUs are.
+    #[serde(skip)]
+    pub pool_gpus: Option<u32>,
 }
 
 /// Host memory in a file: with its own source, or with the file's.
@@ -190,6 +193,7 @@ impl ClusterFile {
             levels: self.level,
             source: self.source,
             machine_gpus: Some(self.gpus),
+            pool_gpus: None,
         };
         cluster.check()?;
         Ok(cluster)
@@ -253,15 +257,15 @@ impl Cluster {
     }
 
     /// Scale-up domains that the GPUs of a run may lie in: those of its own nodes, or of the whole machine where a domain joins several
-    /// nodes. None in a torus, and where the machine's are not known: its file counts no whole domains, or fewer GPUs than are asked
-    /// for.
+    /// nodes; of pools those of the pool whose view it is. None in a torus, and where the machine's are not known: its file counts no
+    /// whole domains, or fewer GPUs than are asked for.
     pub fn domains(&self) -> Option<u32> {
-        let domain = self.scale_up.gpus;
+        let (domain, own) = (self.scale_up.gpus, self.pool_gpus.unwrap_or(self.gpus));
         match self.scale_up.topology {
             Topology::Torus => None,
-            _ if domain <= self.gpus_per_node => Some(self.gpus.div_ceil(domain)),
+            _ if domain <= self.gpus_per_node => Some(own.div_ceil(domain)),
             _ => {
-                let whole = self.machine_gpus.filter(|whole| *whole >= self.gpus && whole.is_multiple_of(domain))?;
+                let whole = self.machine_gpus.filter(|whole| *whole >= own && whole.is_multiple_of(domain))?;
                 Some(whole / domain)
             }
         }
@@ -289,6 +293,7 @@ impl Cluster {
             levels: Vec::new(),
             source: gpu.collectives_source.clone(),
             machine_gpus: None,
+            pool_gpus: None,
             gpu,
         }
     }

@@ -1,5 +1,6 @@
 //! Pools of heterogeneous GPUs against one cluster and against enumeration.
 
+mod domains;
 mod files;
 mod replicas;
 mod stages;

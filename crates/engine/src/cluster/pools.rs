@@ -134,7 +134,7 @@ impl PooledCluster {
             level.gpus = level.gpus.min(own.gpus).max(inside);
         }
         cluster.levels.extend(link.map(|link| link.level(all, senders)));
-        cluster.gpus = all;
+        (cluster.gpus, cluster.pool_gpus) = (all, Some(own.gpus));
         cluster.name.clone_from(&self.name);
         cluster
     }

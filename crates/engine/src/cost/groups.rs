@@ -63,10 +63,10 @@ pub struct TooFewDomains {
 
 impl TooFewDomains {
     /// The domains of a plan whose groups do not divide a domain; none where the cluster has enough, or where it is not known how many
-    /// it has.
+    /// it has. In a pool's view of several, the domains of the ranks that lie in that pool.
     pub fn of(plan: &Plan, cluster: &Cluster) -> Option<Self> {
         let (filled, had) = (filled(plan, cluster.scale_up.gpus), cluster.domains()?);
-        let needed = plan.layout.world_size().div_ceil(filled);
+        let needed = cluster.pool_gpus.unwrap_or_else(|| plan.layout.world_size()).div_ceil(filled);
         (needed > had).then_some(Self { filled, needed, had })
     }
 }

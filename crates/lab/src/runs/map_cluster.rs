@@ -68,6 +68,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, catalog: &CachedCatalo
         gpu,
         source: "published-runs".into(),
         machine_gpus: None,
+        pool_gpus: None,
     };
     cluster.check().map_err(Refusal::Invalid)?;
     Ok(cluster)

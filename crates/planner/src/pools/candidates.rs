@@ -4,12 +4,18 @@ use super::mixture::Pooled;
 use crate::search::{Control, SearchOptions, WhatIfs};
 use crate::space::{Restrictions, divisors};
 use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::groups::TooFewDomains;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
 /// Number of layouts taken from each pool's view.
 const FROM_EACH: usize = 12;
+
+/// Whether the groups of a plan find room in the scale-up domains of every pool, which are its own.
+pub(crate) fn has_domains(pooled: &Pooled, plan: &Plan) -> bool {
+    pooled.joined().iter().all(|problem| TooFewDomains::of(plan, problem.cluster()).is_none())
+}
 
 /// Greatest common divisor of all numbers.
 pub(crate) fn greatest_common_divisor(numbers: impl Iterator<Item = u32>) -> u32 {

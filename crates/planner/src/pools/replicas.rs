@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::candidates::{greatest_common_divisor, of_views, with_divisors};
+use super::candidates::{greatest_common_divisor, has_domains, of_views, with_divisors};
 use super::mixture::{Distribution, Mixture, Pooled, Share};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
@@ -63,7 +63,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
     let flat = with_divisors(&whole, "pp", all, |pp| pp == 1);
     let orders: Vec<Restrictions> = outermost.then_some(inside).into_iter().chain(flat).collect();
     let mut plans = of_views(pooled, &orders, batch, ceilings, control);
-    plans.retain(|plan| stays_inside(pooled, plan));
+    plans.retain(|plan| stays_inside(pooled, plan) && has_domains(pooled, plan));
     plans
 }
 

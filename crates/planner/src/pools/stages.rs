@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::candidates::{greatest_common_divisor, of_views, with_divisors};
+use super::candidates::{greatest_common_divisor, has_domains, of_views, with_divisors};
 use super::mixture::{Distribution, Mixture, Pooled};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
@@ -123,6 +123,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, control: &Control) -
             && stages <= MOST_STAGES
             && plan.zero < ZeroStage::Three
             && plan.order == RankOrder::PipelineOutermost
+            && has_domains(pooled, plan)
     });
     plans
 }
@@ -200,7 +201,7 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
     let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
     let mut found = Vec::new();
     illegal(&costs[0], plan, &mut found);
-    if !found.is_empty() {
+    if !found.is_empty() || !has_domains(pooled, plan) {
         return None;
     }
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
