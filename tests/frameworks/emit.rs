@@ -116,6 +116,12 @@ fn what_megatron_does_not_run_of_a_hybrid_is_refused() {
     let written = run(&["emit", "megatron", "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=2 split=first-60"]);
     let text = out(&written);
     assert!(text.contains("pretrain_hybrid.py") && text.contains("|-M*-") && !text.contains("--num-layers"), "{text}");
+    for (release, layers) in [("0.17", "mamba"), ("0.18", "hybrid")] {
+        let former = ["emit", "megatron", "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=2", "--release", release];
+        let text = out(&run(&former));
+        let spec = format!("--spec megatron.core.models.{layers}.{layers}_layer_specs {layers}_stack_spec");
+        assert!(text.contains(&spec) && text.contains(&format!("pretrain_{layers}.py")), "{release}: {text}");
+    }
 }
 
 #[test]

@@ -92,7 +92,8 @@ const RUN: [&str; 9] = [
     "--eval-iters 0",
 ];
 
-/// The one release with patterns of layers whose program for hybrids has its former name. Source: [megatron-lm], its root folder.
+/// The one release with patterns of layers whose program and layers of hybrids have their former name. Source: [megatron-lm], its
+/// root folder and `core/models/mamba/mamba_layer_specs.py`.
 const LAST_OF_MAMBA: &str = "0.17";
 
 /// The launch script of a plan that Megatron-LM can express.

@@ -30,6 +30,7 @@ pub(super) fn attributes(setting: &FlagSetting, latent: bool) -> Vec<Snippet<Pyt
         | "accumulate-allreduce-grads-in-fp32"
         | "grad-reduce-in-bf16"
         | "transformer-impl"
+        | "spec"
         | "overlap-grad-reduce"
         | "overlap-param-gather"
         | "use-distributed-optimizer"

@@ -1,5 +1,6 @@
 //! The architecture as Megatron's flags.
 
+use super::LAST_OF_MAMBA;
 use crate::details::unknown;
 use crate::emit::flags::{FlagGroup, folded};
 use crate::emit::request::Request;
@@ -119,6 +120,9 @@ pub(super) fn architecture(
 fn pattern(request: &Request, hybrid: &Hybrid, group: &mut FlagGroup) {
     let Mamba { heads, head_dim, groups, state, conv_kernel: _, conv_bias: _, proj_bias: _, out_bias: _, norm: _ } =
         hybrid.mamba;
+    // Before 0.19 the program of hybrids raises an error without the layers' own module ([megatron-lm] `hybrid_builders.py`).
+    let layers = if request.release == Some(LAST_OF_MAMBA) { "mamba" } else { "hybrid" };
+    group.list("spec", [format!("megatron.core.models.{layers}.{layers}_layer_specs"), format!("{layers}_stack_spec")]);
     group.set("hybrid-layer-pattern", hybrid.pattern(&request.layers_of_chunks()));
     group.set("mamba-num-heads", heads);
     group.set("mamba-head-dim", head_dim);
