@@ -64,6 +64,7 @@ DEVICES = (
     "mi350x",
     "v100-sxm2-32",
 )
+BRIDGES_HYBRIDS = ("nemotron-h-56b", "tests/hf/nemotron-3-super-class.json")
 RECOMPUTE = ("none", "none", "full", "full", "per-op", "every-other", "first-1", "first-3", "first-4", "first-9")
 MODULES = ("core_attn", "layernorm", "act", "mla_up_proj", "mlp", "moe")
 RECIPES = (
@@ -265,6 +266,8 @@ def drawn(chance, o, framework, models, at, scratch):
     model, cluster = chance.choice(models), chance.choice(sorted(clusters))
     if framework == "ms-swift" and chance.random() < 0.2:
         model = chance.choice(HYBRIDS)
+    if framework == "megatron-bridge" and chance.random() < 0.2:
+        model = chance.choice(BRIDGES_HYBRIDS)
     if framework == "maxtext" and chance.random() < 0.5:
         cluster = chance.choice(sorted(TPUS))
     if framework == "primus":
