@@ -7,7 +7,7 @@ use super::explorer::Explorer;
 use super::first_layers::RecomputedSplits;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
-use super::group_bounds::GroupBounds;
+use super::group_bounds::{GroupBound, GroupBounds};
 use super::incumbents::SpacePosition;
 use super::leaves::Leaf;
 use super::menus::{Menu, ShardingList};
@@ -17,7 +17,6 @@ use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
 use super::tables::{Recomputes, SearchShape};
-use super::verdict::Verdict;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{
     Layers, Loaded, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
@@ -25,7 +24,7 @@ use meshwright_engine::cost::incremental::{
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::schedule::replay::StageTime;
-use meshwright_engine::units::{Bytes, Seconds};
+use meshwright_engine::units::Seconds;
 
 /// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in
 /// `benches/runs/2026-11-26-2-cores.txt`.
@@ -89,14 +88,18 @@ impl Explorer<'_> {
             let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
             (stages, all_layers.at(choice.at), floor)
         };
-        // Lower bounds of the step time under ZeRO 0 to 2, but for the ends, and of any.
-        let times = |choice: &Recomputes| {
-            let (own, layers, floor) = recomputed(choice);
-            let least = if own.last_chunk() == stages.last_chunk() {
+        // Lower bound of the step time under ZeRO 0 to 2, but for the ends, of a plan with these layers.
+        let least_of = |plan: &Plan, layers: &Layers, own: &Stages| {
+            if own.last_chunk() == stages.last_chunk() {
                 pipeline.least_time(flow.max(least_flow_of_passes(self.costs, plan, layers, own)))
             } else {
                 least_time_of_flow(self.costs, plan, layers, own, &bounded.around)
-            };
+            }
+        };
+        // Lower bounds of the step time under ZeRO 0 to 2, but for the ends, and of any.
+        let times = |choice: &Recomputes| {
+            let (own, layers, floor) = recomputed(choice);
+            let least = least_of(plan, layers, own);
             let with_ends = || least + floor.ends(&self.pipelines, plan);
             (least, gathered.map_or_else(with_ends, |gathered| gathered.step.min(least)))
         };
@@ -113,8 +116,8 @@ impl Explorer<'_> {
                 continue;
             }
             let bound_flow = |times| self.flow_bound(&pipeline.plan, times, found).flow;
-            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best, bound_flow));
-            if verdict.excludes(below, &mut found.counts) {
+            let group = groups.as_mut().map_or(GroupBound::NONE, |groups| groups.bound(*at, &found.best, bound_flow));
+            if group.verdict.excludes(below, &mut found.counts) {
                 continue;
             }
             let (stages, layers, floor) = recomputed(choice);
@@ -123,8 +126,7 @@ impl Explorer<'_> {
                 continue;
             }
             let (least, soonest) = times(choice);
-            let memory = groups.as_ref().map_or(Bytes::ZERO, |groups| groups.needed(*at));
-            if slow_gathered && found.best.is_hopeless(&plan.layout, Price { time: soonest, memory }) {
+            if slow_gathered && found.best.is_hopeless(&plan.layout, Price { time: soonest, memory: group.needed }) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
@@ -157,11 +159,16 @@ impl Explorer<'_> {
                 memory,
                 floor,
                 least,
+                least_of: &|plan| least_of(plan, layers, stages),
                 soonest,
                 gathered,
                 shardings,
                 position,
             };
+            // The first plan that exceeds the memory stays, as the example of the rule.
+            let too_few = shares.partition_point(|share| *share < group.on_host);
+            let counted = found.counts.reject_more(Rejection::OUT_OF_MEMORY, shardings * too_few as u64);
+            let shares = &shares[if counted { too_few } else { 0 }..];
             enough_recomputed |= self.search_offloads(&variant, shares, found) && first_layers;
         }
     }
@@ -169,8 +176,20 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn search_offloads(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, memory: all, floor, least, soonest, gathered, shardings, .. } =
-            variant;
+        let Variant {
+            light,
+            plan,
+            layers,
+            stages,
+            memory: all,
+            floor,
+            least,
+            least_of,
+            soonest,
+            gathered,
+            shardings,
+            ..
+        } = variant;
         let menu = floor.known_menu();
         let engines = self.tables.engines(plan.layout.pp);
         let hbm_budget = found.best.wanted.hbm_budget;
@@ -181,6 +200,12 @@ impl Explorer<'_> {
             if needed > hbm_budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: hbm_budget, rank }, *shardings);
                 continue;
+            }
+            let beside_copies = || least_of(&plan) + floor.ends(&self.pipelines, &plan);
+            if activations > 0.0 && gathered.is_none() && found.is_hopeless(&plan.layout, beside_copies()) {
+                // Offloading more, or recomputing one more layer, is no faster.
+                found.counts.flow += shardings * (shares.len() - fewer) as u64;
+                return fewer == 0;
             }
             if found.best.is_hopeless(&plan.layout, Price { time: *soonest, memory: needed }) {
                 found.counts.flow += shardings;
@@ -353,6 +378,8 @@ struct Variant<'v> {
     floor: &'v SplitFloor<'v>,
     /// Lower bound of its step time under ZeRO 0 to 2, but for the ends.
     least: Seconds,
+    /// Lower bound as `least`, of the plan with a share of its activations on the host.
+    least_of: &'v dyn Fn(&Plan) -> Seconds,
     /// Lower bound of its step time.
     soonest: Seconds,
     /// Lower bound of its step time under ZeRO 3; none where every sharding is too slow or too large.

@@ -1,5 +1,6 @@
 //! Layers and ends of the model, priced once for all pipelines, shardings and recomputations.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::cost::moments::EndBytes;
 use crate::cost::shape::ShapeCost;
 use crate::cost::stage;
 use crate::cost::work::Work;
+use crate::gpu::Copies;
 use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::units::{Bytes, Seconds};
 
@@ -290,6 +292,21 @@ impl Layers {
     pub(super) fn works(&self, pp: u32) -> &Works {
         let alone = self.without_pipeline.as_ref().filter(|_| pp == 1);
         alone.unwrap_or(&self.in_pipeline)
+    }
+
+    /// Lower bound of the passes of one layer of each choice under ZeRO 0 to 2, with a plan's share of activations on the host: a pass
+    /// takes no less than the copy beside it ([`Costs::add_transfer`]).
+    pub(super) fn least_passes(&self, costs: &Costs, plan: &Plan) -> Cow<'_, [PassTimes]> {
+        let (passes, on_host) = (&self.works(plan.layout.pp).passes, plan.offload.activations);
+        if on_host <= 0.0 {
+            return Cow::Borrowed(passes);
+        }
+        let Copies { out, back } = costs.copies(plan);
+        let with_copies = |(passes, kept): (&PassTimes, &Bytes)| {
+            let moved = *kept * on_host;
+            PassTimes { forward: passes.forward.max(moved / out), backward: passes.backward.max(moved / back) }
+        };
+        passes.iter().zip(&self.bytes.kept).map(with_copies).collect()
     }
 
     /// One layer of each choice under ZeRO 3 and the recomputation of these layers, which a plan has.

@@ -77,7 +77,7 @@ pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages:
     if plan.schedule.is_bidirectional() {
         return Seconds::ZERO;
     }
-    let passes = &layers.works(plan.layout.pp).passes;
+    let passes = layers.least_passes(costs, plan);
     let back = way_back(plan.schedule);
     let depth = f64::from(costs.problem.model().mtp_depth);
     let (micro_batches, EndPasses { embedding, loss, .. }) = (costs.micro_batches(plan), layers.ends);
