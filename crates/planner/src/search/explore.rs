@@ -7,7 +7,7 @@ use super::explorer::Explorer;
 use super::first_layers::RecomputedSplits;
 use super::flow::{Flow, KnownFlow};
 use super::frontier::Ready;
-use super::group_bounds::{GroupBound, GroupBounds};
+use super::group_bounds::GroupBounds;
 use super::incumbents::SpacePosition;
 use super::leaves::Leaf;
 use super::menus::{Menu, ShardingList};
@@ -17,6 +17,7 @@ use super::pipelines::SplitFloor;
 use super::recomputed::Recomputed;
 use super::state::SearchState;
 use super::tables::{Recomputes, SearchShape};
+use super::verdict::Verdict;
 use crate::space::Rejection;
 use meshwright_engine::cost::incremental::{
     Layers, Loaded, Pipeline, Price, Stages, UnsharedMemory, least_flow_of_passes, least_time_of_flow,
@@ -24,7 +25,7 @@ use meshwright_engine::cost::incremental::{
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::schedule::replay::StageTime;
-use meshwright_engine::units::Seconds;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// Recomputations of a pipeline up to which each is bounded alone: a setting of speed, swept in
 /// `benches/runs/2026-11-26-2-cores.txt`.
@@ -116,8 +117,8 @@ impl Explorer<'_> {
                 continue;
             }
             let bound_flow = |times| self.flow_bound(&pipeline.plan, times, found).flow;
-            let group = groups.as_mut().map_or(GroupBound::NONE, |groups| groups.bound(*at, &found.best, bound_flow));
-            if group.verdict.excludes(below, &mut found.counts) {
+            let verdict = groups.as_mut().map_or(Verdict::Open, |groups| groups.verdict(*at, &found.best, bound_flow));
+            if verdict.excludes(below, &mut found.counts) {
                 continue;
             }
             let (stages, layers, floor) = recomputed(choice);
@@ -126,7 +127,8 @@ impl Explorer<'_> {
                 continue;
             }
             let (least, soonest) = times(choice);
-            if slow_gathered && found.best.is_hopeless(&plan.layout, Price { time: soonest, memory: group.needed }) {
+            let memory = groups.as_ref().map_or(Bytes::ZERO, |groups| groups.needed(*at));
+            if slow_gathered && found.best.is_hopeless(&plan.layout, Price { time: soonest, memory }) {
                 found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
@@ -165,10 +167,6 @@ impl Explorer<'_> {
                 shardings,
                 position,
             };
-            // The first plan that exceeds the memory stays, as the example of the rule.
-            let too_few = shares.partition_point(|share| *share < group.on_host);
-            let counted = found.counts.reject_more(Rejection::OUT_OF_MEMORY, shardings * too_few as u64);
-            let shares = &shares[if counted { too_few } else { 0 }..];
             enough_recomputed |= self.search_offloads(&variant, shares, found) && first_layers;
         }
     }
@@ -193,19 +191,22 @@ impl Explorer<'_> {
         let menu = floor.known_menu();
         let engines = self.tables.engines(plan.layout.pp);
         let hbm_budget = found.best.wanted.hbm_budget;
+        let offloading = |activations: f64| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
+        // Offloading more, or recomputing one more layer, is no faster.
+        let is_slow = |&share: &f64| {
+            found.is_hopeless(&plan.layout, least_of(&offloading(share)) + floor.ends(&self.pipelines, plan))
+        };
+        let is_open = |share: &&f64| **share <= 0.0 || gathered.is_some() || !is_slow(share);
+        let open = shares.iter().take_while(is_open).count();
+        found.counts.flow += shardings * (shares.len() - open) as u64;
+        let shares = &shares[..open];
         for (fewer, &activations) in shares.iter().enumerate() {
-            let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
+            let plan = offloading(activations);
             let memory = all.with_layers(self.costs, &plan, layers);
             let RankBytes { rank, bytes: needed } = memory.lower_bound(&floor.plan_menu.least);
             if needed > hbm_budget {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: hbm_budget, rank }, *shardings);
                 continue;
-            }
-            let beside_copies = || least_of(&plan) + floor.ends(&self.pipelines, &plan);
-            if activations > 0.0 && gathered.is_none() && found.is_hopeless(&plan.layout, beside_copies()) {
-                // Offloading more, or recomputing one more layer, is no faster.
-                found.counts.flow += shardings * (shares.len() - fewer) as u64;
-                return fewer == 0;
             }
             if found.best.is_hopeless(&plan.layout, Price { time: *soonest, memory: needed }) {
                 found.counts.flow += shardings;
@@ -264,7 +265,7 @@ impl Explorer<'_> {
                 return fewer == 0;
             }
         }
-        false
+        open == 0
     }
 
     /// Searches every sharding of a pipeline under one recomputation and offload. Returns whether some of them may be fast
