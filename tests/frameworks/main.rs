@@ -10,6 +10,7 @@ mod emit_framework;
 mod emit_import;
 mod emit_precision;
 mod hostile;
+mod hybrids;
 mod import;
 mod import_axolotl;
 mod import_bridge;

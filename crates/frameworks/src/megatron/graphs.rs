@@ -1,8 +1,8 @@
 //! Megatron-LM's CUDA graphs of modules: settings that they exclude, and their flags.
 //!
 //! Source: [megatron-lm] `transformer_config.py`: whole layers of dense models; of mixtures without capacity,
-//! attention, the router and, where no count of tokens is read back, preprocessing; none under full recomputation,
-//! offloaded activations or FSDP.
+//! attention, Mamba, the router and, where no count of tokens is read back, preprocessing; none under full recomputation,
+//! offloaded activations or FSDP. [megatron-bridge] `recipes/nemotronh/`: the same of a hybrid with experts.
 
 use super::hybrid::is_hybrid;
 use crate::emit::flags::FlagGroup;
@@ -76,7 +76,8 @@ pub(super) fn set(request: &Request, group: &mut FlagGroup, notes: &mut Vec<Stri
     let mut modules = vec!["attn"];
     if is_hybrid(problem.model()) {
         modules.push("mamba");
-    } else if problem.model().is_moe() && !recomputes_experts {
+    }
+    if problem.model().is_moe() && !recomputes_experts {
         modules.push("moe_router");
         if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp {
             modules.push("moe_preprocess");

@@ -1,0 +1,21 @@
+//! Hybrids of Mamba for Megatron: what CUDA graphs hold of them.
+
+use crate::emit::{out, run};
+
+/// Graphs hold what is priced and what the recipes of Nemotron 3 hold: attention, Mamba, the router and preprocessing.
+#[test]
+fn graphs_of_a_hybrid_hold_its_router() {
+    let model = "tests/hf/nemotron-3-super-class.json";
+    let graphs = |framework: &str, plan: &str| {
+        let line = ["emit", framework, model, "gb200-nvl72-1152", "--gpus", "64", "--stack", "nemo-26", "--plan", plan];
+        let text = out(&run(&line));
+        text.lines().find(|line| line.contains("graph") && line.contains("modules")).expect(&text).trim().to_owned()
+    };
+    let plan = "tp=2 ep=64 pp=1 zero=1 mbs=1";
+    let line = graphs("megatron", plan);
+    assert!(line.ends_with("--cuda-graph-modules attn mamba moe_router moe_preprocess"), "{line}");
+    let line = graphs("megatron-bridge", plan);
+    assert!(line.ends_with(r#"= ["attn", "mamba", "moe_router", "moe_preprocess"]"#), "{line}");
+    let line = graphs("megatron", &format!("{plan} recompute=moe"));
+    assert!(line.ends_with("--cuda-graph-modules attn mamba"), "{line}");
+}
