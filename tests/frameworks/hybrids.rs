@@ -1,6 +1,6 @@
-//! Hybrids of Mamba for Megatron: what CUDA graphs hold of them.
+//! Hybrids of Mamba for Megatron: what CUDA graphs hold of them, and which of them are refused.
 
-use crate::emit::{out, run};
+use crate::emit::{err, out, run};
 
 /// Graphs hold what is priced and what the recipes of Nemotron 3 hold: attention, Mamba, the router and preprocessing.
 #[test]
@@ -18,4 +18,13 @@ fn graphs_of_a_hybrid_hold_its_router() {
     assert!(line.ends_with(r#"= ["attn", "mamba", "moe_router", "moe_preprocess"]"#), "{line}");
     let line = graphs("megatron", &format!("{plan} recompute=moe"));
     assert!(line.ends_with("--cuda-graph-modules attn mamba"), "{line}");
+}
+
+/// Granite's layers are a mixer and experts each: they are refused for that, and not for the attention that some of them have.
+#[test]
+fn layers_of_two_parts_are_refused_as_such() {
+    let model = "tests/hf/granite-4.0-h-small.json";
+    let refused = err(&run(&["emit", "megatron", model, "dgx-h100-64", "--plan", "tp=8 pp=1"]));
+    assert!(refused.contains("each letter of a pattern is a layer of one of them"), "{refused}");
+    assert!(!refused.contains("no attention"), "{refused}");
 }

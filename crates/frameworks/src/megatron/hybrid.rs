@@ -40,6 +40,10 @@ pub struct Hybrid {
     pub letters: Vec<char>,
 }
 
+/// Layers that no letter of a pattern is, and the reason.
+const TWO_PARTS: &str = "layers with a mixer and an MLP or experts";
+const ONE_PART: &str = "each letter of a pattern is a layer of one of them";
+
 impl Hybrid {
     /// The hybrid that a model is.
     ///
@@ -57,16 +61,12 @@ impl Hybrid {
         let mut whole = Model { kinds: Vec::new(), order: Vec::new(), ..model.clone() };
         let (mut mixers, mut ffns, mut mambas) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &model.kinds {
-            refuse(
-                layer.norms != 1 || layer.extra_parameters > 0,
-                "layers of two parts",
-                "a layer of a pattern is one",
-            );
+            refuse(layer.norms != 1 || layer.extra_parameters > 0, TWO_PARTS, ONE_PART);
             match (&layer.mixer, &layer.ffn) {
                 (Mixer::Mamba(mamba), Ffn::None) => mambas.push(mamba.clone()),
                 (mixer @ (Mixer::Attention(_) | Mixer::Mla(_)), Ffn::None) => mixers.push(mixer.clone()),
                 (Mixer::None, ffn @ (Ffn::Dense(_) | Ffn::Moe(_))) => ffns.push(ffn.clone()),
-                _ => refuse(true, "layers of two parts", "a layer of a pattern is one"),
+                _ => refuse(true, TWO_PARTS, ONE_PART),
             }
         }
         refuse(mambas.windows(2).any(|pair| pair[0] != pair[1]), "Mamba of several sizes", "all are alike");
@@ -76,7 +76,8 @@ impl Hybrid {
             "its convolution has a bias and a kernel of 4, its projections have no bias",
         );
         refuse(mambas.iter().any(|m| !m.norm), "Mamba without a norm", "its blocks have one behind the gate");
-        refuse(mixers.is_empty(), "no attention", "a pattern is written beside attention here");
+        let attends = model.kinds.iter().any(|layer| matches!(layer.mixer, Mixer::Attention(_) | Mixer::Mla(_)));
+        refuse(!attends, "no attention", "a pattern is written beside attention here");
         refuse(
             model.mtp_depth > 0,
             "multi-token prediction beside Mamba",
