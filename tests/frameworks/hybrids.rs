@@ -28,3 +28,12 @@ fn layers_of_two_parts_are_refused_as_such() {
     assert!(refused.contains("each letter of a pattern is a layer of one of them"), "{refused}");
     assert!(!refused.contains("no attention"), "{refused}");
 }
+
+/// A note names settings that the source of a model does not say; without rotary positions there is no base of them.
+#[test]
+fn models_without_positions_lack_no_rotary_base() {
+    let notes = |model: &str| out(&run(&["emit", "megatron", model, "dgx-h100-64", "--plan", "tp=8 pp=1"]));
+    let positionless = notes("nemotron-h-56b");
+    assert!(positionless.contains("does not say its epsilon"), "{positionless}");
+    assert!(notes("llama3-8b").contains("does not say its rotary base, epsilon"));
+}

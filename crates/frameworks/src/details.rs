@@ -1,6 +1,8 @@
 //! Settings of a model that a framework's files must carry: which it can express, and the field that it cannot.
 
-use meshwright_engine::model::{Activation, Details, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
+use meshwright_engine::model::{
+    Activation, Details, Layer, Mixer, Model, RopeScaling, RopeScalingKind, Router, RouterScore,
+};
 use meshwright_planner::limits::Obstacle;
 
 use crate::rules::bytes_are;
@@ -189,7 +191,11 @@ fn activation_name(activation: &Activation) -> &str {
 pub(crate) fn unknown(model: &Model) -> Option<String> {
     let Details { rope_theta, norm_epsilon, activation, router, .. } = &model.details;
     let chosen = model.is_moe() && *router == Router::default();
-    let rotary = model.learned_positions == 0;
+    let turns = |layer: &Layer| match &layer.mixer {
+        Mixer::Mla(latent) => latent.rope,
+        _ => layer.attention().is_some_and(|attention| attention.rope),
+    };
+    let rotary = model.learned_positions == 0 && model.kinds.iter().any(turns);
     let missing: Vec<&str> = [
         (rotary && rope_theta.is_none(), "rotary base"),
         (norm_epsilon.is_none(), "epsilon"),

@@ -57,7 +57,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let mut notes =
         vec![format!("the vocabulary is that of the tokenizer in the file; the plan is for {} tokens", model.vocab)];
     notes.extend(unknown(model).map(|missing| {
-        format!("the model's source does not say its {missing}: they are GPT-NeoX's defaults; set what it has")
+        format!("the model's source does not say its {missing}: GPT-NeoX's defaults hold; set what it has")
     }));
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &notes));

@@ -39,7 +39,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let (model, workload) = (problem.model(), problem.workload());
     let mut notes = vec![format!("the tokenizer must have at most the {} tokens of the plan", model.vocab)];
     notes.extend(unknown(model).map(|missing| {
-        format!("the model's source does not say its {missing}: they are llm-foundry's defaults; set what it has")
+        format!("the model's source does not say its {missing}: llm-foundry's defaults hold; set what it has")
     }));
     if sizes.moe.is_some() && (model.details.router.normalized.is_none() || model.details.router.aux_loss.is_none()) {
         notes.push(format!(

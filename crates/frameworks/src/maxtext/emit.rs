@@ -28,7 +28,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let workload = problem.workload();
     let notes: Vec<String> = unknown(problem.model())
         .map(|missing| {
-            format!("the model's source does not say its {missing}: they are MaxText's defaults; set what it has")
+            format!("the model's source does not say its {missing}: MaxText's defaults hold; set what it has")
         })
         .into_iter()
         .collect();

@@ -76,7 +76,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let missing = unknown(problem.model());
     let mut notes: Vec<String> = missing
         .map(|missing| {
-            format!("the model's source does not say its {missing}: they are nanotron's defaults; set what it has")
+            format!("the model's source does not say its {missing}: nanotron's defaults hold; set what it has")
         })
         .into_iter()
         .collect();

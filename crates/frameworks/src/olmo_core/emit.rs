@@ -119,7 +119,7 @@ fn program(request: &Request, sizes: &Sizes) -> EmittedFile {
     let of = request.costs.problem.model();
     let mut notes = vec![format!("the tokenizer must have at most the {} tokens of the plan", of.vocab)];
     notes.extend(unknown(of).map(|missing| {
-        format!("the model's source does not say its {missing}: they are OLMo-core's defaults; set what it has")
+        format!("the model's source does not say its {missing}: OLMo-core's defaults hold; set what it has")
     }));
     if sizes.moe.is_some() {
         notes.push("experts want the package grouped_gemm; without it one matrix is multiplied after another".into());

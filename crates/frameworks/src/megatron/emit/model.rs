@@ -82,7 +82,7 @@ pub(super) fn architecture(
             None => ", and the activation is GELU",
         };
         notes.push(format!(
-            "the model's source does not say its {missing}: they are Megatron's defaults{usual}; set what it has"
+            "the model's source does not say its {missing}: Megatron's defaults hold{usual}; set what it has"
         ));
     }
     if let Some(epsilon) = model.details.norm_epsilon {
