@@ -113,6 +113,22 @@ fn a_plan_in_racks_comes_back() {
     }
 }
 
+/// Graphs of modules exclude activations on the host: a file that has these is not told to have those, as one without is.
+#[test]
+fn graphs_are_no_advice_where_the_plan_excludes_them() {
+    let advised = |test: &str, plan: &str| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+        let question = ["emit", "megatron", "mixtral-8x22b", "gb200-nvl72-1152", "--gpus", "72", "--plan", plan];
+        let written = run(&[&question[..], &["--force", "--out", folder.to_str().unwrap()]].concat());
+        assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+        let linted = run(&["lint", folder.join("megatron.sh").to_str().unwrap(), "gb200-nvl72-1152"]);
+        out(&linted).contains("--cuda-graph-impl")
+    };
+    let plan = "tp=8 dp=9 ep=8 dispatcher=deepep zero=1 mbs=1";
+    assert!(!advised("graphs-beside-offload", &format!("{plan} offload-activations=0.75")));
+    assert!(advised("graphs-beside-recomputation", &format!("{plan} recompute=layernorm+moe")));
+}
+
 /// Other stacks than a framework's own, which a file names in its header alone.
 #[test]
 fn the_stack_of_a_plan_comes_back() {

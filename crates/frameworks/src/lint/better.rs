@@ -308,8 +308,10 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
         let other = problem.changed(|_, _, stack| *stack = better).ok()?;
         let limits = framework_of(imported).map(|framework| framework.limits);
         let obstacles = |of: &Problem| limits.map_or(0, |limits| limits.problem_obstacles(of).len());
+        let refuses = |of: &Problem| limits.is_some_and(|limits| limits.plan_obstacle(of, plan).is_some());
+        let is_refused = obstacles(&other) > obstacles(problem) || (refuses(&other) && !refuses(problem));
         let then = Costs::new(&other).evaluate_simulated(plan);
-        let is_possible = obstacles(&other) <= obstacles(problem) && is_as_sure(problem, now, &other, &then);
+        let is_possible = !is_refused && is_as_sure(problem, now, &other, &then);
         is_possible.then(|| {
             suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false)
         })
