@@ -15,6 +15,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
+use meshwright_engine::units::thousands;
 use meshwright_engine::workload::{Optimizer, Workload};
 use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{DOCUMENTS, Finding, Imported};
@@ -271,19 +272,17 @@ fn sized(question: &LintQuestion, imported: &mut Imported, cluster: &Cluster) ->
     let gpus = question.gpus.or(imported.world).unwrap_or(cluster.gpus);
     let mut find = |finding: Finding| imported.findings.push(finding);
     if gpus > cluster.gpus {
-        let message = format!("{gpus} GPUs are launched, and {} has {}", cluster.name, cluster.gpus);
+        let message = format!("{gpus} GPUs are launched, and the cluster has {}", cluster.gpus);
         find(
             Finding::error("cluster-size", message).expected("fewer, or a larger cluster: predicted as if it had them"),
         );
     } else if gpus < cluster.gpus {
-        find(Finding::note(
-            "cluster-size",
-            format!("{gpus} of the {} GPUs of {} are launched", cluster.gpus, cluster.name),
-        ));
+        let [launched, all] = [gpus, cluster.gpus].map(|gpus| thousands(u64::from(gpus)));
+        find(Finding::note("cluster-size", format!("{launched} of the cluster's {all} GPUs are launched")));
     }
     if let Some(each) = imported.gpus_per_node.filter(|each| *each != cluster.gpus_per_node) {
         let message =
-            format!("{each} processes a node, and a node of {} has {} GPUs", cluster.name, cluster.gpus_per_node);
+            format!("{each} processes a node, and the nodes of the cluster have {} GPUs", cluster.gpus_per_node);
         let level = if each > cluster.gpus_per_node {
             meshwright_frameworks::import::Severity::Error
         } else {

@@ -169,7 +169,7 @@ impl HeaderQuestion {
             let message = format!("from the header of the file: {}", taken.join(", "));
             imported
                 .findings
-                .push(Finding::note("assumed", message).expected("options of the command line say otherwise"));
+                .push(Finding::note("assumed", message).expected("options of the command line replace these"));
         }
     }
 
