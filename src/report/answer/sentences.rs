@@ -216,7 +216,7 @@ fn compared(
     if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
         let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
         let besides = if risk > accepted { ", so the model's risk of OOM does not speak against it" } else { "" };
-        let took = measured(problem, layout).map_or_else(String::new, |step| format!("; it took {step}"));
+        let took = measured(problem, layout).map_or_else(String::new, |step| format!("; the run took {step}"));
         return Some(format!("The recommended plan was run on {ran}{besides}{took}."));
     }
     let like = likeness(problem, advice, recommended, published).unwrap_or_default();
@@ -278,7 +278,7 @@ fn as_published(problem: &Problem, published: &PublishedPlan) -> Plan {
 }
 
 fn reasons(declined: &Declined) -> String {
-    declined.reasons.iter().map(reason).collect::<Vec<_>>().join("; ")
+    series(&declined.reasons.iter().map(reason).collect::<Vec<_>>(), "and")
 }
 
 /// A reason against a faster plan, in words.
@@ -306,21 +306,22 @@ pub fn reason(reason: &Reason) -> String {
 /// Settings that a plan needs beside or instead of those of another, in words.
 fn needed(Unlike { needs, instead_of }: &Unlike) -> String {
     if instead_of.is_empty() {
-        return series(needs);
+        return series(needs, "and");
     }
-    format!("{} instead of {}", series(needs), series(instead_of))
+    format!("{} instead of {}", series(needs, "and"), series(instead_of, "and"))
 }
 
-/// Words in a series: `a, b and c`.
-fn series(words: &[&str]) -> String {
-    match words {
+/// Words in a series, of which a conjunction precedes the last: `a, b and c`.
+fn series(words: &[impl AsRef<str>], conjunction: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match &words[..] {
         [] => String::new(),
         [one] => (*one).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [first @ .., last] => format!("{} {conjunction} {last}", first.join(", ")),
     }
 }
 
 /// Mechanisms in a sentence that denies each of them.
 fn either(mechanisms: &[&Unproven]) -> String {
-    mechanisms.iter().map(|mechanism| mechanism.what).collect::<Vec<_>>().join(" or ")
+    series(&mechanisms.iter().map(|mechanism| mechanism.what).collect::<Vec<_>>(), "or")
 }
