@@ -79,12 +79,12 @@ pub fn infeasible(records: &[Record], most: usize) -> Sheet {
 pub fn networks(unpriced: UnpricedNetworks, share: f64) -> Vec<String> {
     let UnpricedNetworks { rented, owned } = unpriced;
     let rent = rented.then(|| {
-        "networks are compared at one rent: `price` in an [[options]] table of each states what a GPU-hour costs there".to_owned()
+        "networks are compared at one rent: give each an [[options]] table with the `price` of its GPU-hour".to_owned()
     });
     let price = owned.then(|| {
         format!(
-            "networks are compared at one price, {} of the machines: `nic_price` and `port_price`, in an [[options]] table for each rate \
-             of NICs, state their own",
+            "networks are compared at one price, {} of the machines: give each rate of NICs an [[options]] table with its \
+             `nic_price` and `port_price`",
             percent(share)
         )
     });

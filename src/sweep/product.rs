@@ -25,9 +25,7 @@ impl AxisProduct {
         let is_axis = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
         self.axes.iter().filter(|(key, _)| is_axis(key)).map(|(_, values)| values.len() as u64).product()
     }
-}
 
-impl AxisProduct {
     /// Values of an axis; none where the options do not name it.
     pub fn values(&self, axis: &str) -> &[String] {
         self.axes.iter().find(|(key, _)| *key == axis).map_or(&[], |(_, values)| values)
