@@ -109,9 +109,9 @@ struct ClusterPart {
 /// Setting of a stack whose layers are replayed from CUDA graphs, with its reason.
 const REPLAYED: &str = "stack.cuda_graphs=true (as its recipes of mixtures on such GPUs)";
 
-/// Setting of a stack whose recipes have CUDA graphs that no plan gains by, with its reason.
+/// Setting of a stack whose recipes have CUDA graphs, which the fastest plan is without, with its reason.
 const NOT_REPLAYED: &str =
-    "stack.cuda_graphs=false (no plan gains by the graphs of its recipes: their pools take memory)";
+    "stack.cuda_graphs=false (the fastest plan is without the graphs of its recipes: their pools take memory)";
 
 /// Sentences on how a problem came about.
 #[derive(Default)]
