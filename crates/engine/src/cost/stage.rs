@@ -172,8 +172,8 @@ impl Costs<'_> {
     /// max(0, n·t_host − (T − T_experts)) + max(0, H − T_experts − T_sent) + sync
     /// ```
     ///
-    /// H: [`LayerCost::expert_host`]. T_sent: the exchange before the experts, which runs while the host launches them; the one behind them
-    /// follows their last launch.
+    /// H: [`LayerCost::expert_host`]. T_sent: the exchange before the experts, which runs while the host launches them, unless the stack
+    /// hides it behind other work (`overlap.ep`); the one behind them follows their last launch.
     pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> PassTimes {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();

@@ -173,7 +173,7 @@ impl Program<'_> {
             text.line(snippet!("    cfg.model.{}", line));
         }
         if let Some(of_model) = self.hybrid {
-            text.fixed("\n    # a provider of hybrids has other defaults");
+            text.fixed("\n    # Megatron-LM's settings where this provider has other defaults");
             for line in hybrid::attributes(model, of_model) {
                 text.line(snippet!("    cfg.model.{}", line));
             }

@@ -17,17 +17,17 @@ use meshwright_planner::limits::Obstacle;
 
 /// Name of the provider of hybrids.
 pub(super) const PROVIDER: &str = "HybridModelProvider";
+/// Former name of the provider, which release 0.6 takes too.
+const FORMER: &str = "MambaModelProvider";
 /// Import of the provider.
 pub(super) const IMPORT: &str = "from megatron.bridge.models.hybrid.hybrid_provider import HybridModelProvider";
 /// Modules of Mamba that have adapters, as `recipes/nemotronh/` has them.
 pub(super) const ADAPTED: [&str; 2] = ["in_proj", "out_proj"];
-/// Its former name, which release 0.6 takes too.
-const FORMER: &str = "MambaModelProvider";
 
 /// Dropout of both kinds where a configuration says none: `hidden_dropout` and `attention_dropout` of `TransformerConfig`.
 const DROPOUT: f64 = 0.1;
 
-/// Obstacles of a hybrid that its provider has no fields for, or whose layers leave it out; none of other models.
+/// Obstacles of a hybrid: settings that its provider has no field for, or that its layers ignore. None of other models.
 pub(super) fn obstacles(model: &Model) -> Vec<Obstacle> {
     let Some(hybrid) = is_hybrid(model).then(|| Hybrid::of(model).ok()).flatten() else { return Vec::new() };
     let sizes = &hybrid.sizes;
