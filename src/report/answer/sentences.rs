@@ -35,6 +35,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Lim
         held_twice(problem, plan),
         switches::graphs(problem, plan, Bounds { limits, risk }),
         switches::expert_overlap(problem, plan, Bounds { limits, risk }),
+        switches::sixteen_bits(problem, plan, Bounds { limits, risk }),
     ];
     let certainty = [order(advice, plan), Some(intervals(problem, plan, &sure))];
     let said = found.iter().chain(&certainty).flatten().map(|text| text.matches(". ").count() + 1).sum::<usize>();

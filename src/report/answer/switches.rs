@@ -1,9 +1,11 @@
-//! Sentences on settings of Megatron that a plan could have: CUDA graphs and the overlap of expert exchange.
+//! Sentences on settings of Megatron that a plan could have: CUDA graphs, the overlap of expert exchange, GEMMs in 16 bits.
 
 use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::gpu::Format;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::{Family, Overlap, Stack};
 use meshwright_engine::units::{Seconds, whole_percent};
+use meshwright_engine::workload::{Workload, recipe};
 use meshwright_frameworks as frameworks;
 use meshwright_frameworks::megatron::overlap::can_overlap_experts;
 use meshwright_planner::confidence::Confidence;
@@ -29,7 +31,7 @@ pub(super) fn graphs(problem: &Problem, plan: &Evaluation, bounds: Bounds) -> Op
     if waits < WORTH_SAYING || problem.stack().cuda_graphs {
         return None;
     }
-    let step = faster_with(problem, plan, bounds, |stack| stack.cuda_graphs = true)?;
+    let step = faster_with(problem, plan, bounds, |_, stack| stack.cuda_graphs = true)?;
     Some(format!(
         "{} of the step waits for the host: with CUDA graphs (--set stack.cuda_graphs=true) this plan takes {step}.",
         whole_percent(waits)
@@ -45,7 +47,7 @@ pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation, bounds: Bound
         return None;
     }
     let hidden = Overlap::share_beside_micro_batches(stack.graphed_experts);
-    let step = faster_with(problem, plan, bounds, |stack| stack.overlap.ep = hidden)?;
+    let step = faster_with(problem, plan, bounds, |_, stack| stack.overlap.ep = hidden)?;
     Some(format!(
         "{} of the step is exposed expert exchange: run beside other micro-batches (--set stack.overlap.ep={hidden}, the share that \
          runs hide), this plan takes {step}.",
@@ -53,13 +55,38 @@ pub(super) fn expert_overlap(problem: &Problem, plan: &Evaluation, bounds: Bound
     ))
 }
 
+/// Sentence on GEMMs in bf16, where a mixture in a narrower format waits for the host, whose casts are launches of their own, and gains.
+pub(super) fn sixteen_bits(problem: &Problem, plan: &Evaluation, bounds: Bounds) -> Option<String> {
+    let waits = plan.step.host / plan.step.total();
+    let format = problem.workload().format;
+    if waits < WORTH_SAYING || format == Format::Bf16 || !problem.model().is_moe() {
+        return None;
+    }
+    let step = faster_with(problem, plan, bounds, |workload, stack| {
+        let usual = |format| recipe(stack.usual_recipe(format));
+        let had_usual = usual(format) == Some(workload.recipe);
+        workload.format = Format::Bf16;
+        workload.recipe = usual(Format::Bf16).filter(|_| had_usual).unwrap_or(workload.recipe);
+    })?;
+    Some(format!(
+        "{} of the step waits for the host, which launches more kernels an expert in {format}: in bf16 (--precision bf16) this plan \
+         takes {step}.",
+        whole_percent(waits)
+    ))
+}
+
 /// Step time of a plan of Megatron with another setting, where its framework runs it, it fits within the accepted risk, and it gains
 /// enough.
-fn faster_with(problem: &Problem, plan: &Evaluation, bounds: Bounds, set: impl FnOnce(&mut Stack)) -> Option<Seconds> {
+fn faster_with(
+    problem: &Problem,
+    plan: &Evaluation,
+    bounds: Bounds,
+    set: impl FnOnce(&mut Workload, &mut Stack),
+) -> Option<Seconds> {
     if problem.stack().family != Family::Megatron {
         return None;
     }
-    let changed = problem.changed(|_, _, stack| set(stack)).ok()?;
+    let changed = problem.changed(|_, workload, stack| set(workload, stack)).ok()?;
     let limits = bounds.limits.or_else(|| frameworks::of_stack(&changed).map(|known| known.limits));
     let is_refused = limits.is_some_and(|limits| {
         !limits.problem_obstacles(&changed).is_empty() || limits.plan_obstacle(&changed, &plan.plan).is_some()
@@ -93,6 +120,24 @@ mod tests {
         let found = on_64(graphs, "qwen3-30b-a3b", "tp=8 ep=8 zero=1 mbs=1").expect("1,024 tokens a rank");
         assert!(found.contains("waits for the host") && found.contains("--set stack.cuda_graphs=true"), "{found}");
         assert_eq!(on_64(graphs, "llama3-8b", "tp=2 zero=1 mbs=1"), None);
+    }
+
+    #[test]
+    fn bf16_is_named_where_launches_in_fp8_show() {
+        let (bf16, plan) = (example::problem("qwen3-30b-a3b", 64, 64), "tp=4 ep=8 zero=1 mbs=1");
+        let fp8 = bf16.changed(|_, workload, _| workload.format = Format::Fp8).unwrap();
+        let priced = |problem: &Problem| {
+            let evaluation = Costs::new(problem).evaluate_simulated(&parse_plan(plan, problem).unwrap());
+            let found = sixteen_bits(problem, &evaluation, Bounds { limits: None, risk: 0.05 });
+            (evaluation.step.total(), found)
+        };
+        let ((slow, found), (fast, none)) = (priced(&fp8), priced(&bf16));
+        assert!(fast < slow * 0.95 && none.is_none(), "{slow} {fast}");
+        let found = found.expect("16 experts a rank are launched one by one");
+        assert!(
+            found.contains("more kernels an expert in fp8") && found.contains(&format!("takes {fast}.")),
+            "{found}"
+        );
     }
 
     #[test]
