@@ -12,9 +12,7 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds, percent, thousands, whole_percent};
-use meshwright_planner::advice::{
-    Advice, Declined, GivenUp, PassedOver, PreferredFor, PublishedPlan, Reason, USUAL_RISK, Unlike,
-};
+use meshwright_planner::advice::{Advice, Declined, GivenUp, PreferredFor, PublishedPlan, Reason, USUAL_RISK, Unlike};
 use meshwright_planner::catalog::layouts::PublishedLayout;
 use meshwright_planner::confidence::{Confidence, memory_errors};
 use meshwright_planner::limits::Limits;
@@ -39,7 +37,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Lim
     ];
     let certainty = [order(advice, plan), Some(intervals(problem, plan, &sure))];
     let said = found.iter().chain(&certainty).flatten().map(|text| text.matches(". ").count() + 1).sum::<usize>();
-    let row = passed_over(problem, advice).filter(|_| said < MOST_SENTENCES);
+    let row = first_row(problem, advice).filter(|_| said < MOST_SENTENCES);
     found.into_iter().chain([row]).chain(certainty).flatten().collect()
 }
 
@@ -115,11 +113,11 @@ fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> S
     )
 }
 
-/// Sentence on why a faster row is not recommended: one that takes no more memory and has no larger risk where there is one. None where
-/// that row has the layout of the fastest plan by the model, on which a sentence of its own says the same.
-fn passed_over(problem: &Problem, advice: &Advice) -> Option<String> {
-    let PassedOver { at, preferred_for } = advice.passed_over(problem)?;
-    let (row, recommended) = (&advice.ranking.evaluations[at], advice.plan()?);
+/// Sentence on why the fastest row is not recommended. None where it has the layout of the fastest plan by the model, on which a sentence
+/// of its own says the same.
+fn first_row(problem: &Problem, advice: &Advice) -> Option<String> {
+    let preferred_for = advice.preferred_for(problem)?;
+    let (row, recommended) = (advice.ranking.evaluations.first()?, advice.plan()?);
     let is_said = advice.fastest.as_ref().is_some_and(|Declined { evaluation, reasons }| {
         let of_choice = |reason: &Reason| matches!(reason, Reason::Plainer(_) | Reason::Published);
         evaluation.plan.layout == row.plan.layout && reasons.iter().all(of_choice)
@@ -127,7 +125,7 @@ fn passed_over(problem: &Problem, advice: &Advice) -> Option<String> {
     if is_said {
         return None;
     }
-    let times = match (advice.given_runs.get(at), advice.given_runs.get(advice.recommended)) {
+    let times = match (advice.given_runs.first(), advice.given_runs.get(advice.recommended)) {
         (Some(of_row), Some(own)) => (of_row.median, own.median),
         _ => (row.step.total(), recommended.step.total()),
     };
@@ -140,7 +138,7 @@ fn passed_over(problem: &Problem, advice: &Advice) -> Option<String> {
         PreferredFor::Domain => (NEAR, "has tensor parallelism across nodes".into()),
         PreferredFor::Plainness(unlike) => (NEAR, format!("needs {}", needed(&unlike))),
     };
-    Some(format!("Row {} is {share:.1} % faster{near}, but {why}.", at + 1))
+    Some(format!("Row 1 is {share:.1} % faster{near}, but {why}."))
 }
 
 /// Remark on a difference below that of repeated runs.

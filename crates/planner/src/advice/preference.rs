@@ -62,7 +62,7 @@ pub(super) fn in_percent(probability: f64) -> u32 {
     (probability * 100.0).round() as u32
 }
 
-/// Advantage for which the recommended plan is preferred to a faster one.
+/// Advantage for which the recommended plan is preferred to the fastest listed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PreferredFor {
     /// It has a smaller probability of running out of memory, where no plan has the accepted one.
@@ -93,13 +93,4 @@ impl Unlike {
         };
         Self { needs: without(&needs, &others), instead_of: without(&others, &needs) }
     }
-}
-
-/// A listed plan that is faster than the recommended one, and why it is not recommended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOver {
-    /// Index in the ranking.
-    pub at: usize,
-    /// Advantage of the recommended plan.
-    pub preferred_for: PreferredFor,
 }
