@@ -66,6 +66,16 @@ fn a_declined_plan_of_the_same_degrees() {
     assert!(report.contains("Fastest by the model: micro-batch 4, "), "{report}");
 }
 
+/// Whoever asks for mechanisms without a published run is not told that a plan has one.
+#[test]
+fn what_was_asked_for_is_no_reason_against_a_plan() {
+    let question = ["plan", "llama3-70b", "gb200-nvl72-1152", "--gpus", "144", "--global-batch", "416"];
+    let words = |args: &[&str]| report(args).split_whitespace().collect::<Vec<_>>().join(" ");
+    let exotic = words(&[&question[..], &["--exotic"]].concat());
+    assert!(exotic.contains("not recommended, because it needs"), "{exotic}");
+    assert!(words(&question).contains("because no published run has shown"));
+}
+
 #[test]
 fn a_plan_as_a_document() {
     let args = ["plan", "llama3-8b", "dgx-h100-8", "--top", "1", "--format", "json"];

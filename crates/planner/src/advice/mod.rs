@@ -335,7 +335,7 @@ fn recommend(
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),
         given_runs: Vec::new(),
-        fastest: fastest.and_then(|fastest| decline(problem, published.as_ref(), &fastest, &plan, prudence.risk)),
+        fastest: fastest.and_then(|fastest| decline(problem, published.as_ref(), &fastest, &plan, prudence)),
         published,
         ranking,
         recommended,
@@ -362,18 +362,18 @@ fn decline(
     published: Option<&PublishedPlan>,
     fastest: &Evaluation,
     recommended: &Evaluation,
-    accepted: f64,
+    prudence: Prudence,
 ) -> Option<Declined> {
     if recommended.step.total() / fastest.step.total() < 1.0 + LEAST_FASTER {
         return None;
     }
     let mut reasons = Vec::new();
     let [risk, least] = [fastest, recommended].map(|plan| Confidence::new(problem, plan).oom_probability);
-    if risk > accepted && in_percent(risk) > in_percent(least) {
+    if risk > prudence.risk && in_percent(risk) > in_percent(least) {
         reasons.push(Reason::Risk(risk));
     }
     let unproven = Unproven::in_plan(problem, &fastest.plan);
-    if !unproven.is_empty() && Unproven::in_plan(problem, &recommended.plan).is_empty() {
+    if !prudence.exotic && !unproven.is_empty() && Unproven::in_plan(problem, &recommended.plan).is_empty() {
         reasons.push(Reason::Unproven(unproven));
     }
     if reasons.is_empty() {
