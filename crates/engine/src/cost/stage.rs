@@ -236,25 +236,23 @@ impl Costs<'_> {
             }
             StageTime::from(&work)
         };
-        let time_of = |layers| time(work_of_layers(works, layers));
-        let mut times = by_layers(counts.chunks.each().map(|layers| &layers[..]), time_of);
-        let (last, mtp) = (times.len() - 1, counts.mtp_chunk as usize);
-        for (chunk, layers) in counts.chunks.each().enumerate() {
-            let choice = counts.mtp_choice.filter(|_| chunk == mtp);
-            if chunk != 0 && chunk != last && choice.is_none() {
-                continue;
-            }
-            let mut work = work_of_layers(works, layers);
+        let mut times = Vec::with_capacity(counts.chunks.places() as usize);
+        for (chunks, layers) in counts.chunks.iter() {
+            times.resize(chunks.end as usize, time(work_of_layers(works, layers)));
+        }
+        let last = counts.chunks.places() - 1;
+        for chunk in [0, counts.mtp_chunk, last] {
+            let mut work = work_of_layers(works, counts.chunks.at(chunk));
             if chunk == 0 {
                 work.add(&embedding(&shape.ends), 1.0);
             }
             if chunk == last {
                 work.add(&loss(&shape.ends), 1.0 + f64::from(counts.mtp));
             }
-            if let Some(choice) = choice {
+            if let Some(choice) = counts.mtp_choice.filter(|_| chunk == counts.mtp_chunk) {
                 work.add(&works[choice], f64::from(counts.mtp));
             }
-            times[chunk] = time(work);
+            times[chunk as usize] = time(work);
         }
         times
     }
