@@ -87,8 +87,27 @@ pub(super) struct BoundKey {
 }
 
 impl BoundKey {
-    fn new(bound: Seconds, number: u32) -> Self {
+    /// Key of a lower bound and a number.
+    pub const fn new(bound: Seconds, number: u32) -> Self {
         Self { bits: bound.get().to_bits(), number }
+    }
+}
+
+/// Lower bounds of the plans of a legal pipeline.
+pub(super) struct PipelineBound {
+    /// Of their step time, and of their memory, which is zero unless layouts are left out by it.
+    pub price: Price,
+    /// Number of the plans.
+    pub plans: u64,
+    /// Key of its order among the pipelines of the shape.
+    pub key: BoundKey,
+}
+
+impl PipelineBound {
+    /// Whether its lower bound exceeds the cutoff of a search for the fastest plans: it then comes after all pipelines that are
+    /// explored, by ascending bound.
+    pub fn is_too_slow(&self, best: &Incumbents) -> bool {
+        best.objective() == Some(Objective::StepTime) && best.is_hopeless_for_all(self.price)
     }
 }
 
@@ -129,13 +148,6 @@ impl BoundedPipeline<'_> {
     /// Whether none of its plans can enter the answer, by its bounds.
     pub fn is_hopeless(&self, best: &Incumbents) -> bool {
         best.is_hopeless(&self.plan.layout, Price { time: self.bound, memory: self.memory })
-    }
-
-    /// Whether its lower bound exceeds the cutoff of a search for the fastest plans: it then comes after all pipelines that are
-    /// explored, by ascending bound.
-    pub fn is_too_slow(&self, best: &Incumbents) -> bool {
-        let bound = Price { time: self.bound, memory: self.memory };
-        best.objective() == Some(Objective::StepTime) && best.is_hopeless_for_all(bound)
     }
 
     /// Whether all its plans have the same layers on each virtual stage: a cost-balanced split depends on the recomputation.

@@ -27,6 +27,7 @@ mod group_bounds;
 mod groups;
 mod incumbents;
 mod layout_bounds;
+mod layouts;
 mod leaves;
 mod menus;
 mod neighbours;

@@ -1,6 +1,6 @@
 //! Pipelines of a shape that are left to explore.
 
-use super::bounded::BoundedPipeline;
+use super::bounded::{BoundedPipeline, PipelineBound};
 use super::certificate::Counts;
 use super::explorer::Explorer;
 use super::frontier::Ready;
@@ -30,7 +30,16 @@ impl Explorer<'_> {
                 continue;
             }
             let mut counts = Counts::default();
-            let (pipelines, left_out) = self.pipelines.of_layout(layout, layers, most, &mut counts);
+            let mut too_slow = 0;
+            let is_open = |pipeline: &PipelineBound| {
+                let is_next = !is_counted || pipeline.key >= ready.first;
+                let is_hopeless = found.best.is_hopeless(&layout.plan.layout, pipeline.price);
+                too_slow += if is_next && is_hopeless { pipeline.plans } else { 0 };
+                is_next && !is_hopeless
+            };
+            let (pipelines, left_out) = self.pipelines.of_layout(layout, layers, most, &mut counts, is_open);
+            open.extend(pipelines);
+            found.counts.flow += too_slow;
             if nearest.is_some() {
                 found.counts.flow += left_out;
             } else if !is_counted {
@@ -38,13 +47,6 @@ impl Explorer<'_> {
             }
             if !is_counted {
                 found.counts.add(counts);
-            }
-            for pipeline in pipelines.into_iter().filter(|pipeline| !is_counted || pipeline.key() >= ready.first) {
-                if pipeline.is_hopeless(&found.best) {
-                    found.counts.flow += pipeline.plans();
-                } else {
-                    open.push(pipeline);
-                }
             }
         }
         open.sort_by_cached_key(BoundedPipeline::key);

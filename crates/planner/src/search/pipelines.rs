@@ -1,28 +1,22 @@
 //! Pipelines of one shape by ascending lower bound, and the bound of the shape that follows from them.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use itertools::Itertools as _;
 use smallvec::SmallVec;
 
-use super::bounded::{BoundedLayout, BoundedPipeline, LeastEnds, ShapeBound};
+use super::bounded::{BoundedLayout, BoundedPipeline, PipelineBound, ShapeBound};
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
-use super::menus::{Menu, PlanMenu, ReplicatedEnds};
+use super::menus::{Menu, PlanMenu};
 use super::on_host::Fit;
 use super::recomputed::Recomputed;
-use super::tables::{PipelineEntry, Recomputes, SearchShape, Tables};
-use crate::space::{Rejection, Space, least_states, legal};
-use meshwright_engine::ascending::sort_by_numbers;
+use super::tables::{Recomputes, SearchShape, Tables};
+use crate::space::{Rejection, Space, least_states};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{
-    AroundFlow, LeastExchange, Loaded, Pipeline, Price, RankMemory, Stages, UnsharedMemory, fullest_rank_bound,
-    layer_bound, least_time_of_flow,
-};
+use meshwright_engine::cost::incremental::{LeastExchange, Loaded, Pipeline, RankMemory, Stages, UnsharedMemory};
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::RankBytes;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -104,14 +98,6 @@ impl SplitFloor<'_> {
     }
 }
 
-/// Parts of the steps of a layout's plans that no pipeline changes.
-struct OutsidePipeline {
-    /// Lower bounds of the time at the ends of a step.
-    ends: LeastEnds,
-    /// Sends, stragglers and exchange around the flow.
-    around: Rc<AroundFlow>,
-}
-
 /// Pipelines of the shapes of one search.
 #[derive(Clone, Copy)]
 pub(super) struct Pipelines<'e> {
@@ -134,116 +120,6 @@ impl<'e> Pipelines<'e> {
     pub fn new(costs: &'e Costs<'e>, space: &'e Space<'e>, tables: &'e Tables<'e>, hbm_budget: Bytes) -> Self {
         let is_tight = least_states(costs.problem, 0.0) + costs.least_context() > hbm_budget * TIGHT;
         Self { costs, space, tables, hbm_budget, is_tight }
-    }
-
-    /// Legal layouts of a shape by ascending layer bound; those of equal bound in the order of the space. Illegal ones
-    /// are counted, and those left out that are too slow however few GPUs wait for stragglers. `most` = a limit of the
-    /// memory, by which layouts may be left out.
-    pub fn layouts(
-        &self,
-        shape: &SearchShape,
-        most: Option<Bytes>,
-        best: &Incumbents,
-        counts: &mut Counts,
-    ) -> Vec<BoundedLayout> {
-        let SearchShape { plan: ref shape, parts } = *shape;
-        let may_gather = self.tables.engines(2).gathered;
-        let on_one = layer_bound(self.costs, shape, parts, &(1..=1), may_gather);
-        let (mut all, mut next) = (Vec::new(), 0);
-        for layout in self.space.layouts(shape) {
-            let (gpus, number) = (layout.world_size(), next);
-            let table = self.tables.pipelines(&Plan { layout, ..shape.clone() });
-            next += table.entries.len() as u32;
-            if best.too_slow(&layout)(on_one / f64::from(gpus)) {
-                continue;
-            }
-            let plan = Plan { layout, recompute: Recompute::None, offload: Offload::NONE, ..shape.clone() };
-            let shardings = self.tables.shardings(&layout);
-            if shardings == 0 {
-                continue;
-            }
-            let mut reasons = Vec::new();
-            legal::batch(self.costs.problem, &plan, &mut reasons);
-            legal::experts(self.costs.problem, &plan, &mut reasons);
-            if let Some(reason) = reasons.first() {
-                counts.reject(reason, table.below * shardings);
-                continue;
-            }
-            let may_gather = layout.pp > 1 && self.tables.engines(layout.pp).gathered;
-            let of_all = layer_bound(self.costs, &plan, parts, &(gpus..=gpus), may_gather);
-            let flow = of_all.max(fullest_rank_bound(self.costs, &plan, parts, table.copies));
-            // Without an objective, most layouts are left out by their memory.
-            let is_ranked = best.objective().is_some();
-            let ends = if is_ranked { self.tables.least_ends_of_layout(&plan) } else { ReplicatedEnds::default() };
-            let time = if self.tables.engines(layout.pp).gathered { flow } else { flow + ends.time };
-            let memory = most.map_or(Bytes::ZERO, |_| self.least_memory_of(&plan));
-            all.push(BoundedLayout { plan, shardings, bound: Price { time, memory }, ends, number });
-        }
-        sort_by_numbers(&mut all, |layout| [layout.bound.time.get()]);
-        all
-    }
-
-    /// Legal pipelines of a layout. Illegal ones are counted; if the states of the layout exceed `most`, all are left out, and the
-    /// number of their plans returned.
-    pub fn of_layout(
-        &self,
-        layout: &BoundedLayout,
-        layers: &Recomputed,
-        most: Option<Bytes>,
-        counts: &mut Counts,
-    ) -> (Vec<BoundedPipeline<'e>>, u64) {
-        let BoundedLayout { ref plan, shardings, bound, number, .. } = *layout;
-        let too_large = most.is_some_and(|most| bound.memory > most);
-        let table = self.tables.pipelines(plan);
-        let legal = table.legal(self.costs.problem, plan);
-        for (reason, below) in &legal.rejected {
-            counts.reject(reason, below * shardings);
-        }
-        let legal = legal.indices.iter().map(|&at| (&table.entries[at as usize], number + at));
-        if too_large {
-            return (Vec::new(), legal.map(|(entry, _)| entry.below * shardings).sum());
-        }
-        let on_host = self.least_ends(plan);
-        let ends = LeastEnds { replicated: on_host.replicated.max(layout.ends.time), ..on_host };
-        let around = AroundFlow::new(self.costs, plan).exchanging(layout.ends.exchange);
-        let outside = OutsidePipeline { ends, around: Rc::new(around) };
-        let bounded = |(entry, number): (&'e PipelineEntry, u32)| self.bounded(layout, entry, number, &outside, layers);
-        (legal.map(bounded).collect(), 0)
-    }
-
-    /// Bounds one pipeline of a layout; `number` counts the pipelines of the shape.
-    fn bounded(
-        &self,
-        layout: &BoundedLayout,
-        entry: &'e PipelineEntry,
-        number: u32,
-        outside: &OutsidePipeline,
-        layers: &Recomputed,
-    ) -> BoundedPipeline<'e> {
-        let (schedule, split) = (entry.plan.schedule, entry.plan.split.clone());
-        let plan = Plan { schedule, split, ..layout.plan.clone() };
-        let (ends, around) = (outside.ends, Rc::clone(&outside.around));
-        // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
-        let (lightest, at) =
-            if let [only] = &entry.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
-        let recomputing = |recompute| Cow::Owned(Plan { recompute, ..plan.clone() });
-        let light = if lightest == plan.recompute { Cow::Borrowed(&plan) } else { recomputing(lightest) };
-        let (light, bare) = (&*light, layers.at(at));
-        let stages = self.tables.stages(light, entry, lightest, layers.head(at));
-        let bound = least_time_of_flow(self.costs, light, bare, stages, &around);
-        let engines = self.tables.engines(plan.layout.pp);
-        let bound = if engines.gathered || plan.schedule.is_bidirectional() {
-            let pipeline = Pipeline::new(self.costs, light, bare, stages);
-            let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs) + ends.gathered);
-            let replicated =
-                engines.replicated.then(|| pipeline.least_time(Seconds::ZERO).max(bound) + ends.replicated);
-            [gathered, replicated].into_iter().flatten().reduce(Seconds::min).unwrap_or_default()
-        } else {
-            bound + ends.replicated
-        };
-        let (bound, memory) = (bound.max(layout.bound.time), layout.bound.memory);
-        let shardings = layout.shardings;
-        BoundedPipeline { plan, lightest, at, entry, shardings, stages, ends, around, bound, memory, number }
     }
 
     /// Splits that the recomputations of a pipeline lead to: a cost-balanced one depends on the recomputation.
@@ -364,15 +240,14 @@ impl<'e> Pipelines<'e> {
                 if best.is_hopeless(&next.plan.layout, next.bound) {
                     continue;
                 }
-                let (pipelines, left_out) = self.of_layout(next, &layers, most, counts);
+                let is_open = |pipeline: &PipelineBound| {
+                    let is_open = !pipeline.is_too_slow(best);
+                    too_slow += if is_open { 0 } else { pipeline.plans };
+                    is_open
+                };
+                let (pipelines, left_out) = self.of_layout(next, &layers, most, counts, is_open);
                 counts.reject_without_example(Rejection::OUT_OF_MEMORY, left_out);
-                for pipeline in pipelines {
-                    if pipeline.is_too_slow(best) {
-                        too_slow += pipeline.plans();
-                    } else {
-                        open.push(pipeline);
-                    }
-                }
+                open.extend(pipelines);
             }
             let Some(first) = open.pop() else {
                 counts.flow += too_slow;

@@ -305,16 +305,17 @@ impl<'t> Tables<'t> {
         self.parts.replays.simulator(key)
     }
 
-    /// Classes of the ranks of a pipeline under a recomputation, whose head costs as much as `head` layers. A cost-balanced split
-    /// is known by its last virtual stage, which is no longer than an even one.
+    /// Classes of the ranks of a plan's layout and schedule with the split of `entry` under a recomputation, whose head costs as
+    /// much as `head` layers. A cost-balanced split is known by its last virtual stage, which is no longer than an even one.
     pub fn stages<'p>(&self, plan: &Plan, entry: &'p PipelineEntry, recompute: Recompute, head: f64) -> &'p Stages {
         let first_recomputed = if let Recompute::FirstLayers(n) = recompute { n } else { 0 };
-        let is_cost_balanced = plan.split == LayerSplit::CostBalanced;
+        let is_cost_balanced = entry.plan.split == LayerSplit::CostBalanced;
         let last_chunk = if is_cost_balanced { Stages::last_chunk_of(self.costs, plan, head) } else { 0 };
         entry.stages[last_chunk as usize * entry.row + first_recomputed as usize].get_or_init(|| {
-            let (pp, schedule, split) = (plan.layout.pp, plan.schedule, plan.split.clone());
-            let key = StagesKey { pp, schedule, split, last_chunk, first_recomputed };
-            self.parts.stages(key, || Stages::with_head_cost(self.costs, &Plan { recompute, ..plan.clone() }, head))
+            let (pp, schedule, split) = (plan.layout.pp, plan.schedule, entry.plan.split.clone());
+            let own = || Plan { split: split.clone(), recompute, ..plan.clone() };
+            let make = || Stages::with_head_cost(self.costs, &own(), head);
+            self.parts.stages(StagesKey { pp, schedule, split: split.clone(), last_chunk, first_recomputed }, make)
         })
     }
 }

@@ -1,14 +1,13 @@
-//! Lower bounds on the simulated time of a flow, without simulation.
+//! Lower bounds on the simulated time of a flow, without simulation, and of the memory and the ends of a step.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::block::{EndPasses, Layers, ROUNDING};
-use super::exchange::{ByOrder, LeastExchange, Unhidden};
+use super::block::ROUNDING;
+use super::least_time::{RoundTrip, way_back};
 use super::sharding::Parameters;
-use super::stages::{Stages, WorkClass};
+use super::stages::Stages;
 use crate::cost::costs::Costs;
 use crate::cost::data::{RankParameters, TableParameters};
-use crate::cost::layer::PassTimes;
 use crate::cost::moments::Temporary;
 use crate::cost::pipeline::PairEffect;
 use crate::cost::shape::ShapeCost;
@@ -19,130 +18,6 @@ use crate::schedule::Schedule;
 use crate::schedule::ops::PairedShares;
 use crate::schedule::paths::Pairing;
 use crate::units::{Bytes, Seconds};
-
-/// Lower bound of the part of a step that the sends between stages, stragglers and the exchange between replicas take,
-/// for all pipelines of a layout under ZeRO 0 to 2.
-#[derive(Clone, Copy, Debug)]
-pub struct AroundFlow {
-    /// Time of a send in each rank order where the last rank sends nothing to the first.
-    send: ByOrder<Seconds>,
-    /// Time of a send in each rank order where the last rank sends to the first, as with virtual stages.
-    looped_send: ByOrder<Seconds>,
-    /// Factor of stragglers, and of rounding.
-    slower: f64,
-    /// Exchange between replicas, as far as it is known.
-    pub exchange: LeastExchange,
-}
-
-impl AroundFlow {
-    /// Sends and stragglers of the layout and micro-batch of a plan.
-    pub fn new(costs: &Costs, plan: &Plan) -> Self {
-        let of_schedule =
-            |schedule: Schedule| ByOrder::new(|order| costs.stage_send(&Plan { schedule, order, ..plan.clone() }));
-        Self {
-            send: of_schedule(Schedule::OneFOneB),
-            looped_send: of_schedule(Schedule::Interleaved { virtual_stages: 2 }),
-            slower: (1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING,
-            exchange: LeastExchange::default(),
-        }
-    }
-
-    /// This with the exchange between replicas.
-    #[must_use]
-    pub const fn exchanging(self, exchange: LeastExchange) -> Self {
-        Self { exchange, ..self }
-    }
-}
-
-/// Lower bound on the time of a plan's pipeline under ZeRO 0 to 2, before its flow is computed: `least_flow` without
-/// overlapped expert traffic, and with the path to a rank only if the schedule is simulated; of bidirectional schedules without the
-/// flow.
-pub fn least_time_of_flow(
-    costs: &Costs,
-    plan: &Plan,
-    layers: &Layers,
-    stages: &Stages,
-    around: &AroundFlow,
-) -> Seconds {
-    let flow = least_flow_of_passes(costs, plan, layers, stages);
-    let sends = if plan.pipeline().loops() { around.looped_send } else { around.send };
-    let sends = ByOrder::new(|order| costs.exposed_sends_of(plan, sends.of(order)));
-    let unhidden = Unhidden::new(costs, plan, layers, stages, around.exchange);
-    unhidden.least_step(flow, sends, around.slower, unhidden.windows_of(flow))
-}
-
-/// Lower bound on the time that the micro-batches of a plan take through its pipeline, as [`least_time_of_flow`] has it before
-/// sends and stragglers.
-pub fn least_flow_of_passes(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
-    if plan.schedule.is_bidirectional() {
-        return Seconds::ZERO;
-    }
-    let passes = layers.least_passes(costs, plan);
-    let back = way_back(plan.schedule);
-    let depth = f64::from(costs.problem.model().mtp_depth);
-    let (micro_batches, EndPasses { embedding, loss, .. }) = (costs.micro_batches(plan), layers.ends);
-    let of_class = |class: &WorkClass| {
-        let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
-        for (kind, &PassTimes { forward, backward }) in passes.iter().enumerate() {
-            own += (forward + backward) * class.layers[kind];
-            before += (forward + backward * back.unwrap_or_default()) * class.layers_before[kind];
-        }
-        if class.has_embedding {
-            own += embedding.sum();
-        }
-        if class.has_head {
-            own += loss * (1.0 + depth);
-        }
-        if class.embedding_before {
-            before += embedding.forward + embedding.backward * back.unwrap_or_default();
-        }
-        own * micro_batches + if back.is_some() { before } else { Seconds::ZERO }
-    };
-    let splits = plan.schedule.splits_backward();
-    let on_the_way = &layers.works(plan.layout.pp).on_the_way;
-    let trip = RoundTrip {
-        of_layer: |kind: usize| if splits { on_the_way[kind] } else { passes[kind].sum() },
-        embedding: if splits { embedding.forward } else { embedding.sum() },
-        loss: if splits { layers.ends.loss_on_the_way } else { loss },
-    };
-    let first = if back.is_some() { trip.least_flow(stages, micro_batches) } else { Seconds::ZERO };
-    stages.work_classes.iter().map(of_class).fold(first, Seconds::max) * ROUNDING
-}
-
-/// Times of one micro-batch on its way through a pipeline and back, without weight gradients where they are separate passes.
-struct RoundTrip<F> {
-    /// Time in a layer, by its choice.
-    of_layer: F,
-    /// Time in the embedding.
-    embedding: Seconds,
-    /// Time in the loss.
-    loss: Seconds,
-}
-
-impl<F: Fn(usize) -> Seconds> RoundTrip<F> {
-    /// Lower bound on the simulated time of a flow by the way of a micro-batch through all chunks and back, with what
-    /// the others take on the last chunk in between:
-    ///
-    /// ```text
-    /// Σ over chunks c of (F_c + B_c)  +  (m − 1)·(F_last + B_last)
-    /// ```
-    ///
-    /// The last chunk begins when the first micro-batch has come through all others, works on one micro-batch after
-    /// another, and its last backward has still to go back through all others.
-    fn least_flow(&self, stages: &Stages, micro_batches: f64) -> Seconds {
-        let Self { ref of_layer, embedding, loss } = *self;
-        let choices = stages.work_classes.first().map_or(0, |class| class.layers.len());
-        let times: SmallVec<[Seconds; 8]> = (0..choices).map(of_layer).collect();
-        let mut all = embedding + loss;
-        for class in &stages.work_classes {
-            for (&time, &count) in times.iter().zip(&class.layers) {
-                all += time * (count * class.count);
-            }
-        }
-        let shortest = times.iter().copied().reduce(Seconds::min).unwrap_or_default();
-        all + (loss + shortest * f64::from(stages.last_chunk())) * (micro_batches - 1.0).max(0.0)
-    }
-}
 
 /// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the states of
 /// `parameters`, without activations, with every replica in one shard group.
@@ -246,15 +121,6 @@ fn least_heaviest(costs: &Costs, plan: &Plan) -> RankParameters {
     RankParameters { dense: mean * (1.0 - most), experts, tables: 0.0 }
 }
 
-/// Share of the path to a rank that its last pass returns along; `None` if the schedule is not simulated.
-const fn way_back(schedule: Schedule) -> Option<f64> {
-    match schedule {
-        Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => Some(1.0),
-        Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV | Schedule::DualPipeV => Some(0.0),
-        Schedule::Naive | Schedule::DualPipe => None,
-    }
-}
-
 /// Lower bound on the simulated time of a flow:
 ///
 /// ```text
@@ -288,7 +154,7 @@ pub(super) fn least_flow(
     let splits = plan.schedule.splits_backward();
     let on_the_way = |work: &Work| work.forward() + work.backward() - if splits { work.wgrad } else { Seconds::ZERO };
     let trip = RoundTrip {
-        of_layer: |kind: usize| on_the_way(&works[kind]),
+        of_layer: works.iter().map(on_the_way).collect(),
         embedding: if splits { embedding.forward() } else { on_the_way(&embedding) },
         loss: on_the_way(&stage::loss(&shape.ends)),
     };

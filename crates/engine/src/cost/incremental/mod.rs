@@ -19,6 +19,7 @@ mod block;
 mod exchange;
 mod first_rank;
 mod least;
+mod least_time;
 mod pipeline;
 mod rank_memory;
 mod sharding;
@@ -28,10 +29,8 @@ mod state_bytes;
 pub use block::{Block, FeedForward, LayerParts, Layers, Mixing, ROUNDING, fullest_rank_bound, layer_bound};
 pub use exchange::LeastExchange;
 pub use first_rank::FirstRank;
-pub use least::{
-    AroundFlow, Pairs, least_flow_of_passes, least_host_update_of_layers, least_memory_of_layers, least_parameters,
-    least_time_of_flow, most_optimizer_on_host,
-};
+pub use least::{Pairs, least_host_update_of_layers, least_memory_of_layers, least_parameters, most_optimizer_on_host};
+pub use least_time::{AroundFlow, LeastTime, least_flow_of_passes, least_time_of_flow};
 pub use pipeline::{Loaded, Pipeline, Price};
 pub use rank_memory::{RankMemory, UnsharedMemory};
 pub use sharding::{Parameters, Sharding, SharedParts, least_states};
