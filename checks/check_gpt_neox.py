@@ -91,7 +91,9 @@ try:
     text = open(o.file).read()
     for key, value in FILLED.items():
         text = text.replace(f"\n{key}: TO_BE_SET", f"\n{key}: {value}")
-    left = [line.split(": ")[0] for line in text.splitlines() if not line.startswith("#") and line.endswith(": TO_BE_SET")]
+    left = [
+        line.split(": ")[0] for line in text.splitlines() if not line.startswith("#") and line.endswith(": TO_BE_SET")
+    ]
     if left:
         raise ValueError(f"FILLED has no value for {left}")
     filled = o.file + ".filled.yml"
@@ -149,7 +151,9 @@ try:
         args.gradient_accumulation_steps,
         args.train_batch_size,
     ):
-        raise ValueError(f"DeepSpeedConfig has a global batch of {config.train_batch_size}, NeoXArgs {args.train_batch_size}")
+        raise ValueError(
+            f"DeepSpeedConfig has a global batch of {config.train_batch_size}, NeoXArgs {args.train_batch_size}"
+        )
     half = "bf16" if config.bfloat16_config.enabled else "fp16" if config.float16_config.enabled else "fp32"
     stage, gradients = int(config.zero_config.stage), str(config.grad_accum_dtype)
     # _do_optimizer_sanity_check(), of DeepSpeed and of the fork that GPT-NeoX asks for.

@@ -277,7 +277,10 @@ def main():
         print(f"{len(LAYERS)} layers have as many operators as {TABLE.name} says")
         return 0
     print("\n".join(found))
-    print(f"counts differ from {TABLE}: if they are right, write the lines above there and update crates/engine/src/cost/operators.rs", file=sys.stderr)
+    print(
+        f"counts differ from {TABLE}: if they are right, write the lines above there and update crates/engine/src/cost/operators.rs",
+        file=sys.stderr,
+    )
     return 1
 
 
