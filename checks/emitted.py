@@ -157,8 +157,8 @@ def main():
             wrong = [] if answer.get("rc") == 0 else [str(answer.get("error"))]
             wrong += differences(framework, case, keys, answer) if not wrong else []
             if framework == "torchtitan" and not wrong:
-                asked = draw.asked(os.path.dirname(path))
-                wrong = titans_differences(keys, asked, answer) or unnoticed(keys, asked, answer)
+                question = draw.asked(os.path.dirname(path))
+                wrong = titans_differences(keys, question, answer) or unnoticed(keys, question, answer)
             head = f"{framework} {case['model']} x{world} {case['flags']} {case['plan']}"
             if wrong:
                 failed += 1
