@@ -66,6 +66,13 @@ fn a_declined_plan_of_the_same_degrees() {
     assert!(report.contains("Fastest by the model: micro-batch 4, "), "{report}");
 }
 
+/// The first row is as fast as the recommended one by all that is printed: nothing is said of it.
+#[test]
+fn a_difference_that_is_not_printed_is_not_explained() {
+    let report = report(&["plan", "glm-4.5", "b300-512", "--precision", "mxfp8"]);
+    assert!(report.contains("\n>2 ") && !report.contains("Row 1 is"), "{report}");
+}
+
 /// Whoever asks for mechanisms without a published run is not told that a plan has one.
 #[test]
 fn what_was_asked_for_is_no_reason_against_a_plan() {

@@ -113,8 +113,8 @@ fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> S
     )
 }
 
-/// Sentence on why the fastest row is not recommended. None where it has the layout of the fastest plan by the model, on which a sentence
-/// of its own says the same.
+/// Sentence on why the fastest row is not recommended. None where it is faster by less than is printed, and where it has the layout of the
+/// fastest plan by the model, on which a sentence of its own says the same.
 fn first_row(problem: &Problem, advice: &Advice) -> Option<String> {
     let preferred_for = advice.preferred_for(problem)?;
     let (row, recommended) = (advice.ranking.evaluations.first()?, advice.plan()?);
@@ -130,6 +130,9 @@ fn first_row(problem: &Problem, advice: &Advice) -> Option<String> {
         _ => (row.step.total(), recommended.step.total()),
     };
     let share = 100.0 * (1.0 - times.0 / times.1);
+    if share < LEAST_PRINTED {
+        return None;
+    }
     let (near, why) = match preferred_for {
         PreferredFor::Risk => ("", "has a larger risk of running out of memory".to_owned()),
         PreferredFor::Published => {
@@ -141,6 +144,8 @@ fn first_row(problem: &Problem, advice: &Advice) -> Option<String> {
     Some(format!("Row 1 is {share:.1} % faster{near}, but {why}."))
 }
 
+/// Least percentage that a tenth of a percent shows.
+const LEAST_PRINTED: f64 = 0.05;
 /// Remark on a difference below that of repeated runs.
 const NEAR: &str = ", within run-to-run noise";
 
