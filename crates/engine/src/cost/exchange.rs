@@ -19,7 +19,8 @@ const RING_MERGE: f64 = 20.0;
 const MERGED: f64 = 10.0;
 /// Bytes of the routing weight of one copy of a token, in fp32.
 const TOKEN_WEIGHT: f64 = 4.0;
-/// GPUs of the largest scale-up domain on one board, which `DeepEP` serves.
+/// GPUs of the largest scale-up domain on one board, which `DeepEP` serves; `HybridEP` serves racks. Source: [megatron-bridge]
+/// `training/flex_dispatcher_backend.py`.
 const BOARD: u32 = 8;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;

@@ -19,7 +19,7 @@ use crate::units::Seconds;
 
 /// Share of a layer's host synchronisation that falls on forward. Source: specification §2.9, version 1.1.
 const SYNC_FORWARD: f64 = 1.0 / 3.0;
-/// Share of the expert exchange of a pass that precedes the experts' kernels.
+/// Share of the expert exchange of a pass that precedes the experts' kernels: one of two, dispatch and combine, of like volume.
 const BEFORE_EXPERTS: f64 = 0.5;
 /// A tensor-parallel floor over several domains, against one. Source: run mapping §3 (nanotron).
 const FLOOR_ACROSS: f64 = 1.5;
