@@ -38,6 +38,14 @@ fn flash_attention_4_has_sinks() {
 }
 
 #[test]
+fn torchtitan_has_sinks_without_compilation_too() {
+    let stated = row("unfitted/twelfth.csv", "lowman-0001");
+    for notes in ["eager", "compile"] {
+        assert!(stack(&Row { notes: Some(notes.into()), ..stated.clone() }).fused_sinks, "{notes}");
+    }
+}
+
+#[test]
 fn torchtitan_chunks_the_loss_that_a_row_says_is_in_chunks() {
     for (id, usual) in [("titanb200-0001", "eager"), ("titanb200-0008", "compile")] {
         let stated = row("unfitted/sixth.csv", id);

@@ -53,6 +53,24 @@ fn a_policy_that_keeps_less_recomputes_more() {
     assert_eq!(last("per-op").to_bits(), 0.0_f64.to_bits());
 }
 
+/// Megatron-Core checkpoints core attention whatever its kernel: fused, a forward of it is added, and no score was kept before.
+#[test]
+fn a_checkpoint_of_core_attention_repeats_fused_kernels_where_the_stack_says_so() {
+    let plan = |recompute: &str| format!("tp=2 sp=on zero=1 mbs=1 recompute={recompute}");
+    let priced = |repeats: bool, recompute: &str| {
+        let key = format!("stack.checkpoints_fused_attention={repeats}");
+        let problem = spec("llama3-8b", "h100-512", "nemo-25", 512, 8192).set(&key).problem();
+        let (plan, evaluation) = priced(&problem, &plan(recompute));
+        let attention = Costs::new(&problem).layer(problem.model().last_kind(), &plan).attention;
+        (evaluation.step.recompute.get(), attention.get(), evaluation.footprint.peak())
+    };
+    let [(none, ..), (off, _, memory)] = ["none", "core_attn"].map(|recompute| priced(false, recompute));
+    let (on, attention, same) = priced(true, "core_attn");
+    assert_eq!((none, off, memory), (0.0, 0.0, same));
+    let passes = on / attention;
+    assert!(passes >= 32.0 && (passes / 32.0).fract() < 1e-9, "{passes} passes of 32 layers");
+}
+
 /// PyTorch's list has no grouped GEMMs: a layer of Qwen3-30B-A3B keeps queries, values, attention's output with its sums, the layer's
 /// input and, from 2026 on, the eight copies of each token that it sends and gets back.
 #[test]

@@ -131,6 +131,9 @@ pub struct Stack {
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,
+    /// Whether a checkpoint of core attention runs fused kernels again too, as Megatron-Core's does, although they keep no scores.
+    #[serde(default)]
+    pub checkpoints_fused_attention: bool,
     /// Whether attention over an indexer's keys alone has fused kernels. Source: [megatron-lm] `dsa_cudnn_kernels.py`.
     #[serde(default)]
     pub sparse_attention: bool,

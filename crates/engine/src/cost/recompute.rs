@@ -19,8 +19,9 @@ impl Costs<'_> {
     /// per op        ½(F − T_attn − T_e) + ½·(tensor and context communication) + T_e + T_ep
     ///               T_e = routed experts and T_ep = their communication, each 0 where the stack keeps its results;
     ///               F − T_attn − T_e counts whole in layers that checkpointing by operator does not see into
-    /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
-    ///               function; mla_up_proj its GEMMs and ½ of the norms; mlp, moe the whole feed-forward part
+    /// modules       the sum of their forwards: core_attn T_attn, where it keeps scores or the stack repeats fused kernels;
+    ///               layernorm ½ of norms and residuals; act the activation function; mla_up_proj its GEMMs and ½ of the
+    ///               norms; mlp, moe the whole feed-forward part
     /// ```
     ///
     /// Recomputing `moe` dispatches the tokens again. Under JAX the modules are those of [`Self::policy`]. Source:
@@ -79,7 +80,8 @@ impl Costs<'_> {
         let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
         let whole_ffn = (mlp && !is_moe) || (moe && is_moe);
         let sparse = matches!(&layer.mixer, Mixer::Mla(mla) if mla.indexer.is_some());
-        let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs || sparse;
+        let again = self.device.stack.checkpoints_fused_attention;
+        let saves = self.keeps_scores() || self.device.stack.memory.keeps_matmul_outputs || sparse || again;
         let left_out = if self.stops_early(cost) { cost.last_gemm } else { Seconds::ZERO };
         when(core_attn && saves, cost.attention)
             + when(layernorm, cost.norms * 0.5)

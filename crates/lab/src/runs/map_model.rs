@@ -173,6 +173,9 @@ fn span(name: &str, seq_len: u32, index: u32) -> Span {
     }
 }
 
+/// Families whose attention gates each element of its output. Source: [transformers] `modeling_qwen3_next.py`, `modeling_qwen3_5.py`.
+const GATED: [&str; 2] = ["Qwen3-Next", "Qwen3.5"];
+
 fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer, Refusal> {
     let (Some(hidden), Some(heads)) = (cells.hidden, cells.heads) else {
         return Refusal::unsupported("model shape unknown");
@@ -191,7 +194,11 @@ fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer
         out_bias: bias,
         qk_norm: if name.contains("Qwen3") { QkNorm::PerHead } else { QkNorm::None },
         sinks: name.contains("GPT-OSS"),
-        output_gate: OutputGate::None,
+        output_gate: if GATED.iter().any(|family| name.contains(family)) {
+            OutputGate::PerElement
+        } else {
+            OutputGate::None
+        },
         keys_are_values: false,
         rope: matches!(decoder, Decoder::Llama | Decoder::Nemotron),
     }))
