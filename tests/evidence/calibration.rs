@@ -225,7 +225,7 @@ fn a_measured_device_is_a_known_one() {
     let none = catalog::Overrides::default();
     let workload = workload(64, 4096, Format::Bf16);
     let known = |calibrated: &[Figure]| {
-        let mut cluster = Cluster::of_one_domain(catalog::gpu("rtx-3090").unwrap());
+        let mut cluster = Cluster::of_one_domain(catalog::gpu("mi250x").unwrap());
         cluster.gpu.calibrated = calibrated.iter().map(|figure| (*figure, Basis::Measured)).collect();
         let model = catalog::model("llama3-8b", &none).unwrap();
         let stack = catalog::stack("nemo-25", &none).unwrap();
