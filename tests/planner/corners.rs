@@ -37,3 +37,11 @@ fn states_that_never_fit_are_rejected_before_a_pipeline_is_explored() {
     assert!(ranking.evaluations.is_empty() && ranking.certificate.proof == SearchProof::Optimal);
     assert_eq!(asked, 0, "pipelines explored");
 }
+
+#[test]
+fn a_space_without_recomputations_is_empty() {
+    let problem = spec("llama3-8b", "dgx-h100-8", "nemo-25", 128, 8192).problem();
+    let (ranking, _) =
+        counted(&Costs::new(&problem), &options(&["recompute=full"], &["recompute=full"]), Goal::Fastest);
+    assert!(ranking.evaluations.is_empty() && ranking.certificate.proof == SearchProof::Optimal);
+}

@@ -220,7 +220,9 @@ impl<'t> Tables<'t> {
                     PipelineEntry { plan, recomputes: Arc::clone(&recomputes), below, most_offloaded, stages, row }
                 })
             };
-            let entries: Vec<PipelineEntry> = self.space.schedules(pp).into_iter().flat_map(of_schedule).collect();
+            let has_plans = |entry: &PipelineEntry| entry.below > 0; // restrictions may leave no recomputation
+            let all = self.space.schedules(pp).into_iter().flat_map(of_schedule);
+            let entries: Vec<PipelineEntry> = all.filter(has_plans).collect();
             let copies = entries.iter().map(|entry| entry.plan.schedule.weight_copies()).max().unwrap_or(1);
             let below = entries.iter().map(|entry| entry.below).sum();
             PipelineTable { below, copies, entries, legal: RwLock::default() }
