@@ -159,7 +159,7 @@ fn main() {
         let published = evaluation.as_ref().map(|evaluation| evaluation.step.total());
         let measured = measured(&row).map(Seconds::new);
         let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
-        let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
+        let (ranking, _) = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
         let picked = ranking.evaluations.first();
         let gain = published.zip(picked).map(|(mine, best)| mine / best.step.total() - 1.0);
         let flag = match gain {

@@ -51,18 +51,19 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     check_free(args.trace.iter().chain(&args.svg).chain(&args.html), args.force.existing())?;
     let asked = &args.asked;
-    let problem = match output::noted(asked.problem.subject(None)?) {
-        Subject::Cluster(problem) => *problem,
+    let posed = match output::noted(asked.problem.subject(None)?) {
+        Subject::Cluster(posed) => *posed,
         Subject::Pools(pooled) => return over_pools(args, &pooled),
     };
     let progress = Progress::new();
     let effort = args.effort.start();
-    let plan = asked.plan_on(&problem, &|done, all| {
+    let found = asked.plan_on(posed, &|done, all| {
         progress.at(done, all);
         effort.control()
     });
     progress.finish();
-    let Some(plan) = plan? else {
+    let (problem, plan) = output::noted(found?);
+    let Some(plan) = plan else {
         effort.talk();
         output::talk("no plan runs: `meshwright plan` says why");
         return Ok(Outcome::NoPlan);

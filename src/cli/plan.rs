@@ -14,7 +14,7 @@ use super::plan_args::Args;
 use super::progress::Progress;
 use super::{Outcome, output, placed, pooled};
 use crate::files::Existing;
-use crate::question::{self, Chosen, FileOptions, PlanAnswer, PlanQuestion, Subject, counts};
+use crate::question::{self, Chosen, FileOptions, PlanAnswer, PlanQuestion, Posed, Subject, counts};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
@@ -37,9 +37,8 @@ fn talk_of_hosts(problem: &Problem, best: Option<&Evaluation>) {
 /// Answer of the question, with progress on stderr, within its limits of time and memory.
 fn solve(
     question: &PlanQuestion,
-    problem: Problem,
+    posed: Posed,
     framework: Option<&'static Framework>,
-    risk: f64,
     effort: &EffortLimits,
 ) -> Result<PlanAnswer> {
     let progress = Progress::new();
@@ -47,7 +46,7 @@ fn solve(
         progress.at(done, all);
         effort.control()
     };
-    let answer = question.solve(problem, framework, risk, &control);
+    let answer = question.solve(posed, framework, &control);
     progress.finish();
     Ok(output::noted(answer?))
 }
@@ -63,15 +62,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let question = args.question();
     let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
     let (unlimited, risk) = args.problem.split_risk()?;
-    let problem = match output::noted(unlimited.subject(framework)?) {
+    let posed = match output::noted(unlimited.subject(framework)?) {
         Subject::Pools(pooled) => return pooled::run(args, &pooled, framework),
-        Subject::Cluster(problem) => *problem,
+        Subject::Cluster(posed) => posed.accepting(risk),
     };
-    if !launch_files::model_runs(framework, &problem) {
+    if !launch_files::model_runs(framework, posed.of_recipe()) {
         return Ok(Outcome::NoPlan);
     }
     let effort = EffortLimits::new(args.plans.time_limit, args.plans.memory_limit);
-    let answer = solve(&question, problem, framework, risk, &effort)?;
+    let answer = solve(&question, posed, framework, &effort)?;
     effort.talk();
     if answer.is_empty() {
         if args.html.is_some() {
@@ -79,16 +78,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         return no_plan(&question, &answer, args.format);
     }
-    let PlanAnswer { problem, options, found, refined, placed, .. } = &answer;
+    let PlanAnswer { problem, risk, options, found, refined, placed, .. } = &answer;
     output::print(&answer::text(args, &question, &answer)?)?;
     if let Some(file) = &args.html {
-        write(file, &html::text(&answer), existing)?;
+        write(file, &html::text(&args.problem, &answer), existing)?;
     }
     talk_of_hosts(problem, found.best());
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
-    for hint in hints::hints(&question, &effort, problem, options, risk, found) {
+    for hint in hints::hints(&question, &effort, problem, options, *risk, found) {
         output::talk(&format!("hint: {hint}"));
     }
     output::talk(&counts(&found.ranking));

@@ -192,12 +192,12 @@ pub fn best_plans(
 fn ranking(framework: &'static Framework, problem: &Question, top: u32) -> Result<Noted<PlanAnswer>, QuestionError> {
     let (unlimited, risk) = problem.split_risk()?;
     let Noted { value, mut notes } = unlimited.subject(Some(framework))?;
-    let Subject::Cluster(subject) = value else {
+    let Subject::Cluster(posed) = value else {
         return Err(QuestionError::refused("--top does not apply to pools of heterogeneous GPUs: name one plan"));
     };
     let plans = PlanOptions { framework: Some(framework.name().to_owned()), top, ..PlanOptions::default() };
     let question = PlanQuestion { problem: problem.clone(), plans };
-    let answer = question.solve(*subject, Some(framework), risk, &|_, _| ControlFlow::Continue(()))?;
+    let answer = question.solve(posed.accepting(risk), Some(framework), &|_, _| ControlFlow::Continue(()))?;
     notes.extend(answer.notes);
     Ok(Noted { value: answer.value, notes })
 }
@@ -212,7 +212,9 @@ impl EmitQuestion {
         let framework = framework(&self.framework)?;
         match self.problem.subject(Some(framework))?.value {
             Subject::Pools(_) => Ok(None),
-            Subject::Cluster(problem) => Ok(job_of(framework, problem.cluster(), files).map(|job| job.array(folders))),
+            Subject::Cluster(posed) => {
+                Ok(job_of(framework, posed.of_recipe().cluster(), files).map(|job| job.array(folders)))
+            }
         }
     }
 
@@ -241,13 +243,15 @@ impl EmitQuestion {
                     });
                 Ok(Noted { value, notes })
             }
-            Subject::Cluster(problem) => {
-                let Noted { value: plan, notes: of_plan } = self.plan_on(framework, &problem)?;
+            Subject::Cluster(posed) => {
+                let Noted { value: plan, notes: of_plan } = self.plan_on(framework, posed.of_recipe())?;
                 notes.extend(of_plan);
                 let plan = match plan {
                     Ok(plan) => plan,
                     Err(reasons) => return Ok(Noted { value: Err(reasons), notes }),
                 };
+                let Noted { value: problem, notes: of_graphs } = posed.of_plan(&plan);
+                notes.extend(of_graphs);
                 let costs = Costs::new(&problem);
                 let mut rejections = Vec::new();
                 illegal(&costs, &plan, &mut rejections);

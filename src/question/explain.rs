@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::error::QuestionError;
+use super::graphs::Posed;
 use super::noted::Noted;
 use super::options::Question;
 use super::place::entry;
@@ -13,8 +14,8 @@ use meshwright_engine::cost::{Costs, Evaluation, Footprint};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks as frameworks;
-use meshwright_planner::advice::{Prudence, advise};
+use meshwright_frameworks::{self as frameworks, graphs::keep_captured};
+use meshwright_planner::advice::{Advice, Prudence, advise};
 use meshwright_planner::search::{Control, SearchOptions};
 use meshwright_planner::space::{Rejection, can_be_sized, check};
 
@@ -106,19 +107,27 @@ impl ExplainQuestion {
         if self.place { explanation.with_order_of_hosts() } else { explanation }
     }
 
-    /// The named plan, or the recommended one; none if no plan runs.
+    /// The problem and the named plan of it, or the recommended one, which is none if no plan runs.
     ///
     /// # Errors
     ///
     /// The text is no plan of the problem.
-    pub fn plan_on(&self, problem: &Problem, control: &Control) -> Result<Option<Plan>, QuestionError> {
+    pub fn plan_on(&self, posed: Posed, control: &Control) -> Result<Noted<(Problem, Option<Plan>)>, QuestionError> {
         if let Some(text) = &self.plan {
-            let plan = parse_plan(text, problem).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
-            return Ok(Some(plan));
+            let plan = parse_plan(text, posed.of_recipe());
+            let plan = plan.map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+            let Noted { value: problem, notes } = posed.of_plan(&plan);
+            return Ok(Noted { value: (problem, Some(plan)), notes });
         }
-        let options = SearchOptions { top: 1, restrictions: frameworks::launchable(problem) };
-        let advice = advise(problem, &options, Prudence::default(), control);
-        Ok(advice.plan().map(|evaluation| evaluation.plan.clone()))
+        let advised = |problem: &Problem, is_captured: bool| {
+            let mut restrictions = frameworks::launchable(problem);
+            if is_captured {
+                keep_captured(&mut restrictions, problem);
+            }
+            Ok(advise(problem, &SearchOptions { top: 1, restrictions }, Prudence::default(), control))
+        };
+        let Noted { value: (problem, advice), notes } = posed.answered(advised, Advice::best)?;
+        Ok(Noted { value: (problem, advice.plan().map(|evaluation| evaluation.plan.clone())), notes })
     }
 
     /// JSON document of the answer, the same as `explain --format json` prints, with notes on what was assumed. `control` is told
@@ -128,10 +137,11 @@ impl ExplainQuestion {
     ///
     /// The question is invalid, or no plan runs.
     pub fn answer(&self, control: &Control) -> Result<Noted<String>, QuestionError> {
-        let Noted { value: subject, notes } = self.problem.subject(None)?;
+        let Noted { value: subject, mut notes } = self.problem.subject(None)?;
         let value = match subject {
-            Subject::Cluster(problem) => {
-                let plan = self.plan_on(&problem, control)?;
+            Subject::Cluster(posed) => {
+                let Noted { value: (problem, plan), notes: of_graphs } = self.plan_on(*posed, control)?;
+                notes.extend(of_graphs);
                 let plan = plan.ok_or_else(|| QuestionError::refused("no plan runs: `plan` says why"))?;
                 self.explanation(&problem, plan).document(self)?
             }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::defaults::default_stack;
 use super::error::QuestionError;
+use super::graphs;
 use super::names::{Precision, Profile, Targets};
 #[cfg(feature = "cli")]
 use super::numbers;
@@ -205,6 +206,10 @@ impl Question {
         let workload = problem.workload();
         let stack = self.options.stack.clone();
         let stack = stack.unwrap_or_else(|| default_stack(problem.model(), problem.cluster(), framework).to_owned());
+        let mut set = self.options.set.clone();
+        if self.options.overrides().is_ok_and(|sets| graphs::were_open(problem, framework, &sets)) {
+            set.push(format!("stack.cuda_graphs={}", problem.stack().cuda_graphs));
+        }
         let options = QuestionOptions {
             gpus: Some(problem.cluster().gpus),
             global_batch: Some(workload.global_batch),
@@ -212,6 +217,7 @@ impl Question {
             precision: Some(Precision::of(workload)),
             optimizer: Some(self.recipe_name(problem)),
             stack: Some(stack),
+            set,
             ..self.options.clone()
         };
         Self { options, ..self.clone() }
@@ -222,6 +228,7 @@ impl Question {
     pub fn resolved_over_pools(&self, pooled: &Pooled, framework: Option<&'static Framework>) -> Self {
         let mut resolved = self.resolved(&pooled.joined()[0], framework);
         resolved.options.gpus = None;
+        resolved.options.set.clone_from(&self.options.set); // of all pools
         resolved
     }
 

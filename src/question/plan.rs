@@ -130,6 +130,25 @@ impl PlanOptions {
         ])
     }
 
+    /// Restrictions of a search for plans on a problem: of its framework, or else of that of its stack; where `is_captured`, to plans
+    /// that CUDA graphs hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlanOptions::restrictions`].
+    pub fn restrictions_on(
+        &self,
+        framework: Option<&'static Framework>,
+        problem: &Problem,
+        is_captured: bool,
+    ) -> Result<Restrictions, QuestionError> {
+        let mut restrictions = self.restrictions(framework.or(self.default_launcher(problem).0), problem)?;
+        if is_captured {
+            frameworks::graphs::keep_captured(&mut restrictions, problem);
+        }
+        Ok(restrictions)
+    }
+
     /// Restrictions of the space: those that the user names, those of the framework whose files the plans must suit, and where no
     /// framework is named, those of the stack's release.
     ///

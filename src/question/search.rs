@@ -5,6 +5,7 @@ use super::plan::{FRONT_TOLERANCE, PlanOptions};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, thousands};
+use meshwright_frameworks::graphs::BestPlan;
 use meshwright_planner::advice::{Advice, CONDITIONED, MeasuredRun, Prudence, advise};
 use meshwright_planner::confidence;
 use meshwright_planner::search::{
@@ -36,6 +37,11 @@ impl Found {
     /// The plan to launch: the recommended one, or the first by another objective.
     pub fn best(&self) -> Option<&Evaluation> {
         self.advice.as_ref().map_or_else(|| self.ranking.evaluations.first(), Advice::plan)
+    }
+
+    /// The plan to launch with the limit that had to be given up for it.
+    pub(super) fn graded(&self) -> Option<BestPlan<'_>> {
+        self.advice.as_ref().map_or_else(|| Some((None, self.best()?)), Advice::best)
     }
 
     /// Problem that was searched, under the memory ceiling of the accepted risk.

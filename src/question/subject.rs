@@ -3,6 +3,7 @@
 use super::calibration;
 use super::defaults::default_stack;
 use super::error::QuestionError;
+use super::graphs::{self, Posed};
 use super::names::{Precision, Targets};
 use super::noted::{Noted, without};
 use super::options::{Question, QuestionOptions};
@@ -11,7 +12,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::model::Model;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::workload::{self, Adaptation, Optimizer, Workload};
-use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_frameworks::Framework;
 use meshwright_planner::advice;
 use meshwright_planner::catalog::{self, ClusterOrPools, Overrides};
 use meshwright_planner::confidence;
@@ -21,7 +22,7 @@ use meshwright_planner::pools::Pooled;
 #[derive(Debug)]
 pub enum Subject {
     /// One kind of GPU.
-    Cluster(Box<Problem>),
+    Cluster(Box<Posed>),
     /// Pools of heterogeneous GPUs.
     Pools(Box<Pooled>),
 }
@@ -49,7 +50,8 @@ impl Question {
                 let pooled = Pooled::new(pools, |cluster| {
                     notes = Notes::default();
                     let part = ClusterPart { cluster, gpus, usual };
-                    self.options.on_part(model.clone(), part, framework, &sets, &mut notes)
+                    let posed = self.options.on_part(model.clone(), part, framework, &sets, &mut notes)?;
+                    Ok::<_, QuestionError>(posed.into_recipe())
                 })?;
                 Subject::Pools(Box::new(pooled))
             }
@@ -57,7 +59,8 @@ impl Question {
         Ok(Noted { value: subject, notes: notes.lines() })
     }
 
-    /// Validated problem on a cluster of one kind of GPU, for a framework whose stack is the default.
+    /// Validated problem on a cluster of one kind of GPU, for a framework whose stack is the default; of the fastest plan where the
+    /// question leaves CUDA graphs open.
     ///
     /// # Errors
     ///
@@ -68,8 +71,9 @@ impl Question {
         let (model, cluster) = (catalog::model(&self.model, &sets)?, catalog::cluster(&self.cluster, &sets)?);
         let mut notes = Notes::default();
         notes.assumed.extend(self.assumed_network(&cluster));
-        let problem = self.options.on(model, cluster, framework, &sets, &mut notes)?;
-        Ok(Noted { value: problem, notes: notes.lines() })
+        let posed = self.options.on(model, cluster, framework, &sets, &mut notes)?;
+        let Noted { value, notes: of_graphs } = posed.of_fastest();
+        Ok(Noted { value, notes: notes.lines().into_iter().chain(of_graphs).collect() })
     }
 
     /// The network of a cluster of which the user gave only the number and the kind of GPUs, and the board where the catalogue has two.
@@ -106,13 +110,6 @@ struct ClusterPart {
     usual: Precision,
 }
 
-/// Setting of a stack whose layers are replayed from CUDA graphs, with its reason.
-const REPLAYED: &str = "stack.cuda_graphs=true (as its recipes of mixtures on such GPUs)";
-
-/// Setting of a stack whose recipes have CUDA graphs, which the fastest plan is without, with its reason.
-const NOT_REPLAYED: &str =
-    "stack.cuda_graphs=false (the fastest plan is without the graphs of its recipes: their pools take memory)";
-
 /// Sentences on how a problem came about.
 #[derive(Default)]
 struct Notes {
@@ -138,7 +135,7 @@ impl QuestionOptions {
         framework: Option<&'static Framework>,
         sets: &Overrides,
         notes: &mut Notes,
-    ) -> Result<Problem, QuestionError> {
+    ) -> Result<Posed, QuestionError> {
         if let Some(gpus) = self.gpus {
             if gpus > cluster.gpus {
                 let beyond = cluster.levels.last().map_or("the NICs of its GPUs", |level| level.name.as_str());
@@ -176,7 +173,7 @@ impl QuestionOptions {
         framework: Option<&'static Framework>,
         sets: &Overrides,
         notes: &mut Notes,
-    ) -> Result<Problem, QuestionError> {
+    ) -> Result<Posed, QuestionError> {
         let ClusterPart { mut cluster, gpus, usual } = part;
         let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&model, &cluster, framework));
         let assumed = &mut notes.assumed;
@@ -190,18 +187,19 @@ impl QuestionOptions {
         for path in &self.calibration {
             notes.calibrated.push(calibration::lay_over(path, &mut cluster, &mut stack)?);
         }
-        // Frameworks that train on the stack of another write no graphs.
-        let writes_graphs =
-            framework.is_none_or(|framework| ["megatron", "megatron-bridge"].contains(&framework.name()));
         let adaptation = match (self.lora, self.lora_targets) {
             (false, _) => Adaptation::Full,
             (true, Targets::All) => Adaptation::Lora,
             (true, Targets::Attention) => Adaptation::LoraAttention,
         };
-        let is_whole = gpus == cluster.gpus;
-        let replays = writes_graphs && catalog::defaults::replays(&model, &cluster, &stack, adaptation, sets);
+        let replays =
+            graphs::are_written(framework) && catalog::defaults::replays(&model, &cluster, &stack, adaptation, sets);
+        // A part of a machine has no plans of its own to compare.
+        let has_open_graphs = replays && gpus == cluster.gpus;
+        if replays && !has_open_graphs {
+            assumed.push(format!("--set {}", graphs::REPLAYED));
+        }
         stack.cuda_graphs |= replays;
-        let place_of_graphs = assumed.len();
         let precision = self.precision.unwrap_or(usual);
         if precision == Precision::Bf16 && !cluster.gpu.multiplies_bf16() {
             return Err(QuestionError::refused(format!(
@@ -249,13 +247,7 @@ impl QuestionOptions {
             drops_tokens: false,
         };
         let usual = stack.attention;
-        let mut problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
-        if replays {
-            // A part of a machine has no plans of its own to compare.
-            problem = if is_whole { frameworks::keep_gainful_graphs(problem) } else { problem };
-            let note = if problem.stack().cuda_graphs { REPLAYED } else { NOT_REPLAYED };
-            assumed.insert(place_of_graphs, format!("--set {note}"));
-        }
+        let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
         let attention = problem.stack().attention;
         if attention != usual {
             let gpu = &problem.cluster().gpu.name;
@@ -265,12 +257,14 @@ impl QuestionOptions {
                 usual.name()
             ));
         }
-        Ok(match self.accepted_risk()? {
+        let risk = self.accepted_risk()?;
+        let problem = match risk {
             Some(risk) => {
                 let ceiling = confidence::ceiling(&problem, risk);
                 problem.under_ceiling(ceiling)
             }
             None => problem,
-        })
+        };
+        Ok(Posed::new(problem, has_open_graphs, risk))
     }
 }

@@ -7,15 +7,14 @@ use super::machine::cluster;
 use super::task::{Task, format};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Workload};
-use meshwright_frameworks as frameworks;
 use meshwright_planner::catalog;
 
-/// Problem of a task on the machine of a choice.
+/// Problem of a task on the machine of a choice, and whether it leaves open the CUDA graphs of its stack's recipes, which it has.
 ///
 /// # Errors
 ///
 /// The GPU lacks a format, or the parts do not fit together.
-pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, SweepError> {
+pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<(Problem, bool), SweepError> {
     let cluster = cluster(choice, &sweep.sets)?;
     let mut stack = match (choice.get("stack"), &task.stack) {
         (Some(name), _) => catalog::stack(name, &sweep.sets)?,
@@ -37,5 +36,5 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
     let workload = Workload { format, recipe, ..task.workload.clone() };
     let problem = Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
         .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))?;
-    Ok(if replays { frameworks::keep_gainful_graphs(problem) } else { problem })
+    Ok((problem, replays))
 }

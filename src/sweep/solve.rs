@@ -16,11 +16,11 @@ use meshwright_engine::money::{self, Bill, Market, Prices, PurchaseKind, Rate, T
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
-use meshwright_frameworks::launchable;
-use meshwright_planner::advice::{Prudence, prudent};
+use meshwright_frameworks::graphs::fastest_launchable;
+use meshwright_planner::advice::Prudence;
 use meshwright_planner::catalog::SET_SOURCE;
 use meshwright_planner::confidence::{Confidence, Interval};
-use meshwright_planner::search::{Control, SearchOptions};
+use meshwright_planner::search::Control;
 
 /// Workload with its best plan on one machine.
 #[derive(Clone, Debug)]
@@ -47,9 +47,8 @@ pub(super) fn machine_within(sweep: &Sweep, choice: &Choice, control: &Control) 
 
 /// Best plan of a workload on a machine.
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice, control: &Control) -> Result<Solved, String> {
-    let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
-    let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
-    let ranking = prudent(&problem, &options, Prudence::default(), control);
+    let (problem, has_open_graphs) = problem(sweep, task, choice).map_err(|error| error.to_string())?;
+    let (problem, ranking) = fastest_launchable(problem, has_open_graphs, Prudence::default(), control);
     if let Some(evaluation) = ranking.evaluations.first().cloned() {
         return Ok(Solved { problem, evaluation });
     }

@@ -176,12 +176,14 @@ impl StudyQuestion {
         let question = with_absolute_paths(&self.problem);
         let (unlimited, risk) = question.split_risk()?;
         let Noted { value: subject, mut notes } = unlimited.subject(framework)?;
-        let Subject::Cluster(problem) = subject else {
+        let Subject::Cluster(posed) = subject else {
             return Err(TuneError::Refused(format!(
                 "{}: tune times plans of one kind of GPU, and this cluster has pools",
                 self.problem.cluster
             )));
         };
+        let Noted { value: problem, notes: of_graphs } = posed.accepting(risk).of_fastest();
+        notes.extend(of_graphs);
         let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(&problem));
         if !obstacles.is_empty() {
             let named = framework.into_iter().cycle().zip(&obstacles);

@@ -290,7 +290,7 @@ fn mixtures_beside_grace_hosts_replay_graphs() {
     let files = words(&format!("emit megatron {asked} --plan ep=8,dispatcher=deepep"));
     assert!(files.contains("--cuda-graph-modules attn moe_router moe_preprocess"), "{files}");
     assert!(!words(&format!("emit megatron {asked} --plan ep=8,recompute=full")).contains("--cuda-graph-"));
-    let refused = run(&format!("emit megatron {asked} --plan ep=8,recompute=first-1"));
+    let refused = run(&format!("emit megatron {asked} --plan ep=8,recompute=first-1 --set stack.cuda_graphs=true"));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("excludes CUDA graphs of modules"));
 }
 

@@ -55,3 +55,53 @@ fn graphs_that_gain_are_kept() {
     );
     assert!(fastest(line) < fastest(&format!("{line} --set stack.cuda_graphs=false")));
 }
+
+/// A plan alone has graphs where it has room for their pools, as every row of an answer has that keeps them.
+#[test]
+fn every_row_is_priced_as_its_plan_alone() {
+    for asked in ["qwen3-235b-a22b gb200-nvl72-1152", "glm-4.5 64xgh200-quad", "llama3-70b gb300-nvl72-1152 --gpus 144"]
+    {
+        let document = |line: &str| -> serde_json::Value { serde_json::from_str(&answered(line).0).unwrap() };
+        let answer = document(&format!("plan {asked} --no-refine --no-place --format json"));
+        for row in answer["plans"].as_array().unwrap() {
+            let text = row["plan"].as_str().unwrap();
+            let line = ["explain", &asked.replace(' ', "\t"), "--format\tjson\t--plan", text].join("\t");
+            let alone = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split('\t')).output().unwrap();
+            let alone: serde_json::Value = serde_json::from_slice(&alone.stdout).unwrap();
+            for figure in ["step_time_s", "peak_mem_gib"] {
+                assert_eq!(alone["prediction"][figure], row[figure], "{asked}: {text}");
+            }
+        }
+    }
+}
+
+/// Graphs of modules hold no layers that are recomputed as a whole: an answer of such plans has none, nor has such a plan alone.
+#[test]
+fn answers_keep_graphs_that_their_plans_hold() {
+    for line in [
+        "plan qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --fix recompute=full --no-refine --no-place",
+        "explain qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --plan ep=8,recompute=full",
+    ] {
+        let (answer, notes) = answered(line);
+        assert!(
+            notes.contains("--set stack.cuda_graphs=false (") && !answer.contains("· CUDA graphs"),
+            "{notes}{answer}"
+        );
+    }
+}
+
+/// The model's fastest plan runs out of memory more often than is accepted: alone it would be without the pools, which its line states.
+#[test]
+fn a_declined_plan_states_the_graphs_that_it_is_priced_with() {
+    let asked = "deepseek-v3 gb200-nvl72-1152";
+    let (answer, _) = answered(&format!("plan {asked} --no-refine --no-place"));
+    let (_, line) = answer.split_once("Fastest --plan ").unwrap();
+    let (text, set) = line.trim_start_matches('"').split_once('"').unwrap();
+    let (document, _) = answered(&format!("plan {asked} --no-refine --no-place --format json"));
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let plan = text.replace(' ', ",");
+    let (alone, _) = answered(&format!("explain {asked} --format json --plan {plan} {set}"));
+    let alone: serde_json::Value = serde_json::from_str(&alone).unwrap();
+    assert_eq!(set.trim(), "--set stack.cuda_graphs=true");
+    assert_eq!(alone["prediction"]["step_time_s"], document["recommended"]["fastest"]["step_time_s"]);
+}

@@ -25,6 +25,10 @@ fn four_commands_agree_on_a_plan() {
         (["llama3-70b", "h100-512"], ["pp=8", "split=cost-balanced"]),
         (["qwen3-235b-a22b", "h100-512"], ["pp=8", "schedule=1f1b"]),
         (["llama3-8b", "dgx-h100-64"], ["pp=4", "split=even"]),
+        (["llama3-70b", "gb200-nvl72-1152"], ["pp=4", "schedule=interleaved"]),
+        (["mixtral-8x22b", "gb200-nvl72-1152"], ["pp=4", "schedule=1f1b"]),
+        (["qwen3-30b-a3b", "gb300-nvl72-1152"], ["pp=2", "schedule=1f1b"]),
+        (["qwen3-30b-a3b", "gb300-nvl72-1152"], ["pp=2", "recompute=full"]),
     ] {
         let [model, cluster] = problem;
         let asked = ["plan", model, cluster, "--fix", fixed[0], "--fix", fixed[1], "--refine", "1", "--format", "json"];

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use meshwright::advice::{Prudence, prudent};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::{Costs, Evaluation, StepTime};
-use meshwright::frameworks::{keep_gainful_graphs, launchable};
+use meshwright::frameworks::graphs::fastest_launchable;
+use meshwright::frameworks::launchable;
 use meshwright::gpu::Format;
 use meshwright::plan::{Layout, Plan};
 use meshwright::problem::{HbmProfile, Problem};
@@ -62,7 +63,7 @@ fn problem(model: &str, cluster: &str, stack: &str, published: &Problem) -> Opti
     let batch = u64::from(asked.global_batch) * u64::from(GPUS) / u64::from(published.cluster().gpus);
     let workload = Workload { global_batch: u32::try_from(batch).ok()?, ..asked.clone() };
     let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).ok()?;
-    Some(if replays { keep_gainful_graphs(problem) } else { problem })
+    Some(fastest_launchable(problem, replays, Prudence::default(), &|_, _| ControlFlow::Continue(())).0)
 }
 
 /// The published run of a model on the GPU of a cluster whose number of GPUs is nearest, with the problem at its batch and its
@@ -102,7 +103,7 @@ fn winning_term(published: &StepTime, pick: &StepTime) -> String {
 fn line(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(String, f64)> {
     let (id, problem, published) = nearest(rows, model, (cluster, stack))?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
-    let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
+    let (ranking, _) = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     let pick = ranking.evaluations.into_iter().next()?;
     let gain = published.step.total() / pick.step.total() - 1.0;
     let term = if gain > CLAIM { winning_term(&published.step, &pick.step) } else { String::new() };

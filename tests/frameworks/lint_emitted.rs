@@ -119,6 +119,7 @@ fn graphs_are_no_advice_where_the_plan_excludes_them() {
     let advised = |test: &str, plan: &str| {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
         let question = ["emit", "megatron", "mixtral-8x22b", "gb200-nvl72-1152", "--gpus", "72", "--plan", plan];
+        let question = [&question[..], &["--set", "stack.cuda_graphs=false"]].concat();
         let written = run(&[&question[..], &["--force", "--out", folder.to_str().unwrap()]].concat());
         assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
         let linted = run(&["lint", folder.join("megatron.sh").to_str().unwrap(), "gb200-nvl72-1152"]);

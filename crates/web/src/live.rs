@@ -26,10 +26,10 @@ thread_local! {
     static REPLAYS: RefCell<Arc<Replays>> = RefCell::default();
 }
 
-/// Kept answer to a question, or the one that `search` finds.
-fn cached(question: &PlanQuestion, search: impl FnOnce() -> Advice) -> Advice {
+/// Kept answer to a question with or without CUDA graphs, or the one that `search` finds.
+fn cached(question: &PlanQuestion, has_graphs: bool, search: impl FnOnce() -> Advice) -> Advice {
     let plans = PlanOptions { economy: EconomyOptions::default(), ..question.plans.clone() };
-    let key = format!("{:?} {plans:?}", question.problem);
+    let key = format!("{:?} {plans:?} {has_graphs}", question.problem);
     let known = KEPT.with_borrow(|kept| kept.iter().find(|(of, _)| *of == key).map(|(_, advice)| advice.clone()));
     known.unwrap_or_else(|| {
         let advice = search();
@@ -94,23 +94,26 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<LiveAnswer,
     let by_time = !plans.pareto && matches!(plans.economy.objective, Minimised::StepTime | Minimised::TimeToTrain);
     let (unlimited, risk) = bare.problem.split_risk()?;
     let searched_here = by_time && plans.framework.is_none();
-    let Noted { value: subject, notes } = unlimited.subject(None)?;
-    let (Subject::Cluster(problem), true) = (subject, searched_here) else {
+    let Noted { value: subject, mut notes } = unlimited.subject(None)?;
+    let (Subject::Cluster(posed), true) = (subject, searched_here) else {
         let Noted { value: document, notes } = bare.document(&|_, _| ControlFlow::Continue(()))?;
         return Ok(LiveAnswer { document: document.into_value(), notes, examples: Vec::new() });
     };
-    let problem = *problem;
-    let (launcher, note) = plans.default_launcher(&problem);
-    let restrictions = plans.restrictions(launcher, &problem)?;
-    let economy = plans.economy.economy(&problem, &bare.problem.options.overrides()?)?;
-    let options = SearchOptions { top: plans.top as usize, restrictions };
     let prudence = Prudence { risk, exotic: plans.exotic };
-    let advice = cached(&bare, || {
-        let seeds = candidates(winners, &problem);
-        recommend_from(EarlierAnswers { plans: &seeds, replays: &replays() }, &problem, &options, prudence, &|_, _| {
-            ControlFlow::Continue(())
-        })
-    });
+    let advised = |problem: &Problem, is_captured: bool| {
+        let restrictions = plans.restrictions_on(None, problem, is_captured)?;
+        let options = SearchOptions { top: plans.top as usize, restrictions };
+        let advice = cached(&bare, problem.stack().cuda_graphs, || {
+            let (seeds, replays) = (candidates(winners, problem), replays());
+            let earlier = EarlierAnswers { plans: &seeds, replays: &replays };
+            recommend_from(earlier, problem, &options, prudence, &|_, _| ControlFlow::Continue(()))
+        });
+        Ok((options, advice))
+    };
+    let answered = posed.accepting(risk).answered(advised, |(_, advice)| advice.best())?;
+    let (problem, (options, advice)) = answered.value;
+    notes.extend(answered.notes.into_iter().chain(plans.default_launcher(&problem).1));
+    let economy = plans.economy.economy(&problem, &bare.problem.options.overrides()?)?;
     let found = Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
     let (refined, placed) = (Vec::new(), Vec::new());
     let answer = PlanAnswer { problem, framework: None, risk, options, found, refined, changed: None, economy, placed };
@@ -119,7 +122,7 @@ pub fn answer(question: &PlanQuestion, winners: &[String]) -> Result<LiveAnswer,
         examples.extend(answer.found.ranking.rejections.iter().map(|rule| [rule.rule, &rule.example].join(": ")));
     }
     let document = answer.document(&bare)?.into_value();
-    Ok(LiveAnswer { document, notes: notes.into_iter().chain(note).collect(), examples })
+    Ok(LiveAnswer { document, notes, examples })
 }
 
 #[cfg(test)]

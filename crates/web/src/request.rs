@@ -130,9 +130,9 @@ fn noted(document: Value, notes: Vec<String>, examples: Vec<String>) -> Value {
 
 /// Problem of one kind of GPU, and a plan on it.
 fn subject(problem: &Question, plan: &str) -> Result<(Problem, Plan), Box<dyn Error>> {
-    let Subject::Cluster(problem) = problem.subject(None)?.value else {
+    let Subject::Cluster(posed) = problem.subject(None)?.value else {
         return Err("pools of different GPUs are not drawn: name the cluster of one of them".into());
     };
-    let plan = parse_plan(plan, &problem).map_err(|why| format!("--plan: {why}"))?;
-    Ok((*problem, plan))
+    let plan = parse_plan(plan, posed.of_recipe()).map_err(|why| format!("--plan: {why}"))?;
+    Ok((posed.of_plan(&plan).value, plan))
 }

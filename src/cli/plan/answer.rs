@@ -11,6 +11,7 @@ use crate::report::answer::{
 };
 use crate::report::json::Priced;
 use crate::report::{Sheet, compare, csv, plans, table, why};
+use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_planner::advice::Advice;
 use meshwright_planner::confidence::Confidence;
@@ -90,7 +91,8 @@ impl Screen<'_> {
         let plan = table::labelled("--plan", &[format!("\"{}\"", launched(advice))]);
         let sentences = table::wrapped(&self.sentences(advice));
         let fastest = declined(advice).map_or_else(String::new, |plan| {
-            format!("\n{}\n", table::labelled("Fastest  --plan", &[format!("\"{plan}\"")]))
+            let arguments = self.answer.arguments_of(&self.args.problem, plan);
+            format!("\n{}\n", table::labelled("Fastest  --plan", &[arguments]))
         });
         Ok(format!("{heading}\n\n{recommended}\n{plan}\n\n{}\n\n{sentences}\n{fastest}", rows.trim_end()))
     }
@@ -151,9 +153,9 @@ fn launched(advice: &Advice) -> String {
     advice.plan().map_or_else(String::new, |plan| plan.plan.to_string())
 }
 
-/// Text of the plan that is fastest by the model, where another is recommended.
-fn declined(advice: &Advice) -> Option<String> {
-    advice.fastest.as_ref().map(|declined| declined.evaluation.plan.to_string())
+/// The plan that is fastest by the model, where another is recommended.
+fn declined(advice: &Advice) -> Option<&Plan> {
+    advice.fastest.as_ref().map(|declined| &declined.evaluation.plan)
 }
 
 /// One line for each plan, and below them the settings that all plans have in common.

@@ -25,7 +25,7 @@ pub fn hints(
     let prudence = Prudence { risk, exotic: question.plans.exotic };
     let gain = |other: &Problem| {
         let options = SearchOptions { top: 1, ..options.clone() };
-        let ranking = prudent(other, &options, prudence, &|_, _| effort.control());
+        let (ranking, _) = prudent(other, &options, prudence, &|_, _| effort.control());
         if ranking.certificate.proof != SearchProof::Optimal {
             return None;
         }

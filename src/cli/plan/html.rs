@@ -1,7 +1,7 @@
 //! Answer of `plan` as a report in HTML.
 
 use crate::cli::refined;
-use crate::question::{PlanAnswer, counts};
+use crate::question::{PlanAnswer, Question, counts};
 use crate::report::answer::{TERMS_SHOWN, describe, sentences, shared, table as rows};
 use crate::report::html::{HtmlReport, LargeFigure, code, figures, list, paragraph, plan_sections, table};
 use crate::report::{compare, placed, plans, refined as refinement, why};
@@ -12,7 +12,7 @@ use meshwright_planner::advice::Advice;
 use meshwright_planner::confidence::Confidence;
 
 /// Text of the report.
-pub fn text(answer: &PlanAnswer) -> String {
+pub fn text(question: &Question, answer: &PlanAnswer) -> String {
     let PlanAnswer { problem, found, refined, placed, economy, changed, risk, options, .. } = answer;
     let mut report = HtmlReport::new(title(problem), vec![problem.heading()]);
     if let Some(advice) = &found.advice {
@@ -23,7 +23,7 @@ pub fn text(answer: &PlanAnswer) -> String {
         let mut statements = sentences(problem, advice, options.restrictions.limits(), *risk);
         statements.extend(refined::sentence(&advice.ranking, refined));
         let fastest = advice.fastest.iter().flat_map(|declined| {
-            let line = code(&format!("--plan \"{}\"", declined.evaluation.plan));
+            let line = code(&format!("--plan {}", answer.arguments_of(question, &declined.evaluation.plan)));
             [paragraph("Fastest by the model:"), line]
         });
         report.section("How sure this is", list(&statements).into_iter().chain(fastest));

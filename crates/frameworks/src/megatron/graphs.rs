@@ -17,6 +17,16 @@ fn replays_modules(problem: &Problem) -> bool {
     problem.stack().cuda_graphs && !problem.stack().graphed_experts
 }
 
+/// Values of a plan that graphs of modules exclude, but for recomputed first layers and activations on the host.
+pub(crate) const EXCLUDED: [&str; 2] = ["recompute=full,per-op,every-other", "zero=2,3"];
+
+/// Whether graphs of modules hold the layers of a plan.
+pub(crate) fn are_captured(plan: &Plan) -> bool {
+    matches!(plan.recompute, Recompute::None | Recompute::Selective(_))
+        && plan.offload.activations <= 0.0
+        && plan.zero < ZeroStage::Two
+}
+
 /// Obstacle of recomputed first layers: a chunk has graphs, or recomputes layers.
 pub(super) fn first_layers(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if !(replays_modules(problem) && matches!(plan.recompute, Recompute::FirstLayers(_))) {

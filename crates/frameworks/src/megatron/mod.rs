@@ -2,7 +2,7 @@
 
 pub(crate) mod emit;
 pub mod flags;
-mod graphs;
+pub(crate) mod graphs;
 pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;

@@ -135,6 +135,11 @@ impl Advice {
     pub fn plan(&self) -> Option<&Evaluation> {
         self.ranking.evaluations.get(self.recommended)
     }
+
+    /// The recommended plan with the limit that had to be given up for it.
+    pub fn best(&self) -> Option<(Option<GivenUp>, &Evaluation)> {
+        Some((self.given_up, self.plan()?))
+    }
 }
 
 /// Search under the limits of prudence, with its result.
@@ -192,22 +197,16 @@ fn search_prudently(
     Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: Some(GivenUp::Proof) }
 }
 
-/// The fastest plans that keep the limits of prudence, as far as any plan does.
-pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
-    let costs = Costs::new(problem);
-    search_prudently(&LimitedSearches::new(&costs), problem, options, TieLimits::NONE, prudence, control).ranking
-}
-
-/// The limit that no plan keeps, if any, and the fastest plan of those that keep the others; none where no plan runs.
-pub fn prudent_fastest(
+/// The fastest plans that keep the limits of prudence, as far as any plan does, and the limit that had to be given up.
+pub fn prudent(
     problem: &Problem,
     options: &SearchOptions,
     prudence: Prudence,
     control: &Control,
-) -> Option<(Option<GivenUp>, Evaluation)> {
+) -> (Ranking, Option<GivenUp>) {
     let costs = Costs::new(problem);
     let found = search_prudently(&LimitedSearches::new(&costs), problem, options, TieLimits::NONE, prudence, control);
-    found.ranking.evaluations.into_iter().next().map(|fastest| (found.given_up, fastest))
+    (found.ranking, found.given_up)
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
