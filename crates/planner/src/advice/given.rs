@@ -2,11 +2,10 @@
 
 use super::Advice;
 use super::measured::{MeasuredRun, StepGivenRuns, conditioned};
-use super::preference::choose;
+use super::preference::{Preference, choose};
 use crate::discrepancy::{Outlook, Tried};
 use crate::search::TIE;
 use meshwright_engine::ascending::sort_by_numbers;
-use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
@@ -24,9 +23,10 @@ impl Advice {
         let medians: Vec<f64> = order.iter().map(|&at| belief.median(at)).collect();
         sort_by_numbers(&mut order, |&at| [medians[at]]);
         let median = |at: usize| Seconds::new(libm::exp(medians[at]));
-        let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
-        let chosen =
-            choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up.is_some(), self.published.as_ref());
+        let gave_up = self.given_up.is_some();
+        let preference = |at: usize| Preference::new(problem, &plans[at], gave_up, self.published.as_ref());
+        let ranked: Vec<(Preference, Seconds)> = order.iter().map(|&at| (preference(at), median(at))).collect();
+        let chosen = choose(&ranked, ranked[0].1 * (1.0 + TIE), gave_up);
         let mut named: Vec<usize> = order.iter().copied().take(top).collect();
         if chosen >= top {
             *named.last_mut().expect("`top` is at least one") = order[chosen];

@@ -41,20 +41,14 @@ impl Preference {
 /// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then one whose
 /// tensor parallelism stays inside the scale-up domain, then the plainest, and the fastest of the equally plain; where a limit
 /// was given up, of the least risky of them all those within run-to-run noise of the fastest.
-pub(super) fn choose(
-    problem: &Problem,
-    ranked: &[(&Evaluation, Seconds)],
-    most: Seconds,
-    gave_up: bool,
-    published: Option<&PublishedPlan>,
-) -> usize {
-    let preference = |at: usize| Preference::new(problem, ranked[at].0, gave_up, published);
+pub(super) fn choose(ranked: &[(Preference, Seconds)], most: Seconds, gave_up: bool) -> usize {
     let near = || (0..ranked.len()).filter(|&at| at == 0 || ranked[at].1 <= most);
-    let least = near().map(|at| preference(at).risk).min().unwrap_or(0);
-    let first = near().find(|&at| preference(at).risk == least).map_or(most, |at| ranked[at].1);
+    let risk = |at: usize| ranked[at].0.risk;
+    let least = near().map(risk).min().unwrap_or(0);
+    let first = near().find(|&at| risk(at) == least).map_or(most, |at| ranked[at].1);
     let is_near = |at: usize| !gave_up || ranked[at].1 <= first * (1.0 + TIE);
-    let safest = near().filter(|&at| preference(at).risk == least && is_near(at));
-    safest.min_by_key(|&at| (preference(at), at)).unwrap_or(0)
+    let safest = near().filter(|&at| risk(at) == least && is_near(at));
+    safest.min_by_key(|&at| (ranked[at].0, at)).unwrap_or(0)
 }
 
 /// A probability in whole percent, as answers print it.

@@ -50,7 +50,7 @@ pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 pub use driver::{LimitedSearches, SearchLimits, search, search_for, search_with};
 pub use incumbents::TieLimits;
 pub use meshwright_engine::schedule::replays::Replays;
-pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
+pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, plainer_by, sensitivity};
 pub use options::{Control, Goal, Objective, SearchOptions};
 pub use ranking::{NearMiss, Ranking};
 pub use whatif::WhatIfs;

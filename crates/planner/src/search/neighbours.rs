@@ -11,6 +11,7 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::{Layout, Offload, Plan, RankOrder};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::split::LayerSplit;
+use meshwright_engine::units::Seconds;
 
 /// Relative difference of step time below which two plans tie: the run-to-run noise of one layout.
 ///
@@ -132,8 +133,19 @@ fn best(costs: &Costs, restrictions: Restrictions, control: &Control) -> Option<
 /// Simpler plan of a space within run-to-run noise ([`TIE`]) of the winner, if there is one. It drops offload, shard groups, the
 /// data-outermost rank order and an uneven split (unless every stage is spelled out), each where that stays within [`TIE`].
 pub fn plainer(costs: &Costs, space: &Space, winner: &Evaluation) -> Option<Evaluation> {
-    let most = winner.step.total() * (1.0 + TIE);
-    let mut plain = winner.clone();
+    let priced =
+        |plan: Plan| (space.allows(&plan) && check(costs, &plan).is_empty()).then(|| costs.evaluate_simulated(&plan));
+    plainer_by(winner, |evaluation| (&evaluation.plan, evaluation.step.total()), priced)
+}
+
+/// [`plainer`] of anything that has a plan and a step time; `priced` is it with another plan, if that runs.
+pub fn plainer_by<T: Clone>(
+    winner: &T,
+    of: impl Fn(&T) -> (&Plan, Seconds),
+    priced: impl Fn(Plan) -> Option<T>,
+) -> Option<T> {
+    let most = of(winner).1 * (1.0 + TIE);
+    let mut plain: Option<T> = None;
     let simpler: [fn(Plan) -> Plan; 5] = [
         |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
@@ -142,15 +154,16 @@ pub fn plainer(costs: &Costs, space: &Space, winner: &Evaluation) -> Option<Eval
         |plan| Plan { order: RankOrder::default(), ..plan },
     ];
     for simplify in simpler {
-        let plan = simplify(plain.plan.clone());
-        if plan != plain.plan && space.allows(&plan) && check(costs, &plan).is_empty() {
-            let evaluation = costs.evaluate_simulated(&plan);
-            if evaluation.step.total() <= most {
-                plain = evaluation;
-            }
+        let known = of(plain.as_ref().unwrap_or(winner)).0;
+        let plan = simplify(known.clone());
+        if plan != *known
+            && let Some(found) = priced(plan)
+            && of(&found).1 <= most
+        {
+            plain = Some(found);
         }
     }
-    (plain.plan != winner.plan).then_some(plain)
+    plain
 }
 
 /// Optimum after one setting or hardware figure is changed.
