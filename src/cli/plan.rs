@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
     let (unlimited, risk) = args.problem.split_risk()?;
     let posed = match output::noted(unlimited.subject(framework)?) {
-        Subject::Pools(pooled) => return pooled::run(args, &pooled, framework),
+        Subject::Pools(pooled) => return pooled::run(args, &pooled, framework, risk),
         Subject::Cluster(posed) => posed.accepting(risk),
     };
     if !launch_files::model_runs(framework, posed.of_recipe()) {

@@ -8,53 +8,62 @@ use super::plan_args::Args;
 use super::progress::Progress;
 use super::{Outcome, launch_files, output};
 use crate::files::Existing;
-use crate::question::{self, Minimised};
-use crate::report::{explain, pools, pools_document, table};
+use crate::question::{self, PooledPlanAnswer};
+use crate::report::{explain, pools, pools_advice, pools_document, table};
 use meshwright_frameworks::Framework;
 use meshwright_frameworks::emit::EmittedFile;
 use meshwright_planner::pools::{Mixture, Pooled};
-use meshwright_planner::search::SearchOptions;
 
-/// Runs `plan` on pools.
-pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) -> Result<Outcome> {
-    refuse(args)?;
-    let restrictions = args.plans.restrictions(framework, &pooled.joined()[0])?;
-    let options = SearchOptions { top: args.plans.top as usize, restrictions };
+/// Runs `plan` on pools, with the accepted risk of running out of memory.
+pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>, risk: f64) -> Result<Outcome> {
+    if args.html.is_some() {
+        bail!(
+            "--html does not apply to pools of heterogeneous GPUs: reports are of a single kind of GPU; --format markdown \
+             has the tables"
+        );
+    }
     let effort = EffortLimits::new(args.plans.time_limit, args.plans.memory_limit);
     let progress = Progress::new();
-    let answer = pooled.answer(&options, &|done, all| {
+    let answer = args.plans.solve_over_pools(pooled, framework, risk, &|done, all| {
         progress.at(done, all);
         effort.control()
     });
     progress.finish();
+    let PooledPlanAnswer { advice, rules } = output::noted(answer?);
     effort.talk();
+    let ranked = pools::mixtures(pooled, &advice.answer.mixtures, Some(advice.recommended));
     let text = match args.format {
-        OutputFormat::Json => pools_document::json(pooled, &answer)?
+        OutputFormat::Json => pools_document::json(pooled, &advice.answer, Some(&advice))?
             .with_arguments(&args.problem.resolved_over_pools(pooled, framework))?
             .text()?,
-        OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
+        OutputFormat::Csv => output::sheets(&[ranked], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
-            let sheets = [pools::mixtures(pooled, &answer), pools::each_alone(pooled, &answer)];
-            let words = pools::paragraph(pooled, &answer);
-            let words = if args.format == OutputFormat::Table { table::wrapped(&words) } else { words };
-            format!("{}\n{words}\n", output::sheets(&sheets, args.format)?)
+            let sheets = [ranked, pools::each_alone(pooled, &advice.alone)];
+            let paragraphs = pools_advice::recommended(&advice).into_iter();
+            let paragraphs = paragraphs.chain([pools_advice::paragraph(pooled, &advice, rules)]);
+            let wrapped = |words: String| match args.format {
+                OutputFormat::Table => table::wrapped(&words),
+                _ => words,
+            };
+            let words: Vec<String> = paragraphs.map(wrapped).collect();
+            format!("{}\n{}\n", output::sheets(&sheets, args.format)?, words.join("\n\n"))
         }
     };
-    if answer.mixtures.is_empty() && args.format != OutputFormat::Json {
+    if advice.mixture().is_none() && args.format != OutputFormat::Json {
         output::talk("no feasible plan uses all pools");
         output::talk(&text);
         return Ok(Outcome::NoPlan);
     }
     output::print(&text)?;
-    output::talk(&format!("{} distributions over the pools evaluated", answer.priced));
-    if answer.mixtures.is_empty() {
+    output::talk(&format!("{} distributions over the pools evaluated", advice.answer.priced));
+    if advice.mixture().is_none() {
         return Ok(Outcome::NoPlan);
     }
     let asked = args.emit.as_deref().map(question::framework).transpose()?.zip(args.out.as_ref());
     if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
         let release = question::release(framework, args.release.as_deref())?;
-        let Some(files) = files(framework, pooled, &answer.mixtures, &recipe, release) else {
+        let Some(files) = files(framework, pooled, &advice.by_preference(), &recipe, release) else {
             return Ok(Outcome::NoPlan);
         };
         launch_files::written(folder, &files, Existing::from_force(args.force))?;
@@ -104,39 +113,11 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
         sheets.push(memory);
     }
     let text = if format == OutputFormat::Json {
-        pools_document::json(pooled, &answer)?.text()?
+        pools_document::json(pooled, &answer, None)?.text()?
     } else {
-        sheets.insert(0, pools::mixtures(pooled, &answer));
+        sheets.insert(0, pools::mixtures(pooled, &answer.mixtures, None));
         output::sheets(&sheets, format)?
     };
     output::print(&text)?;
     Ok(Outcome::Answered)
-}
-
-/// Refuses options that are not supported with pools, one line each.
-fn refuse(args: &Args) -> Result<()> {
-    let plans = &args.plans;
-    let asked = [
-        ("--pareto", plans.pareto, "plans over pools are ranked by step time"),
-        ("--objective", plans.economy.objective != Minimised::StepTime, "plans over pools are ranked by step time"),
-        (
-            "--tokens",
-            plans.economy.tokens.is_some(),
-            "bills are for a single kind of GPU; give each [[pool]] its `price`",
-        ),
-        ("--sensitivity", plans.sensitivity, "it changes a single cluster, but there are several pools"),
-        ("--allow-idle", plans.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
-        ("--place", plans.place.place.is_some(), "hosts are listed pool by pool"),
-        ("--html", args.html.is_some(), "reports are of a single kind of GPU; --format markdown has the tables"),
-    ];
-    let chosen = "layers of stages on pools are always optimised, those of replicas never";
-    let asked = asked
-        .into_iter()
-        .chain([("--refine", plans.refine.refine.is_some(), chosen), ("--no-refine", plans.refine.no_refine, chosen)]);
-    for (flag, there, why) in asked {
-        if there {
-            bail!("{flag} does not apply to pools of heterogeneous GPUs: {why}");
-        }
-    }
-    Ok(())
 }

@@ -79,11 +79,12 @@ impl PlanQuestion {
         let Noted { value: subject, mut notes } = question.subject(framework)?;
         let value = match subject {
             Subject::Pools(pooled) => {
-                self.plans.check_ranges()?;
-                let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
-                let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions }, control);
+                let Noted { value: answer, notes: more } =
+                    self.plans.solve_over_pools(&pooled, framework, risk, control)?;
+                notes.extend(more);
                 let arguments = self.problem.resolved_over_pools(&pooled, framework);
-                pools_document::json(&pooled, &answer)?.with_arguments(&arguments)?
+                pools_document::json(&pooled, &answer.advice.answer, Some(&answer.advice))?
+                    .with_arguments(&arguments)?
             }
             Subject::Cluster(posed) => {
                 let posed = posed.accepting(risk);

@@ -19,8 +19,10 @@ use meshwright_engine::suggest::nearest_hint;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit, job_of};
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::limits::Limits;
+use meshwright_planner::pools::{Mixture, Pooled};
 use meshwright_planner::refine::ranking::{MOST_STAGES, RefinedEntry};
 use meshwright_planner::refine::{Freedom, Options, Refined, refine};
+use meshwright_planner::search::Control;
 use meshwright_planner::space::{Rejection, check, illegal, parse_plan};
 
 /// Question of `emit`: a problem, a plan of it, and the framework whose files are asked for.
@@ -173,6 +175,16 @@ pub fn folder_of(rank: usize) -> String {
     format!("plan-{rank}")
 }
 
+/// Note on the plan of files where the user names none.
+fn recommended(plan: &Plan) -> String {
+    format!("the recommended plan: --plan \"{plan}\"")
+}
+
+/// Reason where no plan of a framework runs.
+fn no_plan(framework: &Framework) -> String {
+    format!("no plan runs: `plan --for {}` says why", framework.name())
+}
+
 /// Texts of the best plans of a problem that a framework's files can express, best first.
 ///
 /// # Errors
@@ -233,14 +245,14 @@ impl EmitQuestion {
             )),
             Subject::Pools(pooled) => {
                 let recipe = self.problem.recipe_name(&pooled.joined()[0]);
-                let value = pooled::mixtures(&pooled, self.plan.as_deref(), &|_, _| ControlFlow::Continue(()))?
-                    .and_then(|answer| {
-                        let (files, note) =
-                            pooled::files(framework, &pooled, &answer.mixtures, &recipe, options.release)
-                                .map_err(|why| vec![why])?;
-                        notes.extend(note);
-                        Ok(files)
-                    });
+                let value = self.mixtures(framework, &pooled)?.and_then(|mixtures| {
+                    let (files, note) = pooled::files(framework, &pooled, &mixtures, &recipe, options.release)
+                        .map_err(|why| vec![why])?;
+                    let named = mixtures.first().filter(|_| self.plan.is_none() && note.is_none());
+                    notes.extend(named.map(|mixture| recommended(&mixture.plan)));
+                    notes.extend(note);
+                    Ok(files)
+                });
                 Ok(Noted { value, notes })
             }
             Subject::Cluster(posed) => {
@@ -263,6 +275,27 @@ impl EmitQuestion {
                 Ok(Noted { value: files.value, notes })
             }
         }
+    }
+
+    /// The ways of the named plan to use pools, or the plans that `plan --for FRAMEWORK` ranks, the recommended one first; the
+    /// reasons where there are none.
+    fn mixtures(
+        &self,
+        framework: &'static Framework,
+        pooled: &Pooled,
+    ) -> Result<Result<Vec<Mixture>, Vec<String>>, QuestionError> {
+        let control: &Control = &|_, _| ControlFlow::Continue(());
+        if self.plan.is_some() {
+            return Ok(pooled::mixtures(pooled, self.plan.as_deref(), control)?.map(|answer| answer.mixtures));
+        }
+        let question = self.of_release(framework, &pooled.joined()[0]);
+        let (unlimited, risk) = question.split_risk()?;
+        let Subject::Pools(pooled) = unlimited.subject(Some(framework))?.value else {
+            return Err(QuestionError::refused("the cluster has pools no longer"));
+        };
+        let plans = PlanOptions { framework: Some(framework.name().to_owned()), ..PlanOptions::default() };
+        let mixtures = plans.solve_over_pools(&pooled, Some(framework), risk, control)?.value.advice.by_preference();
+        Ok(if mixtures.is_empty() { Err(vec![no_plan(framework)]) } else { Ok(mixtures) })
     }
 
     /// The question with plans of the named release of Megatron core, where it is older than that of the stack.
@@ -293,14 +326,8 @@ impl EmitQuestion {
         }
         let answer = ranking(framework, &self.of_release(framework, problem), PLANS_SHOWN)?.value;
         Ok(match answer.found.best() {
-            Some(best) => Noted {
-                notes: vec![format!("the recommended plan: --plan \"{}\"", best.plan)],
-                value: Ok(best.plan.clone()),
-            },
-            None => Noted {
-                value: Err(vec![format!("no plan runs: `plan --for {}` says why", framework.name())]),
-                notes: Vec::new(),
-            },
+            Some(best) => Noted { notes: vec![recommended(&best.plan)], value: Ok(best.plan.clone()) },
+            None => Noted { value: Err(vec![no_plan(framework)]), notes: Vec::new() },
         })
     }
 }

@@ -151,7 +151,7 @@ impl ExplainQuestion {
             Subject::Pools(pooled) => {
                 let answer = pooled::mixtures(&pooled, self.plan.as_deref(), control)?
                     .map_err(|reasons| QuestionError::refused(reasons.join("\n")))?;
-                pools_document::json(&pooled, &answer)?.text()?
+                pools_document::json(&pooled, &answer, None)?.text()?
             }
         };
         Ok(Noted { value, notes })

@@ -78,8 +78,7 @@ impl Posed {
         if plain.is_none() {
             return Noted { value: problem, notes: Vec::new() };
         }
-        let prudence = Prudence { risk, ..Prudence::default() };
-        let (problem, _) = fastest_launchable(problem, true, prudence, &|_, _| ControlFlow::Continue(()));
+        let problem = fastest(problem, risk);
         let note = if problem.stack().cuda_graphs { REPLAYED } else { ANSWER_WITHOUT };
         noted(problem, note)
     }
@@ -107,6 +106,17 @@ impl Posed {
             noted((plain, without), ANSWER_WITHOUT)
         })
     }
+}
+
+/// The problem of the fastest plan that can be launched, with the CUDA graphs of its stack's recipes or without.
+fn fastest(problem: Problem, risk: f64) -> Problem {
+    let prudence = Prudence { risk, ..Prudence::default() };
+    fastest_launchable(problem, true, prudence, &|_, _| ControlFlow::Continue(())).0
+}
+
+/// [`fastest`] under the usual risk, for a pool by itself.
+pub(super) fn of_fastest(problem: Problem) -> Problem {
+    fastest(problem, USUAL_RISK)
 }
 
 fn noted<T>(value: T, note: &str) -> Noted<T> {

@@ -61,7 +61,7 @@ pub use noted::Noted;
 pub use options::{FitChoice, Question, QuestionOptions};
 pub use place::{PlaceOptions, entry};
 pub use plan::PlanOptions;
-pub use pooled::{files, mixtures};
+pub use pooled::{PooledPlanAnswer, files, mixtures};
 pub use recipe::recipe;
 pub use refine::RefineOptions;
 pub use replay::ReplayQuestion;

@@ -160,6 +160,19 @@ impl PlanOptions {
         limited_to: Option<&'static Framework>,
         problem: &Problem,
     ) -> Result<Restrictions, QuestionError> {
+        self.restrictions_on_all(limited_to, std::slice::from_ref(problem))
+    }
+
+    /// Restrictions to the plans that each of several problems allows, such as the pools of one question.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PlanOptions::restrictions`].
+    pub(super) fn restrictions_on_all(
+        &self,
+        limited_to: Option<&'static Framework>,
+        problems: &[Problem],
+    ) -> Result<Restrictions, QuestionError> {
         let mut restrictions = Restrictions::default();
         for item in &self.fix {
             restrictions.fix(item).map_err(|why| QuestionError::refused(format!("--fix {item}: {why}")))?;
@@ -171,15 +184,19 @@ impl PlanOptions {
             restrictions.allow_idle();
         }
         match (&self.framework, limited_to) {
-            (_, Some(framework)) => restrictions.for_limits(framework.limits, problem),
+            (_, Some(framework)) => restrictions.for_limits_on_all(framework.limits, problems),
             (Some(name), None) => restrictions.for_family(family(name)?),
-            (None, None) if frameworks::of_stack(problem).is_none() => {
-                frameworks::keep_settings(&mut restrictions, problem);
+            (None, None) if frameworks::of_stack_on_all(problems).is_none() => {
+                for problem in problems {
+                    frameworks::keep_settings(&mut restrictions, problem);
+                }
             }
             (None, None) => {}
         }
         if self.framework.is_none() {
-            restrictions.for_release(problem);
+            for problem in problems {
+                restrictions.for_release(problem);
+            }
         }
         Ok(restrictions)
     }
@@ -187,13 +204,19 @@ impl PlanOptions {
     /// Framework whose files the plans must suit where none is named: that of the stack. A note says if it cannot train the
     /// model, which leaves the plans unrestricted by files.
     pub fn default_launcher(&self, problem: &Problem) -> (Option<&'static Framework>, Option<String>) {
+        self.default_launcher_on_all(std::slice::from_ref(problem))
+    }
+
+    /// [`PlanOptions::default_launcher`] of several problems, such as the pools of one question.
+    pub(super) fn default_launcher_on_all(&self, problems: &[Problem]) -> (Option<&'static Framework>, Option<String>) {
         if self.framework.is_some() {
             return (None, None);
         }
-        let launcher = frameworks::of_stack(problem);
-        let of_family = frameworks::of_family(problem.stack().family).next();
+        let launcher = frameworks::of_stack_on_all(problems);
+        let of_family = frameworks::of_family(problems[0].stack().family).next();
         let note = of_family.filter(|_| launcher.is_none()).map(|framework| {
-            let obstacles = framework.limits.problem_obstacles(problem);
+            let obstacles = problems.iter().map(|problem| framework.limits.problem_obstacles(problem));
+            let obstacles = obstacles.max_by_key(Vec::len).unwrap_or_default();
             let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
             format!(
                 "no {framework} files are written for this model ({}); plans keep to the settings of {framework}",

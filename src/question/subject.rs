@@ -47,12 +47,22 @@ impl Question {
                 self.options.refuse_pools(&self.cluster)?;
                 let gpus = pools.gpus();
                 let usual = Precision::usual(pools.pools.iter().map(|pool| &pool.cluster.gpu));
-                let pooled = Pooled::new(pools, |cluster| {
-                    notes = Notes::default();
-                    let part = ClusterPart { cluster, gpus, usual };
-                    let posed = self.options.on_part(model.clone(), part, framework, &sets, &mut notes)?;
-                    Ok::<_, QuestionError>(posed.into_recipe())
-                })?;
+                let mut pooled_with = |sets: &Overrides| {
+                    Pooled::new(pools.clone(), |cluster| {
+                        notes = Notes::default();
+                        let part = ClusterPart { cluster, gpus, usual };
+                        let posed = self.options.on_part(model.clone(), part, framework, sets, &mut notes)?;
+                        Ok::<_, QuestionError>(posed.into_recipe())
+                    })
+                };
+                let mut pooled = pooled_with(&sets)?;
+                let replaying = pooled.separate().iter().filter(|pool| pool.stack().cuda_graphs).count();
+                // All ranks of a mixture read the same files.
+                if (1..pooled.separate().len()).contains(&replaying) {
+                    let alone = pooled.separate().iter().cloned().map(graphs::of_fastest).collect();
+                    pooled = pooled_with(&sets.after(["stack.cuda_graphs=false"])?)?.with_separate(alone);
+                    notes.assumed.push(NOT_ON_ALL.to_owned());
+                }
                 Subject::Pools(Box::new(pooled))
             }
         };
@@ -109,6 +119,10 @@ struct ClusterPart {
     /// Number format where the user names none: all GPUs of the machine have it.
     usual: Precision,
 }
+
+/// Setting of a stack whose recipes have CUDA graphs on the hosts of some pools alone.
+const NOT_ON_ALL: &str =
+    "--set stack.cuda_graphs=false for all pools together (its recipes have graphs on the hosts of some alone)";
 
 /// Sentences on how a problem came about.
 #[derive(Default)]

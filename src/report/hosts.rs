@@ -1,8 +1,8 @@
 //! Header of the files of a plan over pools: the order of hosts and the prediction.
 
-use super::pools::{Figures, MixtureConfidence, heading, shares};
+use super::pools::{Figures, heading, shares};
 use meshwright_engine::units::{percent, significant};
-use meshwright_planner::confidence::Interval;
+use meshwright_planner::confidence::{Interval, MixtureConfidence};
 use meshwright_planner::pools::hosts::Hosts;
 use meshwright_planner::pools::{Mixture, Pooled};
 

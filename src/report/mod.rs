@@ -19,6 +19,7 @@ mod markup;
 pub mod placed;
 pub mod plans;
 pub mod pools;
+pub mod pools_advice;
 pub mod pools_document;
 mod prediction;
 pub mod recalibrated;

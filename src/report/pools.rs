@@ -2,12 +2,13 @@
 
 use super::Sheet;
 use super::plans::where_it_goes;
+use meshwright_engine::cost::Evaluation;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, count, percent, significant};
-use meshwright_planner::confidence::{Confidence, Interval};
-use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer, Share};
+use meshwright_planner::confidence::{Interval, MixtureConfidence};
+use meshwright_planner::pools::{Distribution, Mixture, Pooled, Share};
 
 /// Header line of a problem over pools.
 pub fn heading(pooled: &Pooled) -> String {
@@ -105,27 +106,6 @@ impl Figures {
     }
 }
 
-/// Confidence in a mixture: the least certain of its pools' shares.
-pub(super) struct MixtureConfidence {
-    /// Interval that holds the interval of every share.
-    pub step: Interval<Seconds>,
-    /// Largest probability of running out of memory.
-    pub oom_probability: f64,
-}
-
-impl MixtureConfidence {
-    pub fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
-        let time = mixture.step.total();
-        let mut widest = Self { step: Interval { low: time, high: time }, oom_probability: 0.0 };
-        for (pool, problem) in pooled.joined().iter().enumerate() {
-            let Confidence { step, oom_probability, .. } = Confidence::new(problem, &mixture.evaluation(pool));
-            widest.step = widest.step.hull(step);
-            widest.oom_probability = widest.oom_probability.max(oom_probability);
-        }
-        widest
-    }
-}
-
 /// Optimality gap of the layers of stages, and their recomputation if it differs by stage.
 fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     match &mixture.distribution {
@@ -140,8 +120,8 @@ fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     }
 }
 
-/// Table of the ranked mixtures.
-pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
+/// Table of the ranked mixtures, of which the recommended one is marked.
+pub fn mixtures(pooled: &Pooled, mixtures: &[Mixture], recommended: Option<usize>) -> Sheet {
     let priced = pooled.cluster().pools.iter().all(|pool| pool.price.is_some());
     let mut columns = vec![
         "#",
@@ -157,8 +137,9 @@ pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
         columns.push("$ / 1e9 tokens");
     }
     let mut sheet = Sheet::new(heading(pooled), &columns);
-    for (at, mixture) in answer.mixtures.iter().enumerate() {
-        sheet.rows.push(row(pooled, &(at + 1).to_string(), mixture, priced));
+    for (at, mixture) in mixtures.iter().enumerate() {
+        let mark = if Some(at) == recommended && mixtures.len() > 1 { ">" } else { "" };
+        sheet.rows.push(row(pooled, &format!("{mark}{}", at + 1), mixture, priced));
     }
     sheet
 }
@@ -187,13 +168,13 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
 }
 
 /// Table of the best plan of each pool by itself.
-pub fn each_alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
+pub fn each_alone(pooled: &Pooled, alone: &[Option<Evaluation>]) -> Sheet {
     let mut sheet = Sheet::new(
         "each pool alone, same batch",
         &["pool", "plan", "step time", "MFU", "tokens/s /GPU", "$ / 1e9 tokens"],
     );
     let priced = pooled.cluster().pools.iter().all(|pool| pool.price.is_some());
-    for (at, (pool, best)) in pooled.cluster().pools.iter().zip(&answer.alone).enumerate() {
+    for (at, (pool, best)) in pooled.cluster().pools.iter().zip(alone).enumerate() {
         let name = format!("{} ({})", pool.name, pool_in_words(pool.cluster.gpus, &pool.cluster.gpu.name));
         match best {
             None => {
@@ -219,56 +200,4 @@ pub fn each_alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
         }
     }
     sheet
-}
-
-/// Sentences on whether the mixture pays, and how an in-house framework could speed it up.
-pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
-    let mut words = Vec::new();
-    let fastest = fastest_alone(pooled, answer);
-    match (answer.mixtures.first(), fastest) {
-        (Some(best), Some((name, alone))) => {
-            let (step, gap) = (best.step.total(), best.step.total() / alone);
-            if gap >= 1.0 {
-                words.push(format!(
-                    "Mixing does not pay: pool {name} alone takes {alone}, {} less than the best plan over all pools.",
-                    percent(1.0 - 1.0 / gap)
-                ));
-            } else {
-                words.push(format!(
-                    "All pools together take {step}, {} less than pool {name} alone.",
-                    percent(1.0 - gap)
-                ));
-            }
-        }
-        (Some(_), None) => words.push("The model fits no single pool.".into()),
-        (None, Some((name, alone))) => {
-            words.push(format!("No plan uses all pools; pool {name} alone takes {alone}."));
-        }
-        (None, None) => words.push("No plan uses all pools, and no plan fits a single pool.".into()),
-    }
-    if answer.is_partial {
-        words.push("The search ended at its limit: a faster plan may exist.".into());
-    }
-    if let Some(best) = answer.mixtures.first() {
-        let slowest = &pooled.cluster().pools[best.slowest].name;
-        words.push(format!("The first plan waits for pool {slowest}."));
-        words.extend(Confidence::new(&pooled.joined()[0], &best.evaluation(0)).doubts());
-    }
-    if let Some(beyond) = &answer.beyond {
-        words.push(format!(
-            "With shares by speed ({}), {} would take {}: Megatron-Core and the other available frameworks do not \
-            run replicas with unequal numbers of micro-batches; --for any includes such plans.",
-            shares(pooled, &beyond.distribution).join(", "),
-            beyond.plan,
-            beyond.step.total()
-        ));
-    }
-    words.join(" ")
-}
-
-/// Pool that is fastest by itself, with its step time.
-pub(super) fn fastest_alone<'p>(pooled: &'p Pooled, answer: &PooledAnswer) -> Option<(&'p str, Seconds)> {
-    let each = pooled.cluster().pools.iter().zip(&answer.alone);
-    let each = each.filter_map(|(pool, best)| Some((pool.name.as_str(), best.as_ref()?.step.total())));
-    each.min_by(|a, b| a.1.get().total_cmp(&b.1.get()))
 }

@@ -3,10 +3,13 @@
 use serde::Serialize;
 
 use super::json::AnswerDocument;
+use super::pools_advice::fastest_alone;
+use super::recommended::RecommendedMixture;
 use super::refined::StagesDocument;
-use crate::report::pools::{Figures, MixtureConfidence, fastest_alone, layers_of};
+use crate::report::pools::{Figures, layers_of};
 use meshwright_engine::units::UsdPerHour;
-use meshwright_planner::confidence::Interval;
+use meshwright_planner::advice::PooledAdvice;
+use meshwright_planner::confidence::{Interval, MixtureConfidence};
 use meshwright_planner::pools::{Distribution, Mixture, Pooled, PooledAnswer};
 
 #[derive(Serialize)]
@@ -14,6 +17,8 @@ struct Document<'a> {
     schema: u32,
     question: Question<'a>,
     plans: Vec<Priced>,
+    /// None of an answer that explains one plan.
+    recommended: Option<RecommendedMixture>,
     beyond_the_framework: Option<Priced>,
     alone: Vec<Alone>,
     mixing_pays: Option<bool>,
@@ -136,16 +141,21 @@ impl Priced {
     }
 }
 
-/// JSON answer for pools.
+/// JSON answer for pools; one that explains a plan has no advice.
 ///
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<AnswerDocument> {
+pub fn json(
+    pooled: &Pooled,
+    answer: &PooledAnswer,
+    advice: Option<&PooledAdvice>,
+) -> serde_json::Result<AnswerDocument> {
     let problem = &pooled.joined()[0];
     let workload = problem.workload();
     let pools = pooled.cluster().pools.iter().zip(pooled.joined());
-    let fastest = fastest_alone(pooled, answer);
+    let fastest = advice.and_then(|advice| fastest_alone(pooled, advice));
+    let alone = advice.map_or(&[][..], |advice| &advice.alone);
     let document = Document {
         schema: super::json::SCHEMA,
         question: Question {
@@ -167,12 +177,13 @@ pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<Answer
             stack: &problem.stack().name,
         },
         plans: answer.mixtures.iter().map(|mixture| Priced::new(pooled, mixture)).collect(),
+        recommended: advice.and_then(RecommendedMixture::new),
         beyond_the_framework: answer.beyond.as_ref().map(|mixture| Priced::new(pooled, mixture)),
         alone: pooled
             .cluster()
             .pools
             .iter()
-            .zip(&answer.alone)
+            .zip(alone)
             .map(|(pool, best)| Alone {
                 pool: pool.name.clone(),
                 plan: best.as_ref().map(|best| best.plan.to_string()),
@@ -180,7 +191,10 @@ pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<Answer
             })
             .collect(),
         is_partial: answer.is_partial,
-        mixing_pays: answer.mixtures.first().zip(fastest).map(|(best, (_, alone))| best.step.total() < alone),
+        mixing_pays: advice
+            .and_then(PooledAdvice::mixture)
+            .zip(fastest)
+            .map(|(best, (_, alone))| best.step.total() < alone),
     };
     AnswerDocument::new(&document)
 }

@@ -24,6 +24,9 @@ fn pools_of_heterogeneous_gpus_are_planned_together() {
     assert!(best["step_time_s"].as_f64() < answer["alone"][0]["step_time_s"].as_f64());
     let table = run(&["plan", "llama3-8b", path]);
     assert!(out(&table).contains("each pool alone") && out(&table).contains("less than pool"), "{}", out(&table));
+    for words in ["Recommended, row ", "which Megatron-LM runs on the GPUs of every pool", "within 5 % risk"] {
+        assert!(out(&table).replace('\n', " ").contains(words), "{words}: {}", out(&table));
+    }
     let short = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hf/lfm2-1.2b.json");
     assert!(out(&run(&["plan", short, path])).contains("No published run has gated short convolutions"));
     for (args, word) in [
@@ -76,14 +79,15 @@ fn plans_over_pools_are_written_with_their_hosts() {
     let made = ["plan", "llama3-8b", path, "--format", "json", "--emit", "megatron", "--out", folder.to_str().unwrap()];
     let planned = run(&made);
     assert_eq!(code(&planned), 0, "{}", err(&planned));
-    let best = json(&planned)["plans"][0]["plan"].as_str().unwrap().to_owned();
+    let rank = json(&planned)["recommended"]["rank"].as_u64().unwrap();
+    let best = json(&planned)["plans"][rank as usize - 1]["plan"].as_str().unwrap().to_owned();
     let script = folder.join("megatron.sh");
     assert!(std::fs::read_to_string(&script).unwrap().contains(&format!("plan: {}", &best[..40])));
     let read = run(&["import", script.to_str().unwrap()]);
     assert!(out(&read).contains(&best), "{best}: {}", out(&read));
     // The same from the document.
     let document = file("pools.json", &out(&planned));
-    let again = run(&["emit", "megatron", "--from", document.to_str().unwrap()]);
+    let again = run(&["emit", "megatron", "--from", document.to_str().unwrap(), "--rank", &rank.to_string()]);
     assert_eq!(out(&again), std::fs::read_to_string(&script).unwrap(), "{}", err(&again));
     std::fs::remove_dir_all(folder).unwrap();
     // What cannot be listed.

@@ -49,6 +49,6 @@ pub use rules::fused_exchange_backend;
 pub use sizes::{SharedMixer, Sizes};
 pub use table::{
     FRAMEWORKS, files_refusal, framework_of, keep_launchable, keep_settings, launchable, name_list, named, names,
-    of_family, of_stack, refusal, release_refusal,
+    of_family, of_stack, of_stack_on_all, refusal, release_refusal,
 };
 pub use torchtitan::TORCHTITAN;

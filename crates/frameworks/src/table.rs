@@ -63,7 +63,15 @@ pub fn of_family(family: Family) -> impl Iterator<Item = &'static Framework> {
 /// The framework whose files launch plans of a problem's stack: the first of the stack's family that can train the model.
 /// None of families that no file is written for, or where no framework of the family can.
 pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
-    of_family(problem.stack().family).find(|framework| framework.limits.problem_obstacles(problem).is_empty())
+    of_stack_on_all(std::slice::from_ref(problem))
+}
+
+/// The framework whose files launch plans of the stack of several problems, such as the pools of one question: the first of the
+/// stack's family that can train the model on each of them.
+pub fn of_stack_on_all(problems: &[Problem]) -> Option<&'static Framework> {
+    let trains =
+        |framework: &&Framework| problems.iter().all(|problem| framework.limits.problem_obstacles(problem).is_empty());
+    of_family(problems.first()?.stack().family).find(trains)
 }
 
 /// Restricts plans to those that the stack's release has and its files can launch; where they cannot say the model, to

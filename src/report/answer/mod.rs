@@ -17,6 +17,7 @@ use meshwright_planner::search::Ranking;
 
 pub use columns::describe;
 pub use sentences::{covered, intervals, reason, sentences};
+pub(super) use sentences::{faster_plan, faster_row, given_up, says_of_row};
 
 /// Most terms of a step named in a row.
 pub const TERMS_SHOWN: usize = 2;

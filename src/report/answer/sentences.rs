@@ -25,7 +25,9 @@ pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Lim
     let Some(plan) = advice.plan() else { return Vec::new() };
     let sure = Confidence::new(problem, plan);
     let found = [
-        given_up(problem, advice, &sure, risk),
+        advice
+            .given_up
+            .map(|limit| given_up(limit, &Unproven::in_plan(problem, &plan.plan), sure.oom_probability, risk)),
         unseen_risk(problem, &sure, risk),
         domains(problem, plan),
         advice.fastest.as_ref().map(|declined| faster(problem, declined, plan)),
@@ -44,18 +46,18 @@ pub fn sentences(problem: &Problem, advice: &Advice, limits: Option<&'static Lim
 /// Most sentences below an answer: a faster row is explained where there is room.
 const MOST_SENTENCES: usize = 6;
 
-/// Sentence on limits that no plan keeps: the accepted risk, or the mechanisms that published runs have shown.
-fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) -> Option<String> {
-    Some(match advice.given_up? {
+/// Sentence on limits that no plan keeps: the accepted `risk`, where the recommended plan has `own_risk`, or the mechanisms that
+/// published runs have shown, where it has `mechanisms`.
+pub(in crate::report) fn given_up(limit: GivenUp, mechanisms: &[&Unproven], own_risk: f64, risk: f64) -> String {
+    match limit {
         GivenUp::Risk => format!(
             "No plan keeps the risk of running out of memory at {}: this one has {}.",
             whole_percent(risk),
-            whole_percent(sure.oom_probability)
+            whole_percent(own_risk)
         ),
         GivenUp::Proof => {
-            let mechanisms = Unproven::in_plan(problem, &advice.plan()?.plan);
             let each = mechanisms.iter().map(|mechanism| format!("{} ({})", mechanism.what, mechanism.instead));
-            let risky = if sure.oom_probability > risk {
+            let risky = if own_risk > risk {
                 format!("; none keeps the risk of running out of memory at {}", whole_percent(risk))
             } else {
                 String::new()
@@ -66,7 +68,7 @@ fn given_up(problem: &Problem, advice: &Advice, sure: &Confidence, risk: f64) ->
                 each.collect::<Vec<_>>().join(" and ")
             )
         }
-    })
+    }
 }
 
 /// Sentence on groups that do not divide a scale-up domain, where the plan needs more domains than its cluster has or its GPUs fill: an
@@ -102,14 +104,18 @@ fn unseen_risk(problem: &Problem, sure: &Confidence, risk: f64) -> Option<String
 
 /// Sentence on the plan that is fastest by the model, and on why it is not recommended.
 fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> String {
-    let Declined { evaluation, .. } = declined;
-    let share = 1.0 - evaluation.step.total() / recommended.step.total();
+    let Declined { evaluation, reasons } = declined;
+    let unlike = columns::unlike(problem, &evaluation.plan, &recommended.plan);
+    faster_plan(&unlike, evaluation.step.total(), recommended.step.total(), reasons)
+}
+
+/// Sentence on a plan that is fastest by the model, in words, and on why it is not recommended.
+pub(in crate::report) fn faster_plan(plan: &str, fastest: Seconds, recommended: Seconds, reasons: &[Reason]) -> String {
+    let reasons: Vec<String> = reasons.iter().map(reason).collect();
     format!(
-        "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
-        columns::unlike(problem, &evaluation.plan, &recommended.plan),
-        evaluation.step.total(),
-        share * 100.0,
-        reasons(declined)
+        "Fastest by the model: {plan}, {fastest} ({:.1} % faster); not recommended, because {}.",
+        100.0 * (1.0 - fastest / recommended),
+        series(&reasons, "and")
     )
 }
 
@@ -118,18 +124,29 @@ fn faster(problem: &Problem, declined: &Declined, recommended: &Evaluation) -> S
 fn first_row(problem: &Problem, advice: &Advice) -> Option<String> {
     let preferred_for = advice.preferred_for(problem)?;
     let (row, recommended) = (advice.ranking.evaluations.first()?, advice.plan()?);
-    let is_said = advice.fastest.as_ref().is_some_and(|Declined { evaluation, reasons }| {
-        let of_choice = |reason: &Reason| matches!(reason, Reason::Plainer(_) | Reason::Published);
-        evaluation.plan.layout == row.plan.layout && reasons.iter().all(of_choice)
-    });
-    if is_said {
+    let fastest = advice.fastest.as_ref().map(|declined| (&declined.evaluation.plan, &declined.reasons[..]));
+    if says_of_row(fastest, &row.plan) {
         return None;
     }
     let times = match (advice.given_runs.first(), advice.given_runs.get(advice.recommended)) {
         (Some(of_row), Some(own)) => (of_row.median, own.median),
         _ => (row.step.total(), recommended.step.total()),
     };
-    let share = 100.0 * (1.0 - times.0 / times.1);
+    faster_row(times.0, times.1, preferred_for)
+}
+
+/// Whether the sentence on the fastest plan by the model says why the fastest row is not recommended: it has its layout, and only the
+/// choice among plans that errors cannot tell apart speaks against it.
+pub(in crate::report) fn says_of_row(fastest: Option<(&Plan, &[Reason])>, row: &Plan) -> bool {
+    fastest.is_some_and(|(plan, reasons)| {
+        let of_choice = |reason: &Reason| matches!(reason, Reason::Plainer(_) | Reason::Published);
+        plan.layout == row.layout && reasons.iter().all(of_choice)
+    })
+}
+
+/// Sentence on why the fastest row is not recommended. None where it is faster by less than is printed.
+pub(in crate::report) fn faster_row(row: Seconds, recommended: Seconds, preferred_for: PreferredFor) -> Option<String> {
+    let share = 100.0 * (1.0 - row / recommended);
     if share < LEAST_PRINTED {
         return None;
     }
@@ -279,10 +296,6 @@ fn as_published(problem: &Problem, published: &PublishedPlan) -> Plan {
     let of_replica = (problem.cluster().gpus / plan.layout.dp.max(1)).max(1);
     plan.layout.dp = (published.layout.gpus / of_replica).max(1);
     plan
-}
-
-fn reasons(declined: &Declined) -> String {
-    series(&declined.reasons.iter().map(reason).collect::<Vec<_>>(), "and")
 }
 
 /// A reason against a faster plan, in words.

@@ -2,6 +2,7 @@
 
 mod domains;
 mod files;
+mod launch;
 mod replicas;
 mod stages;
 

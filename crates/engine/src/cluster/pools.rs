@@ -157,7 +157,8 @@ impl PooledCluster {
             let (gpu, first) = (&pool.cluster.gpu, &self.pools[0].cluster.gpu);
             if gpu.vendor != first.vendor {
                 return Err(format!(
-                    "pool `{}` has GPUs of {}, pool `{}` of {}: no collective library runs over both",
+                    "pool `{}` has GPUs of {}, pool `{}` of {}: no collective library runs over both; a file with one `[[pool]]` \
+                     plans each alone",
                     self.pools[0].name, first.vendor, pool.name, gpu.vendor
                 ));
             }

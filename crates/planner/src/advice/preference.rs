@@ -24,6 +24,16 @@ pub(super) struct Preference {
 }
 
 impl Preference {
+    /// That of a plan on two kinds of GPU: the worse of each, but that a run on either has shown its degrees.
+    pub fn on_both(self, other: Self) -> Self {
+        Self {
+            risk: self.risk.max(other.risk),
+            is_new: self.is_new && other.is_new,
+            leaves_domain: self.leaves_domain || other.leaves_domain,
+            unusual: self.unusual.max(other.unusual),
+        }
+    }
+
     pub fn new(problem: &Problem, evaluation: &Evaluation, gave_up: bool, published: Option<&PublishedPlan>) -> Self {
         let plan = &evaluation.plan;
         let is_run = published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use crate::catalog::files::INTERVALS;
 use crate::catalog::parse_toml;
+use crate::pools::{Mixture, Pooled};
 use meshwright_engine::cost::{Evaluation, Footprint};
 use meshwright_engine::gpu::Figure;
 use meshwright_engine::model::MixerKind;
@@ -157,6 +158,29 @@ impl Confidence {
         });
         let all: Vec<String> = without_runs.into_iter().chain(generic).chain(packed).chain(assumed).collect();
         (!all.is_empty()).then(|| all.join(" "))
+    }
+}
+
+/// Confidence in a mixture: the least certain of its pools' shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MixtureConfidence {
+    /// Interval that holds the interval of every share.
+    pub step: Interval<Seconds>,
+    /// Largest probability of running out of memory.
+    pub oom_probability: f64,
+}
+
+impl MixtureConfidence {
+    /// Hull of the intervals of every pool's share, from the built-in table.
+    pub fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
+        let time = mixture.step.total();
+        let mut widest = Self { step: Interval { low: time, high: time }, oom_probability: 0.0 };
+        for (pool, problem) in pooled.joined().iter().enumerate() {
+            let Confidence { step, oom_probability, .. } = Confidence::new(problem, &mixture.evaluation(pool));
+            widest.step = widest.step.hull(step);
+            widest.oom_probability = widest.oom_probability.max(oom_probability);
+        }
+        widest
     }
 }
 

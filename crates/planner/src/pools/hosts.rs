@@ -19,12 +19,12 @@ pub enum Unlisted {
     /// The hosts of two pools have different numbers of GPUs, but a launcher starts the same number of processes on every
     /// host.
     #[error(
-        "hosts of pool {0} have {1} GPUs and those of pool {2} {3}: launchers start the same number of \
-    processes on every host"
+        "hosts of pool {0} have {1} GPUs and those of pool {2} {3}, and launchers start the same number of processes on every \
+         host: train on one of them, whose `[[pool]]` alone in the file is a cluster"
     )]
     UnlikeHosts(String, u32, String, u32),
     /// A pool ends inside a host.
-    #[error("the {1} GPUs of pool {0} do not fill whole hosts of {2}")]
+    #[error("the {1} GPUs of pool {0} do not fill whole hosts of {2}: `gpus` of that pool must be a multiple of {2}")]
     PartOfAHost(String, u32, u32),
 }
 

@@ -83,6 +83,19 @@ impl Pooled {
         Ok(Self { cluster, alone, joined })
     }
 
+    /// The pools with other problems of each by itself.
+    #[must_use]
+    pub fn with_separate(self, alone: Vec<Problem>) -> Self {
+        Self { alone, ..self }
+    }
+
+    /// The problems with a share of the memory that plans may fill, `share` of each.
+    #[must_use]
+    pub fn under_ceilings(&self, share: impl Fn(&Problem) -> f64) -> Self {
+        let under = |problems: &[Problem]| problems.iter().map(|own| own.clone().under_ceiling(share(own))).collect();
+        Self { cluster: self.cluster.clone(), alone: under(&self.alone), joined: under(&self.joined) }
+    }
+
     /// Cluster with all its pools.
     pub const fn cluster(&self) -> &PooledCluster {
         &self.cluster

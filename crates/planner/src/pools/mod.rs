@@ -9,17 +9,17 @@
 //! ```
 
 pub mod candidates;
+mod expressible;
 pub mod hosts;
 mod mixture;
 pub mod replicas;
 pub mod stages;
 
-use crate::search::{Control, Goal, SearchOptions, WhatIfs};
+use crate::search::{Control, SearchOptions, plainer_by};
 use crate::space::Restrictions;
+use expressible::{expresses_mixture, is_allowed};
 use meshwright_engine::ascending::sort_by_numbers;
-use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
-use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
 use meshwright_engine::units::Seconds;
 
@@ -28,43 +28,62 @@ pub use mixture::{Distribution, Mixture, Pooled, Share};
 /// Result of planning over pools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledAnswer {
-    /// Best mixtures that the framework runs, fastest first, each with a different layout.
+    /// Best mixtures that the framework runs and can express, fastest first, each with a different layout.
     pub mixtures: Vec<Mixture>,
     /// Fastest mixture that needs unequal micro-batches, if it beats those that the framework runs.
     pub beyond: Option<Mixture>,
-    /// Best plan of each pool by itself, for the same batch.
-    pub alone: Vec<Option<Evaluation>>,
     /// Number of mixtures evaluated.
     pub priced: usize,
     /// Whether the search ended early, so that a faster mixture may exist.
     pub is_partial: bool,
 }
 
+/// The fastest mixtures, each with a different layout.
+fn ranked(mut all: Vec<Mixture>, top: usize) -> Vec<Mixture> {
+    sort_by_numbers(&mut all, |mixture| [mixture.step.total().get()]);
+    let mut best: Vec<Mixture> = Vec::new();
+    for mixture in all {
+        if best.len() < top && !best.iter().any(|known| known.is_like(&mixture)) {
+            best.push(mixture);
+        }
+    }
+    best
+}
+
+impl PooledAnswer {
+    /// The best mixtures of this answer and another to the same question in another space.
+    #[must_use]
+    pub(crate) fn with(self, other: Self, top: usize) -> Self {
+        let mixtures = ranked(self.mixtures.into_iter().chain(other.mixtures).collect(), top);
+        let fastest = mixtures.first().map_or(Seconds::new(f64::INFINITY), |mixture| mixture.step.total());
+        let beyond = self.beyond.into_iter().chain(other.beyond).filter(|mixture| mixture.step.total() < fastest);
+        let faster = |a: Mixture, b: Mixture| if b.step.total() < a.step.total() { b } else { a };
+        let (priced, is_partial) = (self.priced + other.priced, self.is_partial || other.is_partial);
+        Self { mixtures, beyond: beyond.reduce(faster), priced, is_partial }
+    }
+}
+
 /// Margin by which a pool's view of a plan may be slower than its relative speed predicts.
 const MOST_SLOWER: f64 = 1.1;
 
 impl Pooled {
-    /// Best mixtures under restrictions, with the best plan of each pool alone. Every search calls `control`,
-    /// and it is called between refinements; when it breaks, the answer is the best so far.
+    /// Best mixtures under restrictions. Every search calls `control`, and it is called between refinements; when it breaks, the
+    /// answer is the best so far.
     pub fn answer(&self, options: &SearchOptions, control: &Control) -> PooledAnswer {
         let family = options.restrictions.family(self.joined()[0].stack().family);
         let (staged, refined) = stages::best(self, options, control);
         let ceilings = self.ceilings(&staged, options.top, family);
         let (mut all, mut priced) = replicas::best(self, options, &ceilings, control);
         all.extend(staged);
+        all.retain(|mixture| expresses_mixture(self, &options.restrictions, mixture));
         priced += refined;
-        sort_by_numbers(&mut all, |mixture| [mixture.step.total().get()]);
-        let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.distribution.runs(family));
-        let mut mixtures: Vec<Mixture> = Vec::new();
-        for mixture in runs {
-            if mixtures.len() < options.top && !mixtures.iter().any(|known| known.is_like(&mixture)) {
-                mixtures.push(mixture);
-            }
-        }
+        let (runs, mut beyond): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|mixture| mixture.distribution.runs(family));
+        let mixtures = ranked(runs, options.top);
+        sort_by_numbers(&mut beyond, |mixture| [mixture.step.total().get()]);
         let fastest = mixtures.first().map_or(Seconds::new(f64::INFINITY), |mixture| mixture.step.total());
         let beyond = beyond.into_iter().next().filter(|mixture| mixture.step.total() < fastest);
-        let alone = self.best_alone(&options.restrictions, control);
-        PooledAnswer { mixtures, beyond, alone, priced, is_partial: control(0, 1).is_break() }
+        PooledAnswer { mixtures, beyond, priced, is_partial: control(0, 1).is_break() }
     }
 
     /// All distributions of one plan over the pools, fastest first: replicas with equal and with optimal shares, and stages
@@ -93,12 +112,23 @@ impl Pooled {
         whole.iter().map(|own| (fastest * (*own / least) * MOST_SLOWER).max(last)).collect()
     }
 
-    fn best_alone(&self, restrictions: &Restrictions, control: &Control) -> Vec<Option<Evaluation>> {
-        let options = SearchOptions { top: 1, restrictions: restrictions.clone() };
-        let best = |problem: &Problem| {
-            let costs = Costs::new(problem);
-            WhatIfs::new(&costs).controlled_by(control).ask(&options, Goal::Fastest).evaluations.into_iter().next()
+    /// Simpler mixture within run-to-run noise, if there is one: distributed as it is, in the space of every pool's view.
+    pub(crate) fn plainer(&self, restrictions: &Restrictions, mixture: &Mixture) -> Option<Mixture> {
+        let priced = |plan: Plan| {
+            let is_legal = is_allowed(self, restrictions, &plan);
+            let found = is_legal.then(|| self.with_plan(mixture, &plan))??;
+            expresses_mixture(self, restrictions, &found).then_some(found)
         };
-        self.separate().iter().map(best).collect()
+        plainer_by(mixture, |mixture| (&mixture.plan, mixture.step.total()), priced)
+    }
+
+    /// Another plan of a mixture's degrees, distributed as the mixture is; `None` if it does not run or fit so.
+    fn with_plan(&self, mixture: &Mixture, plan: &Plan) -> Option<Mixture> {
+        match &mixture.distribution {
+            Distribution::Replicas { shares } => replicas::of_plan(self, plan, shares),
+            Distribution::Stages { of_rank, .. } => {
+                stages::of_plan(self, plan, of_rank, &crate::refine::Options::default())
+            }
+        }
     }
 }

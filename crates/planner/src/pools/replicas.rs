@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::candidates::{greatest_common_divisor, has_domains, of_views, with_divisors};
+use super::expressible::expresses;
 use super::mixture::{Distribution, Mixture, Pooled, Share};
 use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
@@ -63,7 +64,9 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
     let flat = with_divisors(&whole, "pp", all, |pp| pp == 1);
     let orders: Vec<Restrictions> = outermost.then_some(inside).into_iter().chain(flat).collect();
     let mut plans = of_views(pooled, &orders, batch, ceilings, control);
-    plans.retain(|plan| stays_inside(pooled, plan) && has_domains(pooled, plan));
+    plans.retain(|plan| {
+        stays_inside(pooled, plan) && has_domains(pooled, plan) && expresses(pooled, restrictions, plan)
+    });
     plans
 }
 
@@ -93,10 +96,21 @@ fn near_batch(batch: u32, unit: u32) -> u32 {
 /// Largest number of share-outs of one plan to evaluate.
 const MOST_PRICED: usize = 400;
 
+/// Whether the replicas of a plan fit the pools and use all their GPUs.
+fn fits_pools(pooled: &Pooled, plan: &Plan) -> bool {
+    let inside = plan.layout.pp == 1 || plan.order == RankOrder::DataOutermost;
+    plan.layout.world_size() == pooled.cluster().gpus() && inside && stays_inside(pooled, plan)
+}
+
+/// A plan with the micro-batches of given shares; `None` if it does not run or fit.
+pub(super) fn of_plan(pooled: &Pooled, plan: &Plan, shares: &[Share]) -> Option<Mixture> {
+    let micro_batches: Vec<u32> = shares.iter().map(|share| share.micro_batches).collect();
+    if fits_pools(pooled, plan) { Shares::new(pooled, plan).price(&micro_batches) } else { None }
+}
+
 /// Equal and optimised shares of one plan whose replicas fit the pools.
 pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
-    let inside = plan.layout.pp == 1 || plan.order == RankOrder::DataOutermost;
-    if plan.layout.world_size() != pooled.cluster().gpus() || !inside || !stays_inside(pooled, plan) {
+    if !fits_pools(pooled, plan) {
         return Vec::new();
     }
     let mut found: Vec<Mixture> = with_equal_shares(pooled, plan).into_iter().collect();

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::candidates::{greatest_common_divisor, has_domains, of_views, with_divisors};
+use super::expressible::expresses;
 use super::mixture::{Distribution, Mixture, Pooled};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
@@ -124,6 +125,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, control: &Control) -
             && plan.zero < ZeroStage::Three
             && plan.order == RankOrder::PipelineOutermost
             && has_domains(pooled, plan)
+            && expresses(pooled, restrictions, plan)
     });
     plans
 }

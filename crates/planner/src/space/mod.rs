@@ -357,6 +357,14 @@ impl<'a> Space<'a> {
     /// Whether a plan lies in the space. Settings without effect (the exchange when cp = 1, the split of a single stage)
     /// are not checked.
     pub fn allows(&self, plan: &Plan) -> bool {
+        let pp = plan.layout.pp;
+        let splits =
+            || self.splits(pp).contains(&plan.split) || self.light_ends(pp, plan.schedule).contains(&plan.split);
+        (pp == 1 || splits()) && self.allows_in_any_split(plan)
+    }
+
+    /// Whether a plan lies in the space but for its split.
+    pub(crate) fn allows_in_any_split(&self, plan: &Plan) -> bool {
         let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
         let numbers = [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("mbs", plan.micro_batch)];
         self.restrictions.allows_experts(ep, etp)
@@ -366,9 +374,6 @@ impl<'a> Space<'a> {
             && (cp == 1 || self.cp_kinds(cp).contains(&plan.cp_kind))
             && (ep == 1 || self.dispatchers(ep).contains(&plan.dispatcher))
             && self.schedules(pp).contains(&plan.schedule)
-            && (pp == 1
-                || self.splits(pp).contains(&plan.split)
-                || self.light_ends(pp, plan.schedule).contains(&plan.split))
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
             && self.shardings(&plan.layout).contains(&ShardingChoice::of(plan))

@@ -54,9 +54,29 @@ impl Restrictions {
     ///
     /// Rules on several keys at once are left to [`Limits::plan_obstacles`].
     pub fn for_limits(&mut self, limits: &'static Limits, problem: &Problem) {
+        self.for_limits_on_all(limits, std::slice::from_ref(problem));
+    }
+
+    /// Keeps only plans that a framework's files can express of each of several problems, such as the pools of one question.
+    pub fn for_limits_on_all(&mut self, limits: &'static Limits, problems: &[Problem]) {
         self.family = Some(limits.family);
         self.limits = Some(limits);
-        self.keep_values(limits, problem, |_| true);
+        let asked = self.clone();
+        for problem in problems {
+            let mut on_one = asked.clone();
+            on_one.keep_values(limits, problem, |_| true);
+            self.add(on_one);
+        }
+    }
+
+    /// Adds the values of other restrictions.
+    fn add(&mut self, other: Self) {
+        let new = |known: &[Rule], rules: Vec<Rule>| -> Vec<Rule> {
+            rules.into_iter().filter(|rule| !known.contains(rule)).collect()
+        };
+        let (fixed, forbidden) = (new(&self.fixed, other.fixed), new(&self.forbidden, other.forbidden));
+        self.fixed.extend(fixed);
+        self.forbidden.extend(forbidden);
     }
 
     /// Keeps only plans whose settings a framework's files have; degrees of parallelism are free, but for that of one expert.
