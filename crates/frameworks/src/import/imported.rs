@@ -46,8 +46,8 @@ pub struct Adapters {
     pub targets: Vec<String>,
 }
 
-/// Names of attention's projections in PyTorch's and Megatron's models.
-const ATTENTION: [&str; 13] = [
+/// Names of attention's projections in PyTorch's and Megatron's models, and of those of a recurrence in its place.
+const ATTENTION: [&str; 23] = [
     "q_proj",
     "k_proj",
     "v_proj",
@@ -57,7 +57,17 @@ const ATTENTION: [&str; 13] = [
     "c_attn",
     "query_key_value",
     "Wqkv",
+    "q_a_proj",
+    "q_b_proj",
+    "kv_a_proj_with_mqa",
+    "kv_b_proj",
+    "in_proj",
     "linear_q",
+    "linear_q_proj",
+    "linear_q_down_proj",
+    "linear_q_up_proj",
+    "linear_kv_down_proj",
+    "linear_kv_up_proj",
     "linear_kv",
     "linear_qkv",
     "linear_proj",

@@ -6,6 +6,7 @@
 use super::attributes::{attributes, latent_yarn};
 use super::hybrid;
 use super::limits::LIMITS;
+use super::peft::modules;
 use crate::emit::header::lines;
 use crate::emit::language::Python;
 use crate::emit::launcher::{RequiredVariable, TorchrunScript};
@@ -214,12 +215,12 @@ impl Program<'_> {
         ));
     }
 
-    /// Settings of low-rank adapters: Bridge's own rank and modules, and the checkpoint of the base, which it wants.
+    /// Settings of low-rank adapters: Bridge's own rank, the modules, and the checkpoint of the base, which it wants.
     ///
     /// Source: [megatron-bridge] `training/config.py` (`ConfigContainer.validate`).
     fn adapters(&self, text: &mut Lines<Python>) {
-        let of_hybrids: &[&str] = if self.hybrid.is_some() { &hybrid::ADAPTED } else { &[] };
-        let modules = ADAPTED.iter().chain(of_hybrids).map(|module| Snippet::value(module));
+        let problem = self.request.costs.problem;
+        let modules = modules(problem.model(), problem.workload().adaptation).into_iter().map(Snippet::value);
         text.fixed("\n    # adapters on a frozen base: rank and modules to be edited");
         text.line(snippet!(
             "    cfg.peft = LoRA(dim=32, alpha=32, target_modules=[{}])",
@@ -256,11 +257,6 @@ fn entry(adapts: bool, text: &mut Lines<Python>) {
     text.line(snippet!("    from megatron.bridge.training.{} import {}\n", name(), name()));
     text.line(snippet!("    {}(config(), forward_step)", name()));
 }
-
-/// Modules with adapters: Bridge's own.
-///
-/// Source: [megatron-bridge] `peft/lora.py`.
-const ADAPTED: [&str; 4] = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"];
 
 /// Variable of the base of adapters.
 const BASE: RequiredVariable =

@@ -21,8 +21,6 @@ pub(super) const PROVIDER: &str = "HybridModelProvider";
 const FORMER: &str = "MambaModelProvider";
 /// Import of the provider.
 pub(super) const IMPORT: &str = "from megatron.bridge.models.hybrid.hybrid_provider import HybridModelProvider";
-/// Modules of Mamba that have adapters, as `recipes/nemotronh/` has them.
-pub(super) const ADAPTED: [&str; 2] = ["in_proj", "out_proj"];
 
 /// Dropout of both kinds where a configuration says none: `hidden_dropout` and `attention_dropout` of `TransformerConfig`.
 const DROPOUT: f64 = 0.1;
