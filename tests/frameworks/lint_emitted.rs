@@ -98,6 +98,34 @@ fn every_format_comes_back_dense_and_with_experts() {
     }
 }
 
+/// No remark asks for what `emit` has decided or its header says: variables of the launcher, and what the training program sets.
+#[test]
+fn no_remark_contradicts_what_emit_wrote() {
+    let fused = &["--fix", "dispatcher=hybridep"];
+    let racks = Asked { cluster: "gb200-nvl72-1152", ..asked("qwen3-30b-a3b", fused) };
+    for (framework, question) in [
+        ("megatron", asked("llama3-8b", &[])),
+        ("megatron", asked("mixtral-8x7b", &[])),
+        ("megatron", Asked { ..racks }),
+        ("megatron-bridge", racks),
+        ("accelerate", asked("llama3-8b", &[])),
+        ("accelerate", asked("mixtral-8x7b", &[])),
+        ("deepspeed", asked("llama3-8b", &[])),
+        ("torchtitan", asked("qwen3-30b-a3b", &[])),
+        ("maxtext", asked("mixtral-8x7b", &[])),
+        ("ms-swift", asked("llama3-70b", &[])),
+    ] {
+        let (_, folder) = emitted("remarks", framework, &question);
+        for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let linted = run(&["lint", file.to_str().unwrap(), question.cluster]);
+            let text = out(&linted).split_whitespace().collect::<Vec<_>>().join(" ");
+            for contradiction in ["taken as not set", "are set by the training program"] {
+                assert!(!text.contains(contradiction), "{}: {text}", file.display());
+            }
+        }
+    }
+}
+
 /// HybridEP in racks, with the environment that says so.
 #[test]
 fn a_plan_in_racks_comes_back() {
@@ -170,6 +198,9 @@ fn the_workload_of_a_plan_comes_back() {
         ("megatron", asked("nemotron-h-56b", &[])),
         ("megatron-bridge", asked("nemotron-h-56b", &[])),
         ("megatron-bridge", asked("nemotron-h-56b", &["--lora"])),
+        ("megatron-bridge", asked("llama3-8b", &["--lora", "--lora-targets", "attention"])),
+        ("megatron-bridge", asked("deepseek-v2", &["--lora", "--lora-targets", "attention"])),
+        ("megatron-bridge", asked("nemotron-h-56b", &["--lora", "--lora-targets", "attention"])),
     ] {
         comes_back("workloads", framework, &question);
     }

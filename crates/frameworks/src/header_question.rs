@@ -163,6 +163,10 @@ impl HeaderQuestion {
             taken.push(format!("the stack {stack}"));
         }
         imported.findings.retain(|finding| finding.rule != DOCUMENTS); // what is emitted states it, or has none
+        let work = &imported.work;
+        if imported.model.is_some() && work.global_batch.is_some() && work.seq_len.is_some() {
+            imported.findings.retain(|finding| finding.message != accelerate::CODE_SETS);
+        }
         imported.work.document_len = self.document_len.or(imported.work.document_len);
         imported.imbalance = self.imbalance.unwrap_or(imported.imbalance);
         if !taken.is_empty() {

@@ -24,6 +24,9 @@ const FSDP: &str = "fsdp_version fsdp_sharding_strategy fsdp_reshard_after_forwa
     fsdp_forward_prefetch fsdp_state_dict_type fsdp_use_orig_params fsdp_cpu_ram_efficient_loading fsdp_sync_module_states \
     fsdp_activation_checkpointing fsdp_cpu_offload_pin_memory";
 
+/// Settings that the training program decides, in the words of a finding.
+pub(crate) const CODE_SETS: &str = "the model, its batch and its sequences are set by the training program";
+
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "accelerate";
 
@@ -60,10 +63,7 @@ pub(crate) fn imported_from(
     if kind != "DEEPSPEED" {
         precision(document, &mut imported);
     }
-    document.note(
-        Finding::note("needs-code", "the model, its batch and its sequences are set by the training program")
-            .expected("give --model, --global-batch and --seq-len"),
-    );
+    document.note(Finding::note("needs-code", CODE_SETS).expected("give --model, --global-batch and --seq-len"));
     for key in document.keys("") {
         if !TOP.split_whitespace().any(|known| known == key)
             && let Some(place) = document.place(&key)

@@ -373,10 +373,13 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Whether a variable is of the launcher or of a library below the framework: where ranks meet and how NCCL and the
-/// allocator work, and no plan.
+/// Whether a variable is of the launcher or of a library below the framework: where ranks meet, in which container they run, and
+/// how NCCL, HybridEP and the allocator work, and no plan.
 fn is_of_launcher(name: &str) -> bool {
     const FAMILIES: [&str; 7] = ["NCCL_", "TORCH_NCCL_", "PYTORCH_", "CUDA_", "NVTE_", "SLURM_NODEID", "SLURM_PROCID"];
     const RENDEZVOUS: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "OMP_NUM_THREADS"];
-    RENDEZVOUS.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
+    const CONTAINER: [&str; 2] = ["CONTAINER", "MOUNTS"];
+    const HYBRID_EP: [&str; 3] = ["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN", "NVLINK_DOMAIN_SIZE", "USE_MNNVL"];
+    let named = RENDEZVOUS.into_iter().chain(CONTAINER).chain(HYBRID_EP).any(|known| known == name);
+    named || FAMILIES.iter().any(|family| name.starts_with(family))
 }
