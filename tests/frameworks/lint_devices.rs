@@ -100,6 +100,29 @@ fn attention_kernels_are_those_of_the_gpus() {
     }
 }
 
+/// A rack that a cluster splits is still of its device: files name the backend that the price is of, HybridEP on any part of a rack.
+#[test]
+fn parts_of_racks_exchange_as_racks_do() {
+    use meshwright::frameworks::fused_exchange_backend;
+    for (cluster, gpus, parts, expected) in [
+        ("gb200-nvl72-1152", 72, &[72, 36, 8, 4][..], "hybridep"),
+        ("gb300-nvl72-1152", 72, &[72, 8], "hybridep"),
+        ("dgx-h100-64", 64, &[8, 4], "deepep"),
+    ] {
+        for part in parts {
+            let question = serde_json::json!({
+                "model": "qwen3-30b-a3b", "cluster": cluster,
+                "options": {"gpus": gpus, "set": [format!("cluster.scale_up_gpus={part}")]},
+            });
+            let question: meshwright::question::Question = serde_json::from_value(question).unwrap();
+            let problem = question.problem(None).unwrap().value;
+            assert_eq!(problem.cluster().scale_up.gpus, *part, "{cluster}");
+            assert_eq!(fused_exchange_backend(&problem), Some(expected), "{cluster} in domains of {part}");
+            assert_eq!(problem.cluster().gpu.fuses_by_hybrid_ep(), expected == "hybridep", "{cluster}");
+        }
+    }
+}
+
 #[test]
 fn exchanges_with_experts_are_those_of_the_gpus() {
     let flex = |name: &str, backend: &str| {

@@ -26,6 +26,10 @@ pub use timed::TimedGemms;
 const TURING: u32 = 2018;
 /// Year of NVIDIA's first devices of the generation Ampere.
 const AMPERE: u32 = 2020;
+/// Year of NVIDIA's first devices of the generation Blackwell.
+const BLACKWELL: u32 = 2024;
+/// GPUs of the largest scale-up domain on one board.
+const BOARD: u32 = 8;
 
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -204,6 +208,15 @@ impl Gpu {
     /// Basis of a figure.
     pub fn basis_of(&self, figure: Figure) -> Basis {
         self.calibrated.get(&figure).copied().unwrap_or(self.basis)
+    }
+
+    /// Whether tokens reach experts by `HybridEP` where their exchange is fused, else by `DeepEP`: on NVIDIA's devices of racks, whose
+    /// links join more than a board of 8, however many of them a cluster joins. Megatron-Bridge chooses by the device too, and refuses
+    /// DeepEP on GB200 and GB300.
+    ///
+    /// Source: [megatron-bridge] `training/flex_dispatcher_backend.py`.
+    pub fn fuses_by_hybrid_ep(&self) -> bool {
+        self.vendor == "NVIDIA" && self.year >= BLACKWELL && self.scale_up.gpus > BOARD
     }
 
     /// Whether its matrix units multiply bf16: NVIDIA's do from Ampere (2020) on; Volta and Turing have fp16 alone.

@@ -88,7 +88,7 @@ pub(crate) fn no_expert_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 pub(crate) enum FusedExchange {
     /// DeepEP: nodes of 8 GPUs, joined by InfiniBand or RoCE.
     DeepEp,
-    /// HybridEP: scale-up domains of more than 8 GPUs, as those of GB200 NVL72 and GB300 NVL72.
+    /// HybridEP: GPUs of racks, as those of GB200 NVL72 and GB300 NVL72.
     HybridEp,
     /// NCCL's exchange for experts, which is read and not written.
     Nccl,
@@ -106,7 +106,7 @@ impl FusedExchange {
         if cluster.gpu.vendor != "NVIDIA" || !cluster.gpu.multiplies_bf16() || without_nvlink {
             return None;
         }
-        Some(if cluster.scale_up.gpus > 8 && cluster.gpu.year >= 2024 { Self::HybridEp } else { Self::DeepEp })
+        Some(if cluster.gpu.fuses_by_hybrid_ep() { Self::HybridEp } else { Self::DeepEp })
     }
 
     /// Name on the command line of Megatron and in torchtitan's configuration.

@@ -19,9 +19,6 @@ const RING_MERGE: f64 = 20.0;
 const MERGED: f64 = 10.0;
 /// Bytes of the routing weight of one copy of a token, in fp32.
 const TOKEN_WEIGHT: f64 = 4.0;
-/// GPUs of the largest scale-up domain on one board, which `DeepEP` serves; `HybridEP` serves racks. Source: [megatron-bridge]
-/// `training/flex_dispatcher_backend.py`.
-const BOARD: u32 = 8;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
@@ -321,9 +318,9 @@ impl Costs<'_> {
         PassTimes { forward: both + self.routing_map(moe, plan, group), backward: both }
     }
 
-    /// Whether the fused exchange of a plan is `HybridEP`'s: on GPUs whose links join more of them than a board holds.
+    /// Whether the fused exchange of a plan is `HybridEP`'s.
     fn in_racks(&self, plan: &Plan) -> bool {
-        plan.dispatcher == Dispatcher::DeepEp && self.device.gpu.scale_up.gpus > BOARD
+        plan.dispatcher == Dispatcher::DeepEp && self.device.gpu.fuses_by_hybrid_ep()
     }
 
     /// Time until each rank of a group of R has the routing map of all of them, a byte for each token and expert, and has read it twice: once

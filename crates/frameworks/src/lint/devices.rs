@@ -83,8 +83,7 @@ pub(super) fn exchange(problem: &Problem, imported: &Imported, plan: &Plan) -> O
             "`--moe-flex-dispatcher-backend deepep`",
         ),
         (FusedExchange::DeepEp, Some(FusedExchange::HybridEp)) => {
-            let domain = problem.cluster().scale_up.gpus;
-            let message = format!("deepep on a scale-up domain of {domain} GPUs: DeepEP is for nodes of 8");
+            let message = format!("deepep on {}: DeepEP is for nodes of 8", gpu.name);
             let finding = Finding::warning("dispatcher", message).at_maybe(place);
             return Some(
                 finding.expected("`--moe-flex-dispatcher-backend hybridep`: Megatron-Bridge refuses the other"),
