@@ -9,4 +9,4 @@ pub use quantity::{
     Bytes, BytesPerSec, Flops, FlopsPerSec, Joules, KgPerJoule, ParseQuantityError, Seconds, Tokens, Usd, UsdPerHour,
     UsdPerJoule, UsdPerWatt, Watts,
 };
-pub use shown::{count, percent, significant, thousands, whole_percent};
+pub use shown::{apart, count, percent, significant, thousands, whole_percent};

@@ -39,6 +39,19 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Two sizes of memory with as many decimals as tell them apart: `73.31 GiB` and `73.30 GiB`.
+pub fn apart(a: Bytes, b: Bytes) -> [String; 2] {
+    let short = [a, b].map(|size| size.to_string());
+    if a == b || short[0] != short[1] {
+        return short;
+    }
+    let shown = |decimals: usize| [a, b].map(|size| format!("{:.decimals$} GiB", size.as_gib()));
+    (2..=MOST_DECIMALS).map(shown).find(|[a, b]| a != b).unwrap_or(short)
+}
+
+/// Decimals of a GiB that show a byte.
+const MOST_DECIMALS: usize = 10;
+
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let (value, unit) = match self.0 {
@@ -122,6 +135,15 @@ mod tests {
     fn digits_stand_in_groups_of_three() {
         let shown = [0_u32, 999, 1000, 24_576, 1_838_870_304].map(thousands);
         assert_eq!(shown, ["0", "999", "1,000", "24,576", "1,838,870,304"]);
+    }
+
+    #[test]
+    fn sizes_that_differ_are_told_apart() {
+        let gib = |sizes: [f64; 2]| apart(Bytes::gib(sizes[0]), Bytes::gib(sizes[1]));
+        assert_eq!(gib([80.0, 73.3]), ["80.0 GiB", "73.3 GiB"]);
+        assert_eq!(gib([73.31, 73.3]), ["73.31 GiB", "73.30 GiB"]);
+        assert_eq!(gib([73.3001, 73.3]), ["73.3001 GiB", "73.3000 GiB"]);
+        assert_eq!(gib([73.3, 73.3]), ["73.3 GiB", "73.3 GiB"]);
     }
 
     #[test]

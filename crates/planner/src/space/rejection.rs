@@ -2,7 +2,7 @@
 
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::ops::MOST_PASSES;
-use meshwright_engine::units::Bytes;
+use meshwright_engine::units::{Bytes, apart};
 
 /// Reason why a plan cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -211,7 +211,7 @@ pub enum Rejection {
         why: String,
     },
     /// The fullest rank exceeds the memory budget.
-    #[error("needs {needed} on pipeline rank {rank}, and {available} may be filled")]
+    #[error("needs {} on pipeline rank {rank}, and {} may be filled", apart(*needed, *available)[0], apart(*needed, *available)[1])]
     OutOfMemory {
         /// Memory of the fullest rank.
         needed: Bytes,
@@ -222,7 +222,8 @@ pub enum Rejection {
     },
     /// Weights and gradients alone, split over all GPUs, exceed the memory budget.
     #[error(
-        "weights and gradients alone need {needed} on each of {gpus} GPUs, and {available} may be filled: at least {least} GPUs"
+        "weights and gradients alone need {} on each of {gpus} GPUs, and {} may be filled: at least {least} GPUs",
+        apart(*needed, *available)[0], apart(*needed, *available)[1]
     )]
     TooFewGpus {
         /// Bytes of weights and gradients of one GPU, if they are split over all.
@@ -235,7 +236,7 @@ pub enum Rejection {
         least: u64,
     },
     /// Offloaded data exceed the memory of a host.
-    #[error("offloads {needed} to a host that has {available}")]
+    #[error("offloads {} to a host that has {}", apart(*needed, *available)[0], apart(*needed, *available)[1])]
     HostMemory {
         /// Bytes offloaded by the ranks of the fullest host.
         needed: Bytes,
