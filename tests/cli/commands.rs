@@ -173,6 +173,11 @@ fn unknown_names_suggest_the_nearest() {
     refused(&["plan", "llama3-8B-", "dgx-h100-8"], &["did you mean `llama3-8b`?", "hint: "]);
     refused(&["plan", "meta-llama/Llama-3.1-8B", "dgx-h100-8"], &["hf download", "nearest name is `llama3-8b`"]);
     refused(&["plan", "llama3-8b", "dgx-h100-9"], &["did you mean `dgx-h100-8`?"]);
+    for (asked, meant) in [("h100_512", "h100-512"), ("H100-512", "h100-512"), ("dgx h100 8", "dgx-h100-8")] {
+        refused(&["plan", "llama3-8b", asked], &[&format!("did you mean `{meant}`?")]);
+    }
+    refused(&["plan", "Llama3_8B", "dgx-h100-8"], &["did you mean `llama3-8b`?"]);
+    refused(&["budget", "llama3-8b", "--gpu", "H100_SXM"], &["did you mean `h100-sxm`?"]);
     for (asked, meant) in
         [("h100-8", "8xh100-sxm"), ("8 A100", "8xa100-80-sxm"), ("4090:8", "8xrtx-4090"), ("8xh100sx", "8xh100-sxm")]
     {

@@ -6,15 +6,23 @@ const LIKE_ENOUGH: f64 = 0.7;
 /// Fewest letters and digits of the beginning of a name.
 const BEGINNING: usize = 3;
 
-/// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough: of those that begin with `word`, if there are
-/// some.
+/// Whether a word is a name in another case or with other separators.
+pub fn is_spelling(word: &str, of: &str) -> bool {
+    letters(word) == letters(of)
+}
+
+/// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough: one with its letters and digits, else of those
+/// that begin with `word`, if there are some.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let (word, start) = (word.to_lowercase(), letters(word));
-    let begins = |candidate: &str| start.len() >= BEGINNING && letters(candidate).starts_with(&start);
+    let begins = |candidate: &str| {
+        let own = letters(candidate);
+        (!start.is_empty() && own == start, start.len() >= BEGINNING && own.starts_with(&start))
+    };
     candidates
         .into_iter()
         .map(|candidate| (begins(candidate), strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(_, likeness, _)| *likeness >= LIKE_ENOUGH)
+        .filter(|((is_same, _), likeness, _)| *is_same || *likeness >= LIKE_ENOUGH)
         .max_by(|(a, near, _), (b, nearer, _)| a.cmp(b).then(near.total_cmp(nearer)))
         .map(|(.., candidate)| candidate.to_owned())
 }
@@ -60,6 +68,7 @@ mod tests {
         assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
         assert_eq!(nearest("qwen3-235b", ["qwen3-235b-a22b", "qwen3-32b"]).as_deref(), Some("qwen3-235b-a22b"));
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
+        assert_eq!(nearest("H100_512", ["h100-5120", "h100-512", "h100-51"]).as_deref(), Some("h100-512"));
         assert!(
             is_slip("--tensor-modl-parallel-size", "--tensor-model-parallel-size") && !is_slip("--moe-x", "--moe-freq")
         );

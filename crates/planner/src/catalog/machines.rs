@@ -5,6 +5,7 @@ use super::error::{CatalogError, EntryKind};
 use super::overrides::{Overrides, Setting};
 use super::{fat_tree, files, pools, read};
 use meshwright_engine::cluster::{Cluster, ClusterFile};
+use meshwright_engine::suggest::is_spelling;
 
 /// A cluster with its device, with the user's settings of `cluster.…` and `gpu.…`.
 ///
@@ -77,10 +78,13 @@ fn of_text(text: &read::EntryText, sets: &Overrides) -> Result<Cluster, CatalogE
     of_file(file, text, &whole, sets)
 }
 
-/// Error of an unknown cluster, with the name of the form `512xh100-sxm` that the user may have meant.
+/// Error of an unknown cluster, with the name of the form `512xh100-sxm` that the user may have meant, unless the name is another spelling
+/// of a cluster's.
 fn suggest(error: CatalogError, asked: &str) -> CatalogError {
     match (error, fat_tree::nearest_counted(asked)) {
-        (CatalogError::Unknown { kind, name, names, .. }, Some(counted)) => {
+        (CatalogError::Unknown { kind, name, names, .. }, Some(counted))
+            if !names.iter().any(|known| is_spelling(&name, known)) =>
+        {
             CatalogError::Unknown { kind, name, nearest: Some(counted), names }
         }
         (error, _) => error,
