@@ -74,10 +74,10 @@ fn tokens_of_cards_without_nvlink_go_all_to_all() {
 #[test]
 fn a_published_layout_is_named_by_its_degrees() {
     let text = words("plan llama3-8b dgx-h100-8 --gpus 1");
-    assert!(text.contains("Recommended") && !text.contains("Published for"), "{text}");
+    assert!(text.contains("Recommended") && !text.contains("A published run on"), "{text}");
     assert!(
         words("plan llama3-8b dgx-h100-8")
-            .contains("8 of these GPUs (dgxc-0126, NeMo/Megatron-Core): CP 2 · DP 4, as row ")
+            .contains("A published run on 8 of these GPUs (dgxc-0126, NeMo/Megatron-Core) had CP 2 · DP 4, as row ")
     );
     let scaled = words("plan llama3-405b h100-24576");
     assert!(scaled.contains(" of these GPUs in fp8 (mlperf-0021, "), "a run in another format says so");
@@ -115,7 +115,7 @@ fn adapters_are_named_and_compared_with_no_full_training() {
         text.starts_with("Llama 3 70B · 8 × H100 SXM5 80GB · 128 × 8,192 tokens · bf16 · LoRA · NeMo 25.x"),
         "{text}"
     );
-    assert!(!text.contains("Published for"), "{text}");
+    assert!(!text.contains("A published run on"), "{text}");
 }
 
 /// A faster plan is not launched for its risk: the first sentence says so.

@@ -259,7 +259,8 @@ fn compared(
     };
     let took = measured(problem, layout).map_or_else(String::new, |step| format!("; the run took {step}"));
     Some(format!(
-        "Published for {} of these GPUs{format} ({}, {}): {degrees}{place}; {scaled}it takes {} here ({:+.1} %){memory}{took}.",
+        "A published run on {} of these GPUs{format} ({}, {}) had {degrees}{place}; {scaled}that layout takes {} here ({:+.1} \
+         %){memory}{took}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,

@@ -59,7 +59,7 @@ impl RunClass {
         let kind = if experts { "MoE" } else { "dense" };
         let stack = match (unknown, stack) {
             ([], StackRuns::Own) => "known stack".to_owned(),
-            ([], StackRuns::Generic) => "generic stack".to_owned(),
+            ([], StackRuns::Generic) => "stack of various scripts".to_owned(),
             ([], StackRuns::None) => format!("stack without {kind} data"),
             (mixers, _) => format!("{} without data", joined(mixers, "and")),
         };

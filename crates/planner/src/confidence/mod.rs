@@ -150,7 +150,8 @@ impl Confidence {
             )
         });
         let generic = (self.class.stack == StackRuns::Generic).then(|| {
-            "The stack is of no framework in particular: intervals are those of code bases without a stack of their own."
+            "Training scripts on this stack differ in what a step does: intervals are those of runs of such scripts, wider than a \
+             framework's own."
                 .to_owned()
         });
         let packed = self.packed.then(|| {

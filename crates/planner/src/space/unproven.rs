@@ -130,7 +130,7 @@ pub(crate) static UNPROVEN: [Unproven; 22] = [
         uses: |_, plan| matches!(plan.zero, ZeroStage::One | ZeroStage::Two),
     },
     Unproven {
-        what: "attention's output kept in MaxText (`minimal_with_context`)",
+        what: "attention's output kept in MaxText (`remat_policy: minimal_with_context`)",
         instead: "published runs of MaxText recompute attention",
         key: "recompute",
         forbids: |problem| values(maxtext(problem), "none"),
