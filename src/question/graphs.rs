@@ -4,23 +4,16 @@ use std::ops::ControlFlow;
 
 use super::error::QuestionError;
 use super::noted::Noted;
+use meshwright_engine::cost::Evaluation;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::graphs::{BestPlan, fastest_launchable, gain, have_room, without_graphs};
+use meshwright_frameworks::graphs::{BestPlan, Ungraphed, fastest_launchable, gain, ungraphed, without_graphs};
 use meshwright_frameworks::{Framework, MEGATRON, MEGATRON_BRIDGE};
 use meshwright_planner::advice::{Prudence, USUAL_RISK};
 use meshwright_planner::catalog::{Overrides, defaults};
 
 /// Note on layers that are replayed from CUDA graphs.
-pub(super) const REPLAYED: &str = "stack.cuda_graphs=true (as its recipes of mixtures on such GPUs)";
-
-/// Note on an answer without the CUDA graphs of its stack's recipes.
-const ANSWER_WITHOUT: &str =
-    "stack.cuda_graphs=false (the fastest plan is without the graphs of its recipes: their pools take memory)";
-
-/// Note on a plan without the CUDA graphs of its stack's recipes.
-const PLAN_WITHOUT: &str =
-    "stack.cuda_graphs=false (the plan excludes the graphs of its recipes, or leaves their pools no room)";
+pub(super) const REPLAYED: &str = "stack.cuda_graphs=true (as the stack's recipes for mixtures on such GPUs)";
 
 /// Problem of a question on one kind of GPU, which may leave it open whether CUDA graphs replay layers: one plan has them where they
 /// have room beside it, and a ranking where its best plan gains by them.
@@ -65,10 +58,10 @@ impl Posed {
     /// The problem of one plan, with a note where the graphs are open.
     pub fn of_plan(self, plan: &Plan) -> Noted<Problem> {
         let Self { problem, plain, risk } = self;
-        match plain {
-            Some(plain) if !have_room(&problem, plan, risk) => noted(plain, PLAN_WITHOUT),
-            Some(_) => noted(problem, REPLAYED),
-            None => Noted { value: problem, notes: Vec::new() },
+        let Some(plain) = plain else { return Noted { value: problem, notes: Vec::new() } };
+        match ungraphed(&problem, plan, risk) {
+            Some(why) => noted(plain, &without("the plan", &why)),
+            None => noted(problem, REPLAYED),
         }
     }
 
@@ -78,9 +71,12 @@ impl Posed {
         if plain.is_none() {
             return Noted { value: problem, notes: Vec::new() };
         }
-        let problem = fastest(problem, risk);
-        let note = if problem.stack().cuda_graphs { REPLAYED } else { ANSWER_WITHOUT };
-        noted(problem, note)
+        let (posed, best) = fastest(problem.clone(), risk);
+        if posed.stack().cuda_graphs {
+            return noted(posed, REPLAYED);
+        }
+        let note = answer_without(&problem, best.as_ref(), risk);
+        noted(posed, &note)
     }
 
     /// The problem with its answer, and with a note where the graphs are open: then of the two answers the one whose best plan is
@@ -103,20 +99,41 @@ impl Posed {
         Ok(if gain(&problem, best(&with), best(&without), risk) {
             noted((problem, with), REPLAYED)
         } else {
-            noted((plain, without), ANSWER_WITHOUT)
+            let note = answer_without(&problem, best(&without).map(|(_, best)| best), risk);
+            noted((plain, without), &note)
         })
     }
 }
 
-/// The problem of the fastest plan that can be launched, with the CUDA graphs of its stack's recipes or without.
-fn fastest(problem: Problem, risk: f64) -> Problem {
+/// The problem of the fastest plan that can be launched, with the CUDA graphs of its stack's recipes or without, and that plan.
+fn fastest(problem: Problem, risk: f64) -> (Problem, Option<Evaluation>) {
     let prudence = Prudence { risk, ..Prudence::default() };
-    fastest_launchable(problem, true, prudence, &|_, _| ControlFlow::Continue(())).0
+    let (problem, ranking) = fastest_launchable(problem, true, prudence, &|_, _| ControlFlow::Continue(()));
+    (problem, ranking.evaluations.into_iter().next())
 }
 
 /// [`fastest`] under the usual risk, for a pool by itself.
 pub(super) fn of_fastest(problem: Problem) -> Problem {
-    fastest(problem, USUAL_RISK)
+    fastest(problem, USUAL_RISK).0
+}
+
+/// Note on an answer without the CUDA graphs of its stack's recipes, by its best plan; `problem` has them.
+fn answer_without(problem: &Problem, best: Option<&Evaluation>, risk: f64) -> String {
+    let Some(best) = best else {
+        return "stack.cuda_graphs=false (no plan runs with the graphs of the stack's recipes, nor without)".to_owned();
+    };
+    // A best plan that has room for the pools is not launched with them where the search with graphs ended early.
+    without("the fastest plan", &ungraphed(problem, &best.plan, risk).unwrap_or(Ungraphed::NoRoom))
+}
+
+/// Note on a plan, as `subject` names it, without the CUDA graphs of its stack's recipes.
+fn without(subject: &str, why: &Ungraphed) -> String {
+    let why = match why {
+        Ungraphed::Excluded(setting) => format!("{setting} excludes them"),
+        Ungraphed::NoRoom => "their pools do not fit beside it at the accepted risk".to_owned(),
+        Ungraphed::Illegal => "it is illegal with or without them".to_owned(),
+    };
+    format!("stack.cuda_graphs=false ({subject} is without the graphs of the stack's recipes: {why})")
 }
 
 fn noted<T>(value: T, note: &str) -> Noted<T> {
@@ -138,5 +155,5 @@ pub(super) fn were_open(problem: &Problem, framework: Option<&'static Framework>
 pub(super) fn to_state(problem: &Problem, plan: &Plan, risk: f64) -> Option<String> {
     let graphed = problem.changed(|_, _, stack| stack.cuda_graphs = true).ok()?;
     let has_graphs = problem.stack().cuda_graphs;
-    (have_room(&graphed, plan, risk) != has_graphs).then(|| format!("stack.cuda_graphs={has_graphs}"))
+    (ungraphed(&graphed, plan, risk).is_none() != has_graphs).then(|| format!("stack.cuda_graphs={has_graphs}"))
 }

@@ -274,7 +274,7 @@ fn mixtures_beside_grace_hosts_replay_graphs() {
     let asked = "mixtral-8x7b gb300-nvl72-1152 --gpus 16 --seq-len 4096 --global-batch 64";
     let plan = format!("plan {asked}");
     assert!(words(&plan).contains("NeMo 25.x · CUDA graphs"), "{}", words(&plan));
-    assert!(talk(&plan).contains("--set stack.cuda_graphs=true (as its recipes"), "{}", talk(&plan));
+    assert!(talk(&plan).contains("--set stack.cuda_graphs=true (as the stack's recipes"), "{}", talk(&plan));
     for other in [
         format!("{plan} --set stack.cuda_graphs=false"),
         format!("{plan} --lora"),

@@ -50,7 +50,7 @@ fn graphs_that_gain_are_kept() {
     let line = "plan qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --no-refine --no-place";
     let (answer, notes) = answered(line);
     assert!(
-        notes.contains("--set stack.cuda_graphs=true (as its recipes") && answer.contains("· CUDA graphs"),
+        notes.contains("--set stack.cuda_graphs=true (as the stack's recipes") && answer.contains("· CUDA graphs"),
         "{notes}"
     );
     assert!(fastest(line) < fastest(&format!("{line} --set stack.cuda_graphs=false")));
@@ -78,16 +78,45 @@ fn every_row_is_priced_as_its_plan_alone() {
 /// Graphs of modules hold no layers that are recomputed as a whole: an answer of such plans has none, nor has such a plan alone.
 #[test]
 fn answers_keep_graphs_that_their_plans_hold() {
-    for line in [
-        "plan qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --fix recompute=full --no-refine --no-place",
-        "explain qwen3-30b-a3b gb200-nvl72-1152 --gpus 72 --plan ep=8,recompute=full",
+    let asked = "qwen3-30b-a3b gb200-nvl72-1152 --gpus 72";
+    for (line, without) in [
+        (format!("plan {asked} --fix recompute=full --no-refine --no-place"), "the fastest plan is without"),
+        (format!("explain {asked} --plan ep=8,recompute=full"), "the plan is without"),
     ] {
-        let (answer, notes) = answered(line);
+        let (answer, notes) = answered(&line);
+        let note = format!("({without} the graphs of the stack's recipes: recompute=full excludes them)");
         assert!(
-            notes.contains("--set stack.cuda_graphs=false (") && !answer.contains("· CUDA graphs"),
+            notes.contains(&format!("--set stack.cuda_graphs=false {note}")) && !answer.contains("· CUDA graphs"),
             "{notes}{answer}"
         );
     }
+}
+
+/// The note on a plan without graphs names what keeps them from it: a setting, the room for their pools, or its own illegality.
+#[test]
+fn notes_say_why_a_plan_has_no_graphs() {
+    let asked = "deepseek-v3 gb200-nvl72-1152";
+    for (plan, why) in [
+        ("pp=6,dp=192,ep=8,zero=3", "zero=3 excludes them"),
+        ("pp=6,dp=192,ep=8,recompute=first-2", "recompute=first-2 excludes them"),
+        ("tp=2,pp=1,dp=576,ep=128,sp=on,mbs=2,recompute=mla_up_proj", "their pools do not fit beside it"),
+        ("tp=5,pp=6,ep=8", "it is illegal with or without them"),
+    ] {
+        let line = format!("explain {asked} --plan {plan}");
+        let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap();
+        let notes = String::from_utf8(output.stderr).unwrap();
+        assert!(notes.contains(&format!("the graphs of the stack's recipes: {why}")), "{plan}: {notes}");
+    }
+}
+
+/// Without a plan no note speaks of the fastest one.
+#[test]
+fn notes_without_a_plan_name_none() {
+    let line = "plan glm-4.5 gb200-nvl72-1152 --gpus 8 --fix tp=1 --no-refine --no-place";
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{notes}");
+    assert!(notes.contains("(no plan runs with the graphs of the stack's recipes, nor without)"), "{notes}");
 }
 
 /// The model's fastest plan runs out of memory more often than is accepted: alone it would be without the pools, which its line states.

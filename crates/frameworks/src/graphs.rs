@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::megatron::graphs::{EXCLUDED, are_captured};
+use crate::megatron::graphs::{EXCLUDED, excluding};
 use crate::table::launchable;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
@@ -30,20 +30,36 @@ pub fn keep_captured(restrictions: &mut Restrictions, problem: &Problem) {
     let _ = restrictions.fix("offload-activations=0");
 }
 
-/// Whether a plan runs with CUDA graphs: graphs of modules hold its layers, and their pools (`stack.memory.graph_pools`) fit beside
-/// it within the accepted probability of running out of memory. Such a plan is no slower with graphs than without.
-pub fn have_room(problem: &Problem, plan: &Plan, risk: f64) -> bool {
+/// Why a plan runs without CUDA graphs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ungraphed {
+    /// A setting of the plan, as text, that graphs of modules exclude.
+    Excluded(String),
+    /// The pools of graphs (`stack.memory.graph_pools`) do not fit beside the plan within the accepted risk.
+    NoRoom,
+    /// The plan is illegal for other reasons than memory, with graphs or without.
+    Illegal,
+}
+
+/// Why a plan runs without CUDA graphs on a problem that has them, at an accepted probability of running out of memory; nothing
+/// where they hold its layers and their pools fit beside it. Such a plan is no slower with graphs than without.
+pub fn ungraphed(problem: &Problem, plan: &Plan, risk: f64) -> Option<Ungraphed> {
+    if let Some(setting) = excluding(plan).filter(|_| !problem.stack().graphed_experts) {
+        return Some(Ungraphed::Excluded(setting));
+    }
     let limited = problem.clone().under_ceiling(ceiling(problem, risk));
-    (problem.stack().graphed_experts || are_captured(plan)) && check(&Costs::new(&limited), plan).is_empty()
+    let rejections = check(&Costs::new(&limited), plan);
+    let is_illegal = rejections.iter().any(|why| !why.is_of_memory());
+    (!rejections.is_empty()).then_some(if is_illegal { Ungraphed::Illegal } else { Ungraphed::NoRoom })
 }
 
 /// Best plan of an answer, with the limit that had to be given up for it.
 pub type BestPlan<'a> = (Option<GivenUp>, &'a Evaluation);
 
 /// Whether the best plan `with` the CUDA graphs of a problem is to be launched, rather than the best `without` them. A plan is kept
-/// as [`have_room`] has it, so that whoever prices the plan alone prices it as the answer does.
+/// as [`ungraphed`] has it, so that whoever prices the plan alone prices it as the answer does.
 pub fn gain(problem: &Problem, with: Option<BestPlan>, without: Option<BestPlan>, risk: f64) -> bool {
-    let runs = |best: &BestPlan| have_room(problem, &best.1.plan, risk);
+    let runs = |best: &BestPlan| ungraphed(problem, &best.1.plan, risk).is_none();
     let Some((given_up, graphed)) = with.filter(runs) else { return false };
     without.is_none_or(|best| {
         let (other_given_up, other) = best;

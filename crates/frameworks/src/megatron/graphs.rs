@@ -20,11 +20,16 @@ fn replays_modules(problem: &Problem) -> bool {
 /// Values of a plan that graphs of modules exclude, but for recomputed first layers and activations on the host.
 pub(crate) const EXCLUDED: [&str; 2] = ["recompute=full,per-op,every-other", "zero=2,3"];
 
-/// Whether graphs of modules hold the layers of a plan.
-pub(crate) fn are_captured(plan: &Plan) -> bool {
-    matches!(plan.recompute, Recompute::None | Recompute::Selective(_))
-        && plan.offload.activations <= 0.0
-        && plan.zero < ZeroStage::Two
+/// The setting of a plan, as text, for which graphs of modules do not hold its layers; nothing where they do.
+pub(crate) fn excluding(plan: &Plan) -> Option<String> {
+    let Plan { recompute, offload, zero, .. } = plan;
+    if !matches!(recompute, Recompute::None | Recompute::Selective(_)) {
+        return Some(format!("recompute={recompute}"));
+    }
+    if offload.activations > 0.0 {
+        return Some(format!("offload-activations={}", offload.activations));
+    }
+    (*zero >= ZeroStage::Two).then(|| format!("zero={}", u8::from(*zero)))
 }
 
 /// Obstacle of recomputed first layers: a chunk has graphs, or recomputes layers.
