@@ -14,7 +14,7 @@ use meshwright_frameworks::named;
 /// Arguments of `glossary`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One key or term; all of them when left out.
+    /// One key, value of a key, or term; all of them when left out.
     term: Option<String>,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
@@ -50,6 +50,13 @@ struct Key {
     settings: BTreeMap<String, String>,
 }
 
+impl Key {
+    /// Whether one of the listed values has this name, in the form of [`plain`].
+    fn has_value(&self, wanted: &str) -> bool {
+        self.values.split([',', ';', ':']).any(|value| plain(value.trim()) == wanted)
+    }
+}
+
 /// Table of settings, with a column for each framework.
 struct SettingsTable {
     title: &'static str,
@@ -78,7 +85,7 @@ struct Term {
     section: String,
 }
 
-/// Prints all entries, or those of one name.
+/// Prints all entries, or those of one name; of a value, the keys that have it.
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut glossary: Glossary = toml::from_str(TEXT).context("docs/glossary.toml")?;
     if let Some(term) = &args.term {
@@ -112,11 +119,14 @@ impl Glossary {
         keys.chain(terms).cloned().collect()
     }
 
-    /// Leaves the entries of one name.
+    /// Leaves the entries of one name, or where there is none, the keys with a value of that name.
     fn keep(&mut self, wanted: &str) {
         let wanted = plain(wanted);
         let matches = |name: &String| plain(name) == wanted;
-        self.plan.retain(|key| matches(&key.name) || key.also.iter().any(matches));
+        let is_name = self.names().iter().any(matches);
+        self.plan.retain(|key| {
+            if is_name { matches(&key.name) || key.also.iter().any(matches) } else { key.has_value(&wanted) }
+        });
         for terms in [&mut self.time, &mut self.memory, &mut self.word] {
             terms.retain(|term| matches(&term.name));
         }

@@ -116,6 +116,23 @@ fn one_term_is_answered_alone() {
     assert!(out(&run(&["tp comm"])).contains("tp_comm"));
 }
 
+/// A value that an answer prints leads to its key.
+#[test]
+fn a_value_is_answered_by_its_key() {
+    for (value, key) in [
+        ("hybridep", "dispatcher"),
+        ("deepep", "dispatcher"),
+        ("interleaved", "schedule"),
+        ("core_attn", "recompute"),
+        ("cost-balanced", "split"),
+    ] {
+        let answer: serde_json::Value = serde_json::from_str(&out(&run(&[value, "--format", "json"]))).unwrap();
+        let keys = answer["glossary"]["plan"].as_array().unwrap();
+        assert_eq!(keys.iter().map(|entry| entry["name"].as_str().unwrap()).collect::<Vec<_>>(), [key], "{value}");
+    }
+    assert_eq!(run(&["whole"]).status.code(), Some(2));
+}
+
 #[test]
 fn an_unknown_term_gets_the_nearest() {
     let output = run(&["dispacher"]);
