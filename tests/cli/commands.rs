@@ -223,6 +223,18 @@ fn malformed_files_are_named_with_line_and_column() {
     refused(&["predict", "--runs", "no/such/file.csv"], &["no/such/file.csv"]);
 }
 
+/// The reason why fields make no model is told once, not again as the cause of itself.
+#[test]
+fn an_impossible_config_is_refused_in_one_sentence() {
+    let config = std::fs::read_to_string("tests/hf/llama-3.1-8b.json").unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["num_key_value_heads"] = 5.into();
+    let path = file("odd-heads.json", &config.to_string());
+    let output = run(&["models", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 2);
+    assert_eq!(err(&output).matches("32 heads are not a multiple of 5 kv_heads").count(), 1, "{}", err(&output));
+}
+
 #[test]
 fn a_config_json_gives_exact_parameters() {
     let output = run(&["models", "tests/hf/llama-3.1-8b.json", "--format", "json"]);

@@ -114,7 +114,6 @@ pub enum HfError {
         /// Path of the file.
         origin: String,
         /// Reason for the refusal.
-        #[source]
         why: ModelError,
     },
 }
