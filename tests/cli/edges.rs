@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::commands::{code, err, file, refused, run};
+use crate::commands::{code, err, file, out, refused, run};
 
 /// Longest time of a question with a limit of time or memory, in a test build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -116,6 +116,25 @@ fn a_memory_limit_ends_a_search_with_a_sentence() {
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     let talk = err(&output);
     assert!(talk.contains("--memory-limit") && talk.contains("--fix"), "{talk}");
+}
+
+/// Where --forbid takes what --fix leaves, the memory of no plan is the reason.
+#[test]
+fn restrictions_that_contradict_each_other_are_the_reason() {
+    let asked = ["plan", "llama3-70b", "dgx-h100-64", "--fix", "recompute=none", "--forbid", "recompute=none"];
+    let output = run(&asked);
+    let talk = err(&output);
+    assert_eq!(code(&output), 1, "{talk}");
+    assert!(talk.contains("no plan satisfies --fix, --forbid and --for") && !talk.contains("GiB"), "{talk}");
+}
+
+/// The second term of a step is named where its share does not round to nothing.
+#[test]
+fn no_slowest_part_has_nothing() {
+    let output = run(&["plan", "llama3-8b", "8xh100-sxm"]);
+    let table = out(&output);
+    assert!(table.contains("slowest part"), "{table}");
+    assert!(table.lines().all(|line| !line.ends_with(" 0 %")), "{table}");
 }
 
 #[test]

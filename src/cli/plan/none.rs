@@ -28,12 +28,13 @@ pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputForma
         return Ok(Outcome::NoPlan);
     }
     if ranking.rejections.is_empty() {
-        output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
+        output::talk("no plan satisfies --fix, --forbid and --for on this number of GPUs");
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
     }
     let limits = answer.options.restrictions.limits();
-    let reasons = nearest_to_fixed(problem, fix, limits, question.plans.framework.is_none());
+    let is_bare = question.plans.framework.is_none();
+    let reasons = nearest_to_fixed(problem, fix, limits, is_bare, ranking.rejections.is_empty());
     if !reasons.is_empty() {
         output::talk(&format!("--fix {}: {}", fix.join(" --fix "), reasons.join("; ")));
     }
@@ -57,19 +58,27 @@ fn hint(problem: &Problem, ranking: &Ranking) -> String {
         let nearest = if below == 0 { above.to_string() } else { format!("{below} or {above}") };
         return format!("hint: --global-batch {nearest}, which divides among replicas of {gpus} GPUs");
     }
-    "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid".to_owned()
+    "hint: more --gpus, a shorter --seq-len, another --global-batch, a smaller --optimizer recipe, or fewer --fix and \
+     --forbid"
+        .to_owned()
 }
 
 /// Reasons why the simplest plan with the fixed values does not run, or is not launched by the framework or, where that
-/// bounds plans, by the stack's release; empty if nothing is fixed, or to ranges or lists.
-fn nearest_to_fixed(problem: &Problem, fix: &[String], limits: Option<&Limits>, of_release: bool) -> Vec<String> {
+/// bounds plans, by the stack's release; empty if nothing is fixed, or to ranges or lists. `is_empty` = no plan was considered.
+fn nearest_to_fixed(
+    problem: &Problem,
+    fix: &[String],
+    limits: Option<&Limits>,
+    of_release: bool,
+    is_empty: bool,
+) -> Vec<String> {
     let Ok(plan) = parse_plan(&fix.join(" "), problem) else { return Vec::new() };
     if fix.is_empty() {
         return Vec::new();
     }
-    // What the simplest completion needs is no reason where the fixed values themselves are illegal.
+    // What the simplest completion needs is no reason where the fixed values themselves are illegal, or no plan has them.
     let mut rejections = check(&Costs::new(problem), &plan);
-    if rejections.iter().any(|why| !why.is_of_memory()) {
+    if is_empty || rejections.iter().any(|why| !why.is_of_memory()) {
         rejections.retain(|why| !why.is_of_memory());
     }
     let rejections = rejections.into_iter().map(|why| why.to_string());

@@ -127,10 +127,14 @@ pub fn shared<'a>(problem: &Problem, rows: impl Into<AnswerRows<'a>>) -> String 
     shared.filter_map(|setting| setting.shared_words(problem, &plans)).collect::<Vec<_>>().join(", ")
 }
 
-/// Largest terms of a step with their shares: `compute 87 %, tp comm 4 %`.
+/// Largest terms of a step with their shares, without those that round to nothing: `compute 87 %, tp comm 4 %`.
 fn slowest(evaluation: &Evaluation, most: usize) -> String {
     let terms = largest_terms(&evaluation.step).into_iter().take(most);
-    terms.map(|(term, share)| format!("{term} {:.0} %", share * 100.0)).collect::<Vec<_>>().join(", ")
+    terms
+        .filter(|(_, share)| *share >= 0.005)
+        .map(|(term, share)| format!("{term} {:.0} %", share * 100.0))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Unit and digits that the times of one answer share.
