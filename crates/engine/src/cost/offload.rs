@@ -15,8 +15,8 @@ const SLOWER_COLLECTIVES: f64 = 0.1;
 const GRACE_UPDATE: f64 = 1.3;
 
 impl Costs<'_> {
-    /// Bandwidth of copies of one GPU while all GPUs of its node copy: one way at a time without a pipeline, where forward and
-    /// backward passes alternate with one, both ways at once.
+    /// Bandwidth of copies of one GPU while all GPUs of its node copy. Without a pipeline they go one way at a time; in a pipeline
+    /// forward and backward passes alternate, so that they go both ways at once.
     pub(super) fn copies(&self, plan: &Plan) -> Copies {
         let gpu = self.device.gpu;
         if plan.layout.pp > 1 { gpu.copies_both_ways() } else { gpu.copies_one_way() }
