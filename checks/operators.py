@@ -4,8 +4,9 @@
 `checks/run.sh` runs it, in the environment of the frameworks.
 
 The engine multiplies the host time of a layer by these counts (crates/engine/src/cost/operators.rs). A layer of Megatron's own code runs
-on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operator. The last two columns are those from the dispatch of
-tokens on, which CUDA graphs of attention, router and preprocessing leave to the host. Views, and new tensors without a kernel, do not count.
+on tensors of the CPU, small and on one rank; a mode of PyTorch sees each operator. Two columns are those from the dispatch of
+tokens on, which CUDA graphs of modules leave to the host, and two those of attention, with the norm before it and the sum behind it,
+which are in the graphs where `--cuda-graph-modules` lists `attn`. Views, and new tensors without a kernel, do not count.
 Norms, attention and each grouped GEMM of the experts are one operator each way, as their fused kernels are.
 """
 
@@ -176,31 +177,47 @@ def prepare():
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 
 
-class AtDispatch:
-    """Operators of each pass up to the dispatch of tokens, which ends a graph forward and begins one backward."""
+class Borders:
+    """Operators that each pass has run at the borders of CUDA graphs: where attention ends forward, and where tokens are dispatched."""
 
     def __init__(self):
-        self.counters, self.passed = [], {}
         from megatron.core.transformer.moe.moe_layer import MoELayer
+        from megatron.core.transformer.transformer_layer import TransformerLayer
 
-        self.layer, self.dispatch = MoELayer, MoELayer.dispatch
+        self.counters, self.attention, self.dispatch = [], {}, {}
+        self.methods = (TransformerLayer, "_forward_attention"), (MoELayer, "dispatch")
+        self.own = [getattr(owner, name) for owner, name in self.methods]
+
+    def passed(self, border, tensor):
+        """Notes the operators so far forward, and those backward until the gradient of the tensor is known."""
+        forward, backward = self.counters
+        border["forward"] = forward.total()
+        tensor.register_hook(lambda _: border.update(backward=backward.total()))
 
     def __enter__(self):
-        def dispatch(layer, hidden, probs):
-            self.passed["forward"] = self.counters[0].total()
-            hidden.register_hook(lambda _: self.passed.update(backward=self.counters[1].total()))
-            return self.dispatch(layer, hidden, probs)
+        attend, dispatch = self.own
 
-        self.layer.dispatch = dispatch
+        def attended(layer, *args, **kwargs):
+            out = attend(layer, *args, **kwargs)
+            self.passed(self.attention, out[0])
+            return out
+
+        def dispatched(layer, hidden, probs):
+            self.passed(self.dispatch, hidden)
+            return dispatch(layer, hidden, probs)
+
+        for (owner, name), method in zip(self.methods, (attended, dispatched)):
+            setattr(owner, name, method)
         return self
 
     def __exit__(self, *_):
-        self.layer.dispatch = self.dispatch
+        for (owner, name), method in zip(self.methods, self.own):
+            setattr(owner, name, method)
 
 
 def count(settings):
-    """Operators of the second forward and backward pass of a layer, and how many of each the dispatch of tokens comes before: the first
-    pass makes tables and gradients."""
+    """Operators of the second forward and backward pass of a layer, as the first makes tables and gradients: all of them, those from the
+    dispatch of tokens on, and those of attention."""
     from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
@@ -259,19 +276,32 @@ def count(settings):
     hidden = torch.randn(32, 1, 64, requires_grad=True)
     rope = None if latent else RotaryEmbedding(16, 1.0, use_cpu_initialization=True)(32)
     layer(hidden, attention_mask=None, rotary_pos_emb=rope)[0].sum().backward()
-    with AtDispatch() as at:
-        at.counters = forward, backward = Counter(), Counter()
+    with Borders() as borders:
+        borders.counters = forward, backward = Counter(), Counter()
         with forward:
             out = layer(hidden, attention_mask=None, rotary_pos_emb=rope)[0]
         total = out.sum()
         with backward:
             total.backward()
-    return forward.total(), backward.total(), forward.total() - at.passed["forward"], at.passed["backward"]
+    attention, dispatch = borders.attention, borders.dispatch
+    return (
+        *(forward.total(), backward.total()),
+        *(forward.total() - dispatch["forward"], dispatch["backward"]),
+        *(attention["forward"], backward.total() - attention["backward"]),
+    )
 
 
 def main():
     prepare()
-    found = ["layer\tforward\tbackward\tforward from dispatch\tbackward from dispatch"]
+    parts = (
+        "forward",
+        "backward",
+        "forward from dispatch",
+        "backward from dispatch",
+        "forward of attention",
+        "backward of attention",
+    )
+    found = ["\t".join(("layer", *parts))]
     found += ["\t".join(map(str, (name, *count(settings)))) for name, settings in LAYERS.items()]
     if TABLE.exists() and TABLE.read_text().splitlines() == found:
         print(f"{len(LAYERS)} layers have as many operators as {TABLE.name} says")

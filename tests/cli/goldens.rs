@@ -69,7 +69,7 @@ fn a_declined_plan_of_the_same_degrees() {
 /// The first row is as fast as the recommended one by all that is printed: nothing is said of it.
 #[test]
 fn a_difference_that_is_not_printed_is_not_explained() {
-    let report = report(&["plan", "glm-4.5", "b300-512", "--precision", "mxfp8"]);
+    let report = report(&["plan", "llama3-8b", "h100-512", "--global-batch", "256"]);
     assert!(report.contains("\n>2 ") && !report.contains("Row 1 is"), "{report}");
 }
 

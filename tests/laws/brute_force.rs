@@ -352,7 +352,7 @@ fn a_search_that_is_stopped_says_how_far_it_can_be_off() {
 #[test]
 fn lighter_ends_of_a_pipeline_are_in_the_space_and_win_where_they_balance() {
     let best = |model, fixed: &[&str]| {
-        let problem = spec(model, "dgx-h100-64", "nemo-25", 256, 4096).problem();
+        let problem = spec(model, "dgx-h100-64", "nemo-25", 128, 4096).problem();
         let mut restrictions = Restrictions::default();
         for item in ["pp=8", "vpp=1"].iter().chain(fixed) {
             restrictions.fix(item).unwrap();

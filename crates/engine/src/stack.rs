@@ -13,6 +13,7 @@ use crate::units::{Bytes, Seconds};
 mod adapters;
 mod core_release;
 mod gather;
+mod graph_scope;
 mod launches;
 mod memory;
 mod overlap;
@@ -23,6 +24,7 @@ mod release_limit;
 pub use adapters::AdapterTraffic;
 pub use core_release::CoreRelease;
 pub use gather::TpGather;
+pub use graph_scope::GraphScope;
 pub use launches::{Launches, ModuleHooks};
 pub use memory::MemoryUse;
 pub use overlap::Overlap;
@@ -156,6 +158,9 @@ pub struct Stack {
     /// Whether the CUDA graphs include the experts, as those of a whole iteration do. Source: [megatron-cuda-graphs].
     #[serde(default)]
     pub graphed_experts: bool,
+    /// Modules that CUDA graphs hold where they hold modules.
+    #[serde(default)]
+    pub graph_scope: GraphScope,
     /// Traffic of permuting tokens to their experts and back, relative to one pass each way.
     #[serde(default = "one")]
     pub permute_traffic: f64,

@@ -118,8 +118,14 @@ pub(super) const MOE_LAUNCHES: PerPass = PerPass::new(14.0, 20.0);
 /// Weight-gradient work of adapters against full training. Source: specification §2.11, version 1.1.
 const LORA_WGRAD: f64 = 0.03;
 
+/// CUDA graphs of modules that the host replays from one reading of the experts' tokens to the next: two where the mixer between is a layer
+/// of its own.
+pub(super) fn graphs_between_counts(layer: &Layer) -> f64 {
+    if layer.moe().is_some() && matches!(layer.mixer, Mixer::None) { 2.0 } else { 1.0 }
+}
+
 /// Experts of a rank.
-fn local_experts(moe: &Moe, plan: &Plan) -> f64 {
+pub(super) fn local_experts(moe: &Moe, plan: &Plan) -> f64 {
     (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0)
 }
 
@@ -225,7 +231,7 @@ impl Costs<'_> {
             forward += MOE_LAUNCHES.forward;
             backward += MOE_LAUNCHES.backward;
             if self.experts_wait() {
-                cost.expert_host = self.host_from_dispatch(moe, each * local);
+                cost.expert_host = self.host_from_dispatch(layer, moe, each * local, plan.recompute);
             } else {
                 forward += each * local;
                 backward += 2.0 * each * local;
@@ -235,22 +241,26 @@ impl Costs<'_> {
     }
 
     /// Host time of a layer with experts from the dispatch of its tokens on, where the host reads the token counts first, so that none of it
-    /// runs ahead; `launched` is n_e·E_loc, the launches of its experts forward.
+    /// runs ahead, nor the replay of the graphs that follow; `launched` is n_e·E_loc, the launches of its experts forward.
     ///
     /// ```text
-    /// H_f = (w_e·n_e·E_loc   + w·(n_f + 14)·x_f)·t_host          w_e = `stack.launches.expert_wait`
-    /// H_b = (2·w_e·n_e·E_loc + w·(n_b + 20)·x_b)·t_host          w   = `stack.launches.expert_layer`
+    /// H_f = w_e·n_e·E_loc·t_host   + (w·(n_f + 14)·x_f + g·r)·t_x86          w_e = `stack.launches.expert_wait`
+    /// H_b = 2·w_e·n_e·E_loc·t_host + (w·(n_b + 20)·x_b + g·r)·t_x86          w   = `stack.launches.expert_layer`
     /// ```
     ///
-    /// x_f, x_b: [`relative_operators_from_dispatch`]. CUDA graphs of modules hold none of it. Evidence: docs/cost-model.md, "Host floor of
-    /// experts".
-    fn host_from_dispatch(&self, moe: &Moe, launched: f64) -> PassTimes {
+    /// x_f, x_b: [`relative_operators_from_dispatch`], of which CUDA graphs of modules hold none. r: [`Self::replay`]. g:
+    /// [`graphs_between_counts`]. Evidence: docs/cost-model.md, "Host floor of experts".
+    fn host_from_dispatch(&self, layer: &Layer, moe: &Moe, launched: f64, recompute: Recompute) -> PassTimes {
         let launches = &self.device.stack.launches;
-        let (own, operators) = (launches.expert_wait * launched, relative_operators_from_dispatch(moe));
+        let operators = relative_operators_from_dispatch(moe);
+        let own = launches.host_time(self.device.host) * (launches.expert_wait * launched);
         let forward = launches.expert_layer * (launches.forward + MOE_LAUNCHES.forward) * operators.forward;
         let backward = launches.expert_layer * (launches.backward + MOE_LAUNCHES.backward) * operators.backward;
-        let t_host = launches.host_time(self.device.host);
-        PassTimes { forward: t_host * (own + forward), backward: t_host * (2.0 * own + backward) }
+        let replay = self.replay(recompute) * graphs_between_counts(layer);
+        PassTimes {
+            forward: own + launches.python_time(forward + replay),
+            backward: own * 2.0 + launches.python_time(backward + replay),
+        }
     }
 
     /// A layer's cost under ZeRO 3, where hooks gather and free the weights of each module on the way; `None` where

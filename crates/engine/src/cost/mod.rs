@@ -17,6 +17,7 @@ pub mod groups;
 pub mod head;
 pub mod heterogeneous;
 pub mod host;
+mod host_time;
 pub mod incremental;
 pub mod layer;
 pub mod maxima;

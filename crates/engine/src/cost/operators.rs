@@ -28,6 +28,10 @@ const FROM_DISPATCH: PerPass = PerPass::new(7.0, 9.0);
 const SUM_FROM_DISPATCH: PerPass = PerPass::new(1.0, 0.0);
 /// Addition of experts in a latent space to those: the map out of it.
 const LATENT_FROM_DISPATCH: PerPass = PerPass::new(1.0, 3.0);
+/// Operators of the attention of a layer with grouped queries, with the norm before it and the sum behind it.
+const ATTENTION: PerPass = PerPass::new(8.0, 14.0);
+/// Operators of such a layer without it.
+const OUTSIDE_ATTENTION: PerPass = PerPass::new(PLAIN.forward - ATTENTION.forward, PLAIN.backward - ATTENTION.backward);
 /// Operators of Qwen3's layer, to whose runs the host time of a layer is fitted.
 const QWEN3: PerPass = sum(PLAIN, QK_NORMS);
 
@@ -46,19 +50,32 @@ fn relative(own: PerPass) -> PerPass {
     PerPass::new(own.forward / QWEN3.forward, own.backward / QWEN3.backward)
 }
 
+/// Whether a layer's queries and keys have norms.
+fn has_norms(layer: &Layer) -> bool {
+    layer.attention().is_some_and(|attention| attention.qk_norm != QkNorm::None)
+}
+
 /// Operators of a layer with experts as a multiple of those of Qwen3's, to whose runs the host time of a layer is fitted.
 pub(super) fn relative_operators(layer: &Layer, moe: &Moe) -> PerPass {
-    let has_norms = layer.attention().is_some_and(|attention| attention.qk_norm != QkNorm::None);
+    let plain = if matches!(layer.mixer, Mixer::None) { OUTSIDE_ATTENTION } else { PLAIN };
     relative(total(
-        PLAIN,
+        plain,
         [
-            (has_norms, QK_NORMS),
+            (has_norms(layer), QK_NORMS),
             (matches!(layer.mixer, Mixer::Mla(_)), LATENT),
             (moe.shared().is_some(), SHARED),
             (moe.latent > 0, LATENT_EXPERTS),
             (moe.has_sigmoid_scores(), SIGMOID),
         ],
     ))
+}
+
+/// Those of them that attention has, with the norm before it and the sum behind it, as a multiple of the operators of Qwen3's whole layer.
+pub(super) fn relative_operators_of_attention(layer: &Layer) -> PerPass {
+    if matches!(layer.mixer, Mixer::None) {
+        return PerPass::new(0.0, 0.0);
+    }
+    relative(total(ATTENTION, [(has_norms(layer), QK_NORMS), (matches!(layer.mixer, Mixer::Mla(_)), LATENT)]))
 }
 
 /// Those of them from the dispatch of tokens on, which CUDA graphs of attention, router and preprocessing leave to the host, as a multiple
@@ -72,25 +89,25 @@ pub(super) fn relative_operators_from_dispatch(moe: &Moe) -> PerPass {
 mod tests {
     use super::*;
 
-    /// Operators of a layer by `checks/operators.tsv`: all of them, and those from the dispatch of tokens on.
-    fn counted(layer: &str) -> [PerPass; 2] {
+    /// Operators of a layer by `checks/operators.tsv`: all of them, those from the dispatch of tokens on, and those of attention.
+    fn counted(layer: &str) -> [PerPass; 3] {
         let table = include_str!("../../../../checks/operators.tsv");
         let line = table.lines().find_map(|line| line.strip_prefix(&format!("{layer}\t"))).expect(layer);
         let counts: Vec<f64> = line.split('\t').map(|count| count.parse().expect(line)).collect();
-        let [forward, backward, forward_rest, backward_rest] = counts[..] else { panic!("{line}") };
-        [PerPass::new(forward, backward), PerPass::new(forward_rest, backward_rest)]
+        let pairs: Vec<PerPass> = counts.chunks(2).map(|pair| PerPass::new(pair[0], pair[1])).collect();
+        pairs.try_into().expect(line)
     }
 
     #[test]
     fn parts_add_up_to_the_counts_of_megatron() {
-        let rest = FROM_DISPATCH;
-        assert_eq!(counted("grouped queries"), [PLAIN, rest]);
-        assert_eq!(counted("grouped queries, qk norms"), [sum(PLAIN, QK_NORMS), rest]);
-        assert_eq!(counted("latent attention"), [sum(PLAIN, LATENT), rest]);
-        assert_eq!(counted("shared experts"), [sum(PLAIN, SHARED), sum(rest, SUM_FROM_DISPATCH)]);
-        assert_eq!(counted("latent experts"), [sum(PLAIN, LATENT_EXPERTS), sum(rest, LATENT_FROM_DISPATCH)]);
-        assert_eq!(counted("sigmoid scores, groups"), [sum(PLAIN, SIGMOID), rest]);
+        let (rest, attention) = (FROM_DISPATCH, ATTENTION);
+        assert_eq!(counted("grouped queries"), [PLAIN, rest, attention]);
+        assert_eq!(counted("grouped queries, qk norms"), [sum(PLAIN, QK_NORMS), rest, sum(attention, QK_NORMS)]);
+        assert_eq!(counted("latent attention"), [sum(PLAIN, LATENT), rest, sum(attention, LATENT)]);
+        assert_eq!(counted("shared experts"), [sum(PLAIN, SHARED), sum(rest, SUM_FROM_DISPATCH), attention]);
+        assert_eq!(counted("latent experts"), [sum(PLAIN, LATENT_EXPERTS), sum(rest, LATENT_FROM_DISPATCH), attention]);
+        assert_eq!(counted("sigmoid scores, groups"), [sum(PLAIN, SIGMOID), rest, attention]);
         let all = [LATENT, SHARED, SIGMOID].into_iter().fold(PLAIN, sum);
-        assert_eq!(counted("DeepSeek-V3"), [all, sum(rest, SUM_FROM_DISPATCH)]);
+        assert_eq!(counted("DeepSeek-V3"), [all, sum(rest, SUM_FROM_DISPATCH), sum(attention, LATENT)]);
     }
 }

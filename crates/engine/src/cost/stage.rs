@@ -7,12 +7,9 @@ use super::costs::Costs;
 use super::counts::{Counted, LayerChoice, by_layers, class_of, each_rank};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
-use super::layer::{LayerCost, MOE_LAUNCHES, PassTimes};
-use super::operators::relative_operators;
+use super::layer::{LayerCost, PassTimes};
 use super::shape::{CountedPlan, ShapeCost};
 use super::work::Work;
-use crate::kernel::PerPass;
-use crate::model::{Ffn, Mixer};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
@@ -61,49 +58,6 @@ impl Costs<'_> {
         work
     }
 
-    /// Adds the wait of a layer for the host beyond its other work, so that it takes no less than its operators take to launch. Routing,
-    /// permutation and dispatch of experts are many small ones; those on PyTorch's sharded tensors are dispatched in Python.
-    ///
-    /// ```text
-    /// F ≥ (w·(n_f + 14)·o_f + v·n_f)·t_host                               w = `stack.launches.expert_layer`, of layers with experts
-    /// B ≥ (w·((n_b + 20)·o_b + n_again·o_f) + v·(n_b + n_again))·t_host   v = `stack.launches.sharded_layer`, of tensor parallelism
-    /// F ≥ (p + v)·n_f·t_host                                              p = `stack.launches.plain_layer`, of layers without experts
-    /// B ≥ (p + v)·(n_b + n_again)·t_host
-    /// ```
-    ///
-    /// o_f, o_b: [`relative_operators`]. n_again: [`Self::recomputed_launches`]. v is halved where experts, which are plain tensors, take the
-    /// place of an MLP, and p where a layer has one part only. Evidence: docs/cost-model.md, "Host time of a layer with experts", "Host time
-    /// of a layer without experts" and "Host time of sharded tensors".
-    pub(super) fn wait_for_layer(&self, kind: usize, work: &mut Work, plan: &Plan) {
-        let launches = &self.device.stack.launches;
-        let layer = &self.problem.model().kinds[kind];
-        let mut least = PerPass::new(0.0, 0.0);
-        if let Some(moe) = layer.moe() {
-            let operators = relative_operators(layer, moe);
-            let forward = launches.forward + MOE_LAUNCHES.forward;
-            let again = Self::recomputed_launches(plan.recompute, forward) * operators.forward;
-            let backward = (launches.backward + MOE_LAUNCHES.backward) * operators.backward + again;
-            least.forward += launches.expert_layer * forward * operators.forward;
-            least.backward += launches.expert_layer * backward;
-        } else {
-            let one_part = matches!(layer.mixer, Mixer::None) || matches!(layer.ffn, Ffn::None);
-            let weight = launches.plain_layer * if one_part { 0.5 } else { 1.0 };
-            let again = Self::recomputed_launches(plan.recompute, launches.forward);
-            least.forward += weight * launches.forward;
-            least.backward += weight * (launches.backward + again);
-        }
-        if plan.layout.tp > 1 {
-            let weight = launches.sharded_layer * if layer.moe().is_some() { 0.5 } else { 1.0 };
-            let again = Self::recomputed_launches(plan.recompute, launches.forward);
-            least.forward += weight * launches.forward;
-            least.backward += weight * (launches.backward + again);
-        }
-        let launched = self.launched_again(plan.recompute);
-        let time = |counted: f64| self.device.host_floor(counted) * launched;
-        work.host.forward += (time(least.forward) - work.forward()).or_zero();
-        work.host.backward += (time(least.backward) - work.backward() - work.ep_exposed).or_zero();
-    }
-
     /// Least time of a layer and pass with tensor parallelism where stages lie on several domains, a quirk of one framework.
     ///
     /// ```text
@@ -150,14 +104,6 @@ impl Costs<'_> {
         let layer = &self.problem.model().kinds[choice.kind];
         let recompute = self.recomputed(layer, &plan, base);
         (plan, LayerCost { recompute, ..*base })
-    }
-
-    /// Whether CUDA graphs replay a layer: those of modules hold none that is recomputed as a whole.
-    ///
-    /// Source: [megatron-cuda-graphs].
-    fn replays(&self, recompute: Recompute) -> bool {
-        let stack = self.device.stack;
-        stack.cuda_graphs && (stack.graphed_experts || recompute != Recompute::Full)
     }
 
     /// Factor on the host time of a layer's launches: 1 where the stack's setting applies to the layer, more where the

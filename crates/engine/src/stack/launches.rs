@@ -27,6 +27,10 @@ pub struct Launches {
     /// operators. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub expert_layer: f64,
+    /// Host time of a layer's replay from CUDA graphs of modules in either pass, in launches: inputs are copied, the graphs launched, their
+    /// results and the gradients of their parameters handed over.
+    #[serde(default)]
+    pub graph_replay: f64,
     /// Host time of a whole layer without experts, as a multiple of the launches counted for it: its modules are Python, which
     /// takes as long however few tokens their kernels have. A lower bound of the layer's time; zero for none.
     #[serde(default)]
@@ -45,7 +49,7 @@ pub struct Launches {
     /// Host time of the hooks that gather and free the weights of each module under ZeRO 3, beside the launches; none
     /// where not stated.
     pub module_hooks: Option<ModuleHooks>,
-    /// Host time of one launch on x86.
+    /// Host time of one launch on x86; the unit of what modules in Python take, which take as long on Grace.
     pub x86: Seconds,
     /// Host time of one launch on Grace.
     pub grace: Seconds,
@@ -72,5 +76,10 @@ impl Launches {
             Host::X86 => self.x86,
             Host::Grace => self.grace,
         }
+    }
+
+    /// Host time of what modules in Python take, in launches, whatever the host processor.
+    pub fn python_time(&self, launches: f64) -> Seconds {
+        self.x86 * launches
     }
 }

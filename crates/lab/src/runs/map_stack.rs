@@ -9,7 +9,7 @@ use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, MemoryUse, Overlap, Stack, TpGather};
+use meshwright_engine::stack::{AdapterTraffic, Dispatcher, Family, GraphScope, MemoryUse, Overlap, Stack, TpGather};
 use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::{CachedCatalog, defaults};
@@ -206,6 +206,12 @@ fn stated_graphs(row: &Row) -> Option<(bool, bool)> {
     }
 }
 
+/// Modules that Transformer Engine's graphs hold, by what a row states.
+fn stated_scope(row: &Row) -> GraphScope {
+    let modules = text(row.cuda_graph.as_ref()).strip_prefix("transformer_engine:").unwrap_or_default();
+    GraphScope::of_modules(&modules.split('+').collect::<Vec<_>>())
+}
+
 /// Applies the software settings that rows of the Megatron-Core family state.
 fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut Stack) {
     let (notes, overlap) = (text(row.notes.as_ref()), text(row.overlap.as_ref()));
@@ -223,6 +229,7 @@ fn apply_stated_settings(row: &Row, old: bool, within_node: bool, stack: &mut St
     (stack.cuda_graphs, stack.graphed_experts) = stated_graphs(row).unwrap_or_else(|| {
         (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"]))
     });
+    stack.graph_scope = stated_scope(row);
     stack.memory.graph_pools = Bytes::ZERO; // no run states a peak with graphs, and the intervals of the others are without pools
     if text(row.fused_kernels.as_ref()).contains("fused_grouped_mlp") {
         stack.expert_bias = 0.0;
