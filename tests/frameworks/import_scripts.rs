@@ -275,6 +275,9 @@ fn expert_exchange_is_hidden_as_measured() {
     assert!(launched.contains(&"stack.overlap.ep=0.3655".to_owned()), "{launched:?}");
     assert!(graphed.contains(&"stack.overlap.ep=1".to_owned()), "{graphed:?}");
     assert!(graphed.contains(&"stack.graphed_experts=true".to_owned()), "{graphed:?}");
+    assert!(!graphed.iter().any(|set| set.contains("graph_scope")), "{graphed:?}");
+    let of_router = settings("--cuda-graph-impl transformer_engine --cuda-graph-modules moe_router");
+    assert!(of_router.contains(&"stack.graph_scope.attention=false".to_owned()), "{of_router:?}");
 }
 
 /// Megatron-FSDP's own format of main gradients needs no precision-aware optimizer; that of the optimizer does.

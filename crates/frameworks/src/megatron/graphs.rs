@@ -7,6 +7,7 @@
 use super::hybrid::is_hybrid;
 use crate::emit::flags::FlagGroup;
 use crate::emit::request::Request;
+use meshwright_engine::model::Ffn;
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Dispatcher;
@@ -86,17 +87,32 @@ pub(super) fn set(request: &Request, group: &mut FlagGroup, notes: &mut Vec<Stri
         notes.push("the prediction assumed CUDA graphs, which offloading and FSDP exclude".into());
         return;
     }
+    let modules = modules(request, recomputes_experts);
+    if modules.is_empty() {
+        notes.push("no CUDA graphs are written: `stack.graph_scope` leaves no module that they could hold".into());
+        return;
+    }
     group.set("cuda-graph-impl", "transformer_engine");
     group.on("te-rng-tracker"); // "required for CUDA graphs support", by its help
-    let mut modules = vec!["attn"];
-    if is_hybrid(problem.model()) {
-        modules.push("mamba");
-    }
-    if problem.model().is_moe() && !recomputes_experts {
-        modules.push("moe_router");
-        if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp {
-            modules.push("moe_preprocess");
-        }
-    }
     group.list("cuda-graph-modules", modules);
+}
+
+/// Modules that the graphs hold, in the words of `--cuda-graph-modules`. The MLP of dense layers is refused beside the exchange of experts
+/// of another micro-batch, and not written for hybrids, whose MLP is a layer of its own.
+fn modules(request: &Request, recomputes_experts: bool) -> Vec<&'static str> {
+    let (plan, problem) = (&request.evaluation.plan, request.costs.problem);
+    let (model, scope) = (problem.model(), problem.stack().graph_scope);
+    let has_mlp = !is_hybrid(model) && model.kinds.iter().any(|layer| matches!(layer.ffn, Ffn::Dense(_)));
+    let routed = model.is_moe() && !recomputes_experts;
+    let preprocessed = routed && plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    [
+        ("attn", scope.attention),
+        ("mamba", scope.attention && is_hybrid(model)),
+        ("mlp", scope.mlp && has_mlp && problem.stack().overlap.ep == 0.0),
+        ("moe_router", routed),
+        ("moe_preprocess", preprocessed),
+    ]
+    .into_iter()
+    .filter_map(|(name, held)| held.then_some(name))
+    .collect()
 }

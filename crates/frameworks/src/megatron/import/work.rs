@@ -7,7 +7,7 @@ use crate::import::finding::Finding;
 use crate::import::imported::{ImportedWorkload, NamedKernel, StackSettings};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::{Plan, ZeroStage};
-use meshwright_engine::stack::{AmaxReduction, Overlap, Stack};
+use meshwright_engine::stack::{AmaxReduction, GraphScope, Overlap, Stack};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 
 /// Workload of one step.
@@ -171,6 +171,13 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettin
     }
     let whole_step = graphs && graphs_whole_step(list);
     settings.put("graphed_experts", whole_step, stack.graphed_experts);
+    if graphs && !whole_step {
+        let scope = graph_scope(list);
+        settings.put("graph_scope.attention", scope.attention, stack.graph_scope.attention);
+        if list.peek("--num-experts").is_none() || list.peek("--moe-layer-freq").is_some() {
+            settings.put("graph_scope.mlp", scope.mlp, stack.graph_scope.mlp);
+        }
+    }
     if plan.layout.ep > 1 {
         let beside = list.has("--overlap-moe-expert-parallel-comm");
         let hidden = if beside { Overlap::share_beside_micro_batches(whole_step) } else { 0.0 };
@@ -196,6 +203,13 @@ fn graphs_whole_step(list: &mut Arguments) -> bool {
     let names =
         |words: Option<Vec<String>>| words.is_some_and(|words| words.iter().any(|word| word == WHOLE_ITERATION));
     flags.map(|flag| names(list.words(flag))).contains(&true)
+}
+
+/// Modules that CUDA graphs hold, by either flag.
+fn graph_scope(list: &mut Arguments) -> GraphScope {
+    let named = ["--cuda-graph-scope", "--cuda-graph-modules"].map(|flag| list.words(flag).unwrap_or_default());
+    let modules: Vec<&str> = named.iter().flatten().map(String::as_str).collect();
+    GraphScope::of_modules(&modules)
 }
 
 /// Attention kernel that the arguments name; none where Transformer Engine chooses. `local`: Megatron's own layers, without it.
