@@ -29,11 +29,23 @@ fn layers_of_two_parts_are_refused_as_such() {
     assert!(!refused.contains("no attention"), "{refused}");
 }
 
+/// Graphs of modules hold the MLP of dense layers where the stack's scope has it.
+#[test]
+fn graphs_of_dense_layers_hold_both_parts() {
+    let modules = |set: &str| {
+        let line = ["emit", "megatron", "llama3-8b", "dgx-h100-8", "--plan", "dp=8", "--set", "stack.cuda_graphs=true"];
+        out(&run(&[&line[..], &["--set", set]].concat()))
+    };
+    assert!(modules("stack.graph_scope.mlp=true").contains("--cuda-graph-modules attn mlp\n"));
+    assert!(modules("stack.graph_scope.mlp=false").contains("--cuda-graph-modules attn\n"));
+}
+
 /// A note names settings that the source of a model does not say; without rotary positions there is no base of them.
 #[test]
 fn models_without_positions_lack_no_rotary_base() {
     let notes = |model: &str| out(&run(&["emit", "megatron", model, "dgx-h100-64", "--plan", "tp=8 pp=1"]));
     let positionless = notes("nemotron-h-56b");
-    assert!(positionless.contains("does not say its epsilon"), "{positionless}");
-    assert!(notes("llama3-8b").contains("does not say its rotary base, epsilon"));
+    assert!(!positionless.contains("rotary base") && positionless.contains("--norm-epsilon 0.00001"), "{positionless}");
+    assert!(notes("llama2-7b").contains("does not say its rotary base, epsilon"));
+    assert!(notes("llama3-8b").contains("--rotary-base 500000"));
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ModelError;
+
 /// Settings that a launch file must carry; none where the model's source does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Details {
@@ -32,6 +34,16 @@ pub struct Details {
 }
 
 impl Details {
+    /// Checks that a stated base or epsilon is above zero.
+    pub(super) fn check(&self) -> Result<(), ModelError> {
+        for (name, stated) in [("rope_theta", self.rope_theta), ("norm_epsilon", self.norm_epsilon)] {
+            if let Some(value) = stated.filter(|value| !(*value > 0.0 && value.is_finite())) {
+                return Err(ModelError::Size(format!("`{name}` is {value}, and must be above 0")));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the model's source says none of them.
     pub(crate) fn is_unknown(&self) -> bool {
         *self == Self::default()
@@ -118,4 +130,17 @@ pub struct Router {
     pub scale: Option<f64>,
     /// Coefficient of the auxiliary loss that balances experts.
     pub aux_loss: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_or_an_epsilon_is_above_zero() {
+        let known = Details { rope_theta: Some(1e4), norm_epsilon: Some(1e-5), ..Details::default() };
+        assert_eq!(known.check(), Ok(()));
+        assert!(Details { rope_theta: Some(0.0), ..known.clone() }.check().is_err());
+        assert!(Details { norm_epsilon: Some(f64::NAN), ..known }.check().is_err());
+    }
 }

@@ -4,6 +4,7 @@ pub mod attention;
 mod attention_mamba;
 pub mod convolution;
 pub mod details;
+mod error;
 pub mod ffn;
 pub mod flops;
 pub mod indexer;
@@ -19,13 +20,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::range::{LAYERS, OutOfRange, PARAMETERS};
+use crate::range::{LAYERS, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, OutputGate, QkNorm, Span};
 pub use attention_mamba::AttentionMamba;
 pub use convolution::ShortConv;
 pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router};
+pub use error::ModelError;
 pub use ffn::{Ffn, Mlp, Moe, RouterScore};
 pub use indexer::Indexer;
 pub use latent::Mla;
@@ -233,35 +235,10 @@ pub struct ModelFile {
     #[serde(default)]
     mtp_depth: u32,
     activation: Option<Activation>,
+    rope_theta: Option<f64>,
+    norm_epsilon: Option<f64>,
     layers: String,
     layer: BTreeMap<char, Layer>,
-}
-
-/// Error in a model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ModelError {
-    /// The layer string names a letter that has no `[layer.x]`.
-    #[error("`layers` names `{letter}`, and there is no [layer.{letter}]")]
-    UnknownLetter {
-        /// Letter without a definition.
-        letter: char,
-    },
-    /// The layer string does not parse.
-    #[error(
-        "`layers = \"{text}\"` cannot be read: {why}\n\nhint: letters of [layer.x], `*n` repeats, `( )` group: \"(l*5 g)*10 l*2\""
-    )]
-    Layers {
-        /// Layer string as written.
-        text: String,
-        /// Reason, as text.
-        why: String,
-    },
-    /// A size is outside the range of its kind.
-    #[error(transparent)]
-    Range(#[from] OutOfRange),
-    /// A size contradicts another.
-    #[error("{0}")]
-    Size(String),
 }
 
 impl ModelFile {
@@ -291,7 +268,12 @@ impl ModelFile {
             kinds: self.layer.into_values().collect(),
             order,
             mtp_depth: self.mtp_depth,
-            details: Details { activation: self.activation, ..Details::default() },
+            details: Details {
+                activation: self.activation,
+                rope_theta: self.rope_theta,
+                norm_epsilon: self.norm_epsilon,
+                ..Details::default()
+            },
         };
         model.check()?;
         Ok(model)
@@ -308,6 +290,7 @@ impl Model {
         let size = |text: String| Err(ModelError::Size(text));
         self.check_ranges()?;
         PARAMETERS.check("parameters", self.weight_bound().ceil())?;
+        self.details.check()?;
         for layer in &self.kinds {
             match layer.attention() {
                 Some(a) if a.heads % a.kv_heads != 0 => {
