@@ -4,8 +4,10 @@ use meshwright_engine::units::percent;
 use meshwright_planner::confidence::table;
 use meshwright_planner::search::Ranking;
 
-/// Fewest plans to recommend for timing.
+/// Fewest plans to recommend for timing, where as many are near the first.
 const LEAST_TO_TIME: usize = 3;
+/// Difference up to which a plan is near the first, in units of that which tells two plans apart.
+const NEAR: f64 = 2.0;
 /// Most plans to recommend for timing.
 const MOST_TO_TIME: usize = 5;
 
@@ -16,6 +18,8 @@ pub struct Ties {
     pub tied: usize,
     /// Number of plans shown.
     shown: usize,
+    /// Number of plans near the first, including it: beyond them none is worth a measurement.
+    near: usize,
     /// Difference in step time needed to tell two plans apart.
     gap: f64,
 }
@@ -26,7 +30,8 @@ impl Ties {
         let gap = table().apart.gap;
         let times: Vec<f64> = ranking.evaluations.iter().map(|evaluation| evaluation.step.total().get()).collect();
         let first = times.first().copied().unwrap_or_default();
-        Self { tied: times.iter().filter(|time| **time < first * (1.0 + gap)).count(), shown: times.len(), gap }
+        let within = |gap: f64| times.iter().filter(|time| **time < first * (1.0 + gap)).count();
+        Self { tied: within(gap), shown: times.len(), near: within(NEAR * gap), gap }
     }
 
     /// Rank of a plan as text, from the index `at`; those that tie with the first are marked.
@@ -34,13 +39,13 @@ impl Ties {
         if self.tied > 1 && at < self.tied { format!("{} =", at + 1) } else { (at + 1).to_string() }
     }
 
-    /// Ranks, from 1, of the plans to time before choosing one: the tied ones, three to five; empty if the first does not
-    /// tie.
+    /// Ranks, from 1, of the plans to time before choosing one: the tied ones, up to five, and a third that is near; empty if the first
+    /// does not tie.
     pub fn to_time(&self) -> Vec<usize> {
         if self.tied < 2 {
             return Vec::new();
         }
-        (1..=self.tied.clamp(LEAST_TO_TIME, MOST_TO_TIME).min(self.shown)).collect()
+        (1..=self.tied.min(MOST_TO_TIME).max(self.near.min(LEAST_TO_TIME))).collect()
     }
 
     /// Sentence that recommends which plans to time.
@@ -75,7 +80,7 @@ mod tests {
     use super::*;
 
     fn ties(tied: usize, shown: usize) -> Ties {
-        Ties { tied, shown, gap: 0.1 }
+        Ties { tied, shown, near: shown, gap: 0.1 }
     }
 
     #[test]
@@ -83,6 +88,7 @@ mod tests {
         assert_eq!(ties(1, 5).to_time(), [] as [usize; 0]);
         assert_eq!(ties(2, 5).to_time(), [1, 2, 3]);
         assert_eq!(ties(2, 2).to_time(), [1, 2]);
+        assert_eq!(Ties { near: 2, ..ties(2, 5) }.to_time(), [1, 2], "the third is far behind");
         assert_eq!(ties(20, 20).to_time(), [1, 2, 3, 4, 5]);
         assert_eq!(
             (ties(2, 5).place(1), ties(2, 5).place(2), ties(1, 5).place(0)),

@@ -80,8 +80,8 @@ fn domains(problem: &Problem, plan: &Evaluation) -> Option<String> {
     let is_whole = cluster.gpus.is_multiple_of(domain) && cluster.scale_up.topology == Topology::Switch;
     (needed > whole && is_whole).then(|| {
         format!(
-            "Its groups fill {filled} of the {domain} GPUs that NVLink joins, so it needs {needed} such domains, where {} GPUs fill \
-             {whole}: on {whole}, ask for `--gpus {}`.",
+            "Groups of the recommended plan fill {filled} of the {domain} GPUs that NVLink joins, so it needs {needed} such \
+             domains, where {} GPUs fill {whole}: on {whole}, ask for `--gpus {}`.",
             thousands(u64::from(cluster.gpus)),
             whole * filled
         )
