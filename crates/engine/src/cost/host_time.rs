@@ -68,7 +68,8 @@ impl Costs<'_> {
         PerPass::new(launches.expert_layer * forward * counted.forward, launches.expert_layer * (backward + again))
     }
 
-    /// Host time of the experts' own launches, where they follow the reading of their tokens.
+    /// Host time of the experts' own launches, where they follow the reading of their tokens; zero where the stack has no floor of layers
+    /// with experts (`stack.launches.expert_layer`).
     fn launched_experts(&self, moe: &Moe, plan: &Plan) -> PassTimes {
         let launches = &self.device.stack.launches;
         if !self.experts_wait() || launches.expert_layer <= 0.0 {

@@ -4,13 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// Modules whose kernels the CUDA graphs of a layer hold beside the router (`--cuda-graph-modules`). Source: [megatron-cuda-graphs].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct GraphScope {
     /// Whether they hold attention and recurrent mixers (`attn`, `mamba`).
-    #[serde(default = "yes")]
     pub attention: bool,
     /// Whether they hold the MLP of layers without experts (`mlp`).
-    #[serde(default = "yes")]
     pub mlp: bool,
 }
 
@@ -27,10 +25,6 @@ impl Default for GraphScope {
     fn default() -> Self {
         Self { attention: true, mlp: true }
     }
-}
-
-const fn yes() -> bool {
-    true
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub struct Launches {
     /// them, so they cannot be queued while earlier kernels run. Zero lets all launches of the layer run ahead.
     #[serde(default)]
     pub expert_wait: f64,
-    /// Host time of a whole layer with experts, as a multiple of the launches counted for it: routing and dispatch are many small
-    /// operators. A lower bound of the layer's time; zero for none.
+    /// Host time of a whole layer with experts but for their own launches, as a multiple of the launches counted for it: routing and
+    /// dispatch are many small operators. A lower bound of the layer's time; zero for none.
     #[serde(default)]
     pub expert_layer: f64,
     /// Host time of a layer's replay from CUDA graphs of modules in either pass, in launches: inputs are copied, the graphs launched, their
